@@ -24,7 +24,14 @@ WHEELS = ROOT / ".nox" / "wheelhouse"
 DIST = ROOT / "dist"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
-EXAMPLES = ("rlplug-cem", "rlplug-curriculum", "rlplug-dyna", "rlplug-gridworld", "rlplug-rnd", "rlplug-telegraph")
+EXAMPLES = (
+    "rlplug-cem",
+    "rlplug-curriculum",
+    "rlplug-dyna",
+    "rlplug-gridworld",
+    "rlplug-rnd",
+    "rlplug-telegraph",
+)
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.140", "jsonschema>=4.20")
 #: Two tests at a time, since most wait for processes that they started; and which of them took longest.
 PARALLEL = ("-n", "2", "--dist", "worksteal", "--durations", "10")
@@ -57,7 +64,11 @@ def build(session: nox.Session) -> None:
     with timed(session, checks):
         command = ("python", "-m", "hatchling", "build", "--target", "wheel", "--directory")
         for package in (*PACKAGES, *EXAMPLES):
-            folder, wheels = (f"examples/{package}", WHEELS / "examples") if package in EXAMPLES else (package, WHEELS)
+            folder, wheels = (
+                (f"examples/{package}", WHEELS / "examples")
+                if package in EXAMPLES
+                else (package, WHEELS)
+            )
             with session.chdir(folder):
                 session.run(*command, str(wheels))
 
@@ -74,7 +85,15 @@ def lint(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, requires=["build"])
 def types(session: nox.Session) -> None:
     """Check the sources with mypy, then the typing tests against the installed wheels alone."""
-    stubs = ("click>=8.2", "rich>=13.9", "types-psutil", "matplotlib", "pillow", "av", "optuna>=5,<6")
+    stubs = (
+        "click>=8.2",
+        "rich>=13.9",
+        "types-psutil",
+        "matplotlib",
+        "pillow",
+        "av",
+        "optuna>=5,<6",
+    )
     install(session, PACKAGES[:3], "mypy>=2", "pytest>=8.3", *stubs)
     with timed(session, checks):
         session.run("mypy", "-n", "2", *SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
@@ -96,8 +115,15 @@ def tests_algos(session: nox.Session) -> None:
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
 def tests_envs(session: nox.Session) -> None:
     """Test rlplug-envs with rlplug-core, on the families of its extras too."""
-    session.env["RLPLUG_ATARI_STEPS"] = "1000"  # of each game beside the reference wrapper; elsewhere 100
-    run_tests(session, "tests/envs", "rlplug-core", "rlplug-envs[box2d,mujoco,atari,minatar,minigrid,multiagent]")
+    session.env["RLPLUG_ATARI_STEPS"] = (
+        "1000"  # of each game beside the reference wrapper; elsewhere 100
+    )
+    run_tests(
+        session,
+        "tests/envs",
+        "rlplug-core",
+        "rlplug-envs[box2d,mujoco,atari,minatar,minigrid,multiagent]",
+    )
 
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
@@ -140,15 +166,24 @@ def ecosystem(session: nox.Session) -> None:
     python = str(ROOT / ".nox" / "wheels" / "bin" / "python")
     session.env["RLPLUG_EXAMPLES"] = str(WHEELS / "examples")
     with timed(session, checks):
-        stories = ("-n", "2", "--dist", "loadfile")  # the tests of a file are the steps of one story
-        session.run(python, "-m", "pytest", "tests/ecosystem", *stories, *session.posargs, external=True)
+        stories = (
+            "-n",
+            "2",
+            "--dist",
+            "loadfile",
+        )  # the tests of a file are the steps of one story
+        session.run(
+            python, "-m", "pytest", "tests/ecosystem", *stories, *session.posargs, external=True
+        )
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def scaffold(session: nox.Session) -> None:
     """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (half an hour)."""
     install(session, PACKAGES, "nox>=2025.2.9", *PYTEST)
-    session.env.update({"RLPLUG_EXAMPLES": "none", "RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)})
+    session.env.update(
+        {"RLPLUG_EXAMPLES": "none", "RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)}
+    )
     with timed(session, checks):
         session.run("pytest", "tests/ecosystem/test_own_nox.py", *session.posargs)
 
@@ -188,7 +223,9 @@ def envpool(session: nox.Session) -> None:
     """Test the family of EnvPool, whose package is large (740 MB), and run the commands of its page."""
     install(session, (*PACKAGES[:2], "rlplug-envs[envpool]", PACKAGES[3]), *PYTEST)
     with timed(session, checks):
-        session.run("pytest", "tests/envs/test_envpool.py", "tests/cli/test_envpool.py", *session.posargs)
+        session.run(
+            "pytest", "tests/envs/test_envpool.py", "tests/cli/test_envpool.py", *session.posargs
+        )
         session.run("pytest", "tests/cli/test_docs.py", "-k", "envpool")
 
 
@@ -197,10 +234,20 @@ def families(session: nox.Session) -> None:
     """Test the families of environments whose packages no other session has, and run the commands of their pages."""
     envs = "rlplug-envs[crafter,dm-control,pybullet,robotics]"
     install(session, (*PACKAGES[:2], envs, PACKAGES[3]), "highway-env", *PYTEST)
-    files = ("envs/test_families.py", "envs/test_limits.py", "envs/test_killed.py", "cli/test_third_party.py")
+    files = (
+        "envs/test_families.py",
+        "envs/test_limits.py",
+        "envs/test_killed.py",
+        "cli/test_third_party.py",
+    )
     with timed(session, checks):
         session.run("pytest", *(f"tests/{file}" for file in files), *PARALLEL, *session.posargs)
-        session.run("pytest", "tests/cli/test_docs.py", "-k", "pybullet or dm-control or robotics or highway")
+        session.run(
+            "pytest",
+            "tests/cli/test_docs.py",
+            "-k",
+            "pybullet or dm-control or robotics or highway",
+        )
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
@@ -239,7 +286,11 @@ def docs(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, default=False)
 def release(session: nox.Session) -> None:
     """Build and check what is published, in dist/: `-- 0.2.0` as that version, with `--write` in the sources too."""
-    tree = ROOT if not session.posargs or "--write" in session.posargs else copied(Path(session.create_tmp()))
+    tree = (
+        ROOT
+        if not session.posargs or "--write" in session.posargs
+        else copied(Path(session.create_tmp()))
+    )
     if session.posargs:
         session.run("python", str(tree / ".ci" / "release.py"), session.posargs[0], "--write")
     shutil.rmtree(DIST, ignore_errors=True)
@@ -264,7 +315,9 @@ def copied(folder: Path) -> Path:
     return tree
 
 
-def run_tests(session: nox.Session, folder: str, *packages: str, tools: tuple[str, ...] = ()) -> None:
+def run_tests(
+    session: nox.Session, folder: str, *packages: str, tools: tuple[str, ...] = ()
+) -> None:
     """Install `packages`, `tools` and pytest, and run the tests of `folder`."""
     install(session, packages, *tools, *PYTEST)
     with timed(session, checks):
@@ -275,7 +328,12 @@ def install_cli(session: nox.Session) -> None:
     """Install all packages, and what the tests of films, ONNX, Optuna and notebooks need."""
     tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
     envs = "rlplug-envs[atari,box2d,minatar,minigrid,mujoco,multiagent]"
-    install(session, (*PACKAGES[:2], envs, "rlplug-cli[video,onnx,tune,notebook,tensorboard]"), *tools, *PYTEST)
+    install(
+        session,
+        (*PACKAGES[:2], envs, "rlplug-cli[video,onnx,tune,notebook,tensorboard]"),
+        *tools,
+        *PYTEST,
+    )
 
 
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
@@ -311,4 +369,6 @@ def report() -> None:
     print(f"\n{'session':<12} {'install':>9} {'checks':>9}")
     for name in installs | checks:
         print(f"{name:<12} {installs.get(name, 0.0):>7.1f} s {checks.get(name, 0.0):>7.1f} s")
-    print(f"{'sum':<12} {sum(installs.values()):>7.1f} s {sum(checks.values()):>7.1f} s", flush=True)
+    print(
+        f"{'sum':<12} {sum(installs.values()):>7.1f} s {sum(checks.values()):>7.1f} s", flush=True
+    )

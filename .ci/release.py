@@ -25,8 +25,12 @@ def main() -> int:
     """Show or make the changes; the exit code is 2 where the version is none to release."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("version", help="the version to release, such as 0.2.0")
-    parser.add_argument("--write", action="store_true", help="change the files; without it only show the changes")
-    parser.add_argument("--tag", action="store_true", help="change nothing; fail unless the tag names this version")
+    parser.add_argument(
+        "--write", action="store_true", help="change the files; without it only show the changes"
+    )
+    parser.add_argument(
+        "--tag", action="store_true", help="change nothing; fail unless the tag names this version"
+    )
     given = parser.parse_args()
     try:
         if given.tag:
@@ -55,7 +59,10 @@ def changed(root: Path, version: str, day: str) -> dict[Path, str]:
         raise ValueError(f"{version} is not above {present}, the present version")
     logs = [root / package / "CHANGELOG.md" for package in PACKAGES]
     return {
-        **{path: versioned(path.read_text(encoding="utf-8"), version) for path in declarations(root)},
+        **{
+            path: versioned(path.read_text(encoding="utf-8"), version)
+            for path in declarations(root)
+        },
         **{path: bounded(path.read_text(encoding="utf-8"), version) for path in quotations(root)},
         **{path: released(path.read_text(encoding="utf-8"), version, day) for path in logs},
         **cited(root / "CITATION.cff", version, day),
@@ -73,7 +80,9 @@ def check_tag(root: Path, tag: str) -> int:
         raise ValueError(f"the tag is {tag}, and the packages have version {version}")
     for package in PACKAGES:
         if f"\n## {version} (" not in (root / package / "CHANGELOG.md").read_text(encoding="utf-8"):
-            raise ValueError(f"the change log of {package} has no {version}; `nox -s release` dates it")
+            raise ValueError(
+                f"the change log of {package} has no {version}; `nox -s release` dates it"
+            )
     return 0
 
 
@@ -94,7 +103,11 @@ def quotations(root: Path) -> Iterator[Path]:
 
 def version_of(root: Path) -> str:
     """Return the version that rlplug-core has now."""
-    found = re.search(r'^version = "(.+)"$', (root / PACKAGES[0] / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    found = re.search(
+        r'^version = "(.+)"$',
+        (root / PACKAGES[0] / "pyproject.toml").read_text(encoding="utf-8"),
+        re.M,
+    )
     assert found
     return found[1]
 
@@ -111,13 +124,17 @@ def bounds(version: str) -> str:
 
 def versioned(text: str, version: str) -> str:
     """A file with `version` as its own, and with siblings bounded to it."""
-    return bounded(re.sub(r'^(version|__version__) = ".+"$', rf'\1 = "{version}"', text, flags=re.M), version)
+    return bounded(
+        re.sub(r'^(version|__version__) = ".+"$', rf'\1 = "{version}"', text, flags=re.M), version
+    )
 
 
 def bounded(text: str, version: str) -> str:
     """A text whose bounds on the packages are those of `version`."""
     names = "|".join(PACKAGES)
-    return re.sub(rf'"((?:{names})(?:\[\w+\])?)>=\d+\.\d+,<\d+\.\d+"', rf'"\g<1>{bounds(version)}"', text)
+    return re.sub(
+        rf'"((?:{names})(?:\[\w+\])?)>=\d+\.\d+,<\d+\.\d+"', rf'"\g<1>{bounds(version)}"', text
+    )
 
 
 def released(text: str, version: str, day: str) -> str:
@@ -131,7 +148,11 @@ def released(text: str, version: str, day: str) -> str:
 def cited(path: Path, version: str, day: str) -> dict[Path, str]:
     """The citation of that version."""
     text = re.sub(r"^date-released: .+\n", "", path.read_text(encoding="utf-8"), flags=re.M)
-    return {path: re.sub(r"^version: .+$", f"version: {version}\ndate-released: {day}", text, flags=re.M)}
+    return {
+        path: re.sub(
+            r"^version: .+$", f"version: {version}\ndate-released: {day}", text, flags=re.M
+        )
+    }
 
 
 def difference(path: Path, text: str) -> list[str]:

@@ -20,13 +20,16 @@ from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, Step
 
-ROWS, SIZE, CLOCK = 8, 256, Clock(1)
+ROWS = 8
+SIZE = 256
+CLOCK = Clock(1)
 PACE = Pace(SIZE, 10**9, 1, 10**4)
 
 
 def vectors(count: int) -> Iterator[Step]:
     """Steps of (4,) whose episodes take 200 steps on average."""
-    rng, never = np.random.default_rng(0), np.zeros(ROWS, bool)
+    rng = np.random.default_rng(0)
+    never = np.zeros(ROWS, bool)
     seen = [rng.random((ROWS, 4), dtype=np.float32) for _ in range(2)]
     for t in range(count):
         cut = rng.random(ROWS) < 1 / 200
@@ -35,22 +38,34 @@ def vectors(count: int) -> Iterator[Step]:
 
 def images(count: int) -> Iterator[Step]:
     """Stacks of four frames of 84 x 84 in one row, in one episode."""
-    rng, never = np.random.default_rng(0), np.zeros(1, bool)
+    rng = np.random.default_rng(0)
+    never = np.zeros(1, bool)
     seen = [np.zeros((1, 4, 84, 84), np.uint8) for _ in range(3)]
     for t in range(count):
-        now, after = seen[t % 3], seen[(t + 1) % 3]
+        now = seen[t % 3]
+        after = seen[(t + 1) % 3]
         after[:, :-1], after[:, -1] = now[:, 1:], rng.integers(0, 256, (84, 84), np.uint8)
         yield step(now, after, never, never)
 
 
 def step(obs: Array, after: Array, terminated: Array, truncated: Array) -> Step:
     rows = len(obs)
-    zeros, ones = np.zeros(rows, np.int64), np.ones(rows, np.float32)
+    zeros = np.zeros(rows, np.int64)
+    ones = np.ones(rows, np.float32)
     valid = np.ones(rows, bool)
     return Step(
-        obs=obs, action=zeros, reward=ones, next_obs=after, terminated=terminated, truncated=truncated,
-        is_first=~valid, valid=valid, ended=bool(truncated.any()), extras={}, recurrent_state=None,
-    )  # fmt: skip
+        obs=obs,
+        action=zeros,
+        reward=ones,
+        next_obs=after,
+        terminated=terminated,
+        truncated=truncated,
+        is_first=~valid,
+        valid=valid,
+        ended=bool(truncated.any()),
+        extras={},
+        recurrent_state=None,
+    )
 
 
 def median(action: Callable[[], object], repeats: int) -> float:
@@ -90,11 +105,21 @@ def main() -> None:
     chosen = PrioritizedReplay(asked.capacity, PACE, 3, 0.99, Seeds(0))
     add = filled(chosen, vectors(asked.capacity // ROWS + 1))
     error = torch.rand(SIZE)
-    both = median(lambda: chosen.feedback(chosen.draw(SIZE, CLOCK), Result({}, error)), asked.repeats)
+    both = median(
+        lambda: chosen.feedback(chosen.draw(SIZE, CLOCK), Result({}, error)), asked.repeats
+    )
     rows += [(f"prioritized, 3-step: add {ROWS} rows of (4,)", f"{add:.1f}", "")]
-    rows += [(f"prioritized, 3-step: draw {SIZE} and take their priorities", f"{both:.1f}", "≤ 1,000 µs")]
+    rows += [
+        (f"prioritized, 3-step: draw {SIZE} and take their priorities", f"{both:.1f}", "≤ 1,000 µs")
+    ]
     film = ReplayBuffer(20_000, PACE, 1, 0.99, Seeds(0))
-    rows += [("stacks of four frames, 84 x 84: add one row", f"{filled(film, images(20_500)):.1f}", "≤ 30 µs")]
+    rows += [
+        (
+            "stacks of four frames, 84 x 84: add one row",
+            f"{filled(film, images(20_500)):.1f}",
+            "≤ 30 µs",
+        )
+    ]
     found = table(["what", "µs, median", "bar"], rows)
     print(found)
     if asked.write:

@@ -24,7 +24,9 @@ class Flat:
     def __init__(self, size: int, learning_rate: float, clip: float) -> None:
         self.tensors = [torch.randn(size) * 0.1, *(torch.zeros(size) for _ in range(3))]
         self.flat, self.gradient = (one.numpy() for one in self.tensors[:2])
-        self.steps, self.learning_rate, self.clip = torch.zeros(()), learning_rate, clip
+        self.steps = torch.zeros(())
+        self.learning_rate = learning_rate
+        self.clip = clip
 
     def step(self) -> None:
         """Clip the gradient, and take torch's fused step."""
@@ -33,29 +35,52 @@ class Flat:
             self.gradient *= self.clip / norm
         self.steps += 1
         torch._fused_adam_(
-            *([one] for one in self.tensors), [], [self.steps], amsgrad=False, beta1=0.9, beta2=0.999,
-            lr=self.learning_rate, weight_decay=0.0, eps=1e-5, maximize=False,
-        )  # fmt: skip
+            *([one] for one in self.tensors),
+            [],
+            [self.steps],
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-5,
+            maximize=False,
+        )
 
 
 class Layers:
     """Two hidden layers and an output on views of flat parameters and of their gradient, with arrays for one batch."""
 
     def __init__(
-        self, flat: Array, gradient: Array, batch: int, inputs: int, outputs: int, width: int = 64, relu: bool = False
+        self,
+        flat: Array,
+        gradient: Array,
+        batch: int,
+        inputs: int,
+        outputs: int,
+        width: int = 64,
+        relu: bool = False,
     ) -> None:
         shapes = shapes_of(inputs, outputs, width)
         self.relu = relu
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
-        views = ([part.reshape(shape) for part, shape in zip(np.split(of, ends), shapes, strict=True)]
-                 for of in (flat, gradient))  # fmt: skip
+        views = (
+            [part.reshape(shape) for part, shape in zip(np.split(of, ends), shapes, strict=True)]
+            for of in (flat, gradient)
+        )
         (self.w1, self.b1, self.w2, self.b2, self.w3, self.b3), self.slopes = views
-        self.one, self.two, self.d, self.slope = (np.empty((batch, width), np.float32) for _ in range(4))
+        self.one, self.two, self.d, self.slope = (
+            np.empty((batch, width), np.float32) for _ in range(4)
+        )
         self.zeros = np.zeros((batch, width), np.float32)
-        self.out, self.ones = np.empty((batch, outputs), np.float32), np.ones(batch, np.float32)
+        self.out = np.empty((batch, outputs), np.float32)
+        self.ones = np.ones(batch, np.float32)
 
     def up(self, obs: Array) -> Array:
-        for weight, bias, values, into in ((self.w1, self.b1, obs, self.one), (self.w2, self.b2, self.one, self.two)):
+        for weight, bias, values, into in (
+            (self.w1, self.b1, obs, self.one),
+            (self.w2, self.b2, self.one, self.two),
+        ):
             np.dot(values, weight.T, out=into)
             np.add(into, bias, out=into)
             if self.relu:
@@ -71,7 +96,10 @@ class Layers:
         np.dot(d.T, self.two, out=g3)
         np.dot(self.ones, d, out=h3)
         np.dot(d, self.w3, out=self.d)
-        for weight, bias, values, below, then in ((g2, h2, self.two, self.one, self.w2), (g1, h1, self.one, obs, None)):
+        for weight, bias, values, below, then in (
+            (g2, h2, self.two, self.one, self.w2),
+            (g1, h1, self.one, obs, None),
+        ):
             if self.relu:
                 np.multiply(self.d, values > self.zeros, out=self.d)
             else:
@@ -88,22 +116,34 @@ class Layers:
 class Minibatch:
     """Forward, the clipped surrogate and the squared error, backward, the clip of the gradient, torch's fused Adam."""
 
-    def __init__(self, obs: Array, action: Array, advantage: Array, target: Array, old: Array, actions: int) -> None:
+    def __init__(
+        self, obs: Array, action: Array, advantage: Array, target: Array, old: Array, actions: int
+    ) -> None:
         batch, inputs = obs.shape
-        sizes = [sum(int(np.prod(shape)) for shape in shapes_of(inputs, n, 64)) for n in (actions, 1)]
+        sizes = [
+            sum(int(np.prod(shape)) for shape in shapes_of(inputs, n, 64)) for n in (actions, 1)
+        ]
         self.all = Flat(sum(sizes), 3e-4, 0.5)
         parts = zip(
-            np.split(self.all.flat, sizes[:1]), np.split(self.all.gradient, sizes[:1]), (actions, 1), strict=True
+            np.split(self.all.flat, sizes[:1]),
+            np.split(self.all.gradient, sizes[:1]),
+            (actions, 1),
+            strict=True,
         )
-        self.policy, self.critic = (Layers(*part, batch=batch, inputs=inputs, outputs=n) for *part, n in parts)
+        self.policy, self.critic = (
+            Layers(*part, batch=batch, inputs=inputs, outputs=n) for *part, n in parts
+        )
         self.given = obs, action, advantage, target, old
-        self.rows, self.each, self.share = np.arange(batch), np.ones(actions, np.float32), np.float32(1 / batch)
+        self.rows = np.arange(batch)
+        self.each = np.ones(actions, np.float32)
+        self.share = np.float32(1 / batch)
 
     def __call__(self) -> None:
         obs, action, advantage, target, old = self.given
         advantage = advantage - advantage.dot(self.policy.ones) * self.share
         advantage /= sqrt(advantage.dot(advantage) / (len(obs) - 1)) + 1e-8
-        logits, value = self.policy.up(obs), self.critic.up(obs)[:, 0]
+        logits = self.policy.up(obs)
+        value = self.critic.up(obs)[:, 0]
         shifted = logits - np.maximum.reduce(np.ascontiguousarray(logits.T))[:, None]
         shares = np.exp(shifted)
         total = shares.dot(self.each)
@@ -122,15 +162,21 @@ class Minibatch:
 class Update:
     """DQN's: both networks forward, Huber's slopes, backward, the clip of the gradient, torch's fused Adam."""
 
-    def __init__(self, obs: Array, next_obs: Array, action: Array, reward: Array, actions: int) -> None:
+    def __init__(
+        self, obs: Array, next_obs: Array, action: Array, reward: Array, actions: int
+    ) -> None:
         (batch, inputs), width = obs.shape, 256
         size = sum(int(np.prod(shape)) for shape in shapes_of(inputs, actions, width))
-        self.all, other = Flat(size, 5e-4, 10.0), Flat(size, 0.0, 10.0)
+        self.all = Flat(size, 5e-4, 10.0)
+        other = Flat(size, 0.0, 10.0)
         self.online, self.target = (
-            Layers(one.flat, one.gradient, batch, inputs, actions, width, relu=True) for one in (self.all, other)
+            Layers(one.flat, one.gradient, batch, inputs, actions, width, relu=True)
+            for one in (self.all, other)
         )
-        self.given, self.rows = (obs, next_obs, action, reward), np.arange(batch)
-        self.slopes, self.share = np.zeros((batch, actions), np.float32), np.float32(1 / batch)
+        self.given = (obs, next_obs, action, reward)
+        self.rows = np.arange(batch)
+        self.slopes = np.zeros((batch, actions), np.float32)
+        self.share = np.float32(1 / batch)
 
     def __call__(self) -> None:
         obs, next_obs, action, reward = self.given

@@ -28,7 +28,10 @@ class Net:
         self.flat, self.gradient = (numbers(self.size) * np.float32(0.01) for _ in range(2))
         ends = np.cumsum([outer * inner for outer, inner in shapes])[:-1]
         self.weights, self.slopes_of_weights = (
-            [part[: outer * inner].reshape(outer, inner) for part, (outer, inner) in zip(parts, shapes, strict=True)]
+            [
+                part[: outer * inner].reshape(outer, inner)
+                for part, (outer, inner) in zip(parts, shapes, strict=True)
+            ]
             for parts in (np.split(self.flat, ends), np.split(self.gradient, ends))
         )
         self.outputs, self.slopes = ([numbers(batch, width) for width in widths] for _ in range(2))
@@ -99,12 +102,15 @@ def time_of(calls: list[Call]) -> float:
 
 def fastest(one: Array, other: Array, into: Array) -> Call:
     """What multiplies `one` by `other` in the least time."""
-    tensors, place = (torch.from_numpy(one), torch.from_numpy(other)), torch.from_numpy(into)
+    tensors = (torch.from_numpy(one), torch.from_numpy(other))
+    place = torch.from_numpy(into)
     turned = tensors[1].t()
     calls: dict[str, Call] = {
         "numpy": lambda: np.dot(one, other, out=into),
         "torch": lambda: torch.mm(*tensors, out=place),
-        "oneDNN": lambda: torch.ops.mkldnn._linear_pointwise(tensors[0], turned, None, "none", [], ""),
+        "oneDNN": lambda: torch.ops.mkldnn._linear_pointwise(
+            tensors[0], turned, None, "none", [], ""
+        ),
     }
     found = least(calls)
     return calls[min(found, key=lambda name: found[name])]
@@ -112,9 +118,23 @@ def fastest(one: Array, other: Array, into: Array) -> Call:
 
 def adam(net: Net) -> Call:
     """One step of torch's fused Adam over a network's parameters."""
-    flat, gradient = torch.from_numpy(net.flat), torch.from_numpy(net.gradient)
-    mean, square, count = torch.zeros_like(flat), torch.ones_like(flat), torch.ones(())
+    flat = torch.from_numpy(net.flat)
+    gradient = torch.from_numpy(net.gradient)
+    mean = torch.zeros_like(flat)
+    square = torch.ones_like(flat)
+    count = torch.ones(())
     return lambda: torch._fused_adam_(
-        [flat], [gradient], [mean], [square], [], [count], amsgrad=False, beta1=0.9, beta2=0.999, lr=1e-6,
-        weight_decay=0.0, eps=1e-5, maximize=False,
-    )  # fmt: skip
+        [flat],
+        [gradient],
+        [mean],
+        [square],
+        [],
+        [count],
+        amsgrad=False,
+        beta1=0.9,
+        beta2=0.999,
+        lr=1e-6,
+        weight_decay=0.0,
+        eps=1e-5,
+        maximize=False,
+    )

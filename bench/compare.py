@@ -23,10 +23,13 @@ from results import machine, revision, table, write_section
 
 from rlplug_cli.compare.statistics import Aggregate, draws, estimate
 
-RUNS, POINTS, BAR = 100, 2500, 3.0
+RUNS = 100
+POINTS = 2500
+BAR = 3.0
 #: Seeds and environments of a simulated comparison, and how many of them there are.
 SIZES = ((3, 1), (5, 1), (10, 1), (20, 1), (50, 1), (5, 10), (10, 10))
-SIMULATIONS, REDRAWS = 600, 1000
+SIMULATIONS = 600
+REDRAWS = 1000
 #: Scores of a run, standardized.
 SCORES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda generator, size: generator.normal(size=size),
@@ -40,9 +43,21 @@ def write_runs(out: Path) -> None:
     for number in range(RUNS):
         run = out / f"run-{number}"
         run.mkdir()
-        options = {"seed": number // 2, "learning_rate": 1e-3 * (1 + number % 2), "total_timesteps": 1000 * POINTS}
-        config = {"name": run.name, "uid": run.name, "group": str(number % 2), "algorithm": "ppo", "env": "CartPole-v1",
-                  "options": options, "origins": {"learning_rate": "option"}, "created": number}  # fmt: skip
+        options = {
+            "seed": number // 2,
+            "learning_rate": 1e-3 * (1 + number % 2),
+            "total_timesteps": 1000 * POINTS,
+        }
+        config = {
+            "name": run.name,
+            "uid": run.name,
+            "group": str(number % 2),
+            "algorithm": "ppo",
+            "env": "CartPole-v1",
+            "options": options,
+            "origins": {"learning_rate": "option"},
+            "created": number,
+        }
         (run / "config.json").write_text(json.dumps(config))
         returns = 500 * (1 - np.exp(-np.arange(POINTS) / 400)) + generator.normal(0, 30, POINTS)
         with open(run / "journal.jsonl", "w", encoding="utf-8") as file:
@@ -50,22 +65,47 @@ def write_runs(out: Path) -> None:
             for point, value in enumerate(returns.tolist()):
                 step = 1000 * (point + 1)
                 names = ("return_std", "return_min", "return_max", "length_mean")
-                evaluation = {"eval/return_mean": value, **{f"eval/{name}": value for name in names}, "best": False}
+                evaluation = {
+                    "eval/return_mean": value,
+                    **{f"eval/{name}": value for name in names},
+                    "best": False,
+                }
                 losses = {f"loss/{name}": value / 7 for name in ("policy", "value", "entropy")}
-                metrics = {**losses, "rollout/return_mean": value, "perf/wall_s": point / 3, "perf/updates": point}
+                metrics = {
+                    **losses,
+                    "rollout/return_mean": value,
+                    "perf/wall_s": point / 3,
+                    "perf/updates": point,
+                }
                 for kind, data in (("metrics", metrics), ("evaluation", evaluation)):
-                    line = {"seq": next(seq), "time": step, "kind": kind, "step": step, "data": data}
+                    line = {
+                        "seq": next(seq),
+                        "time": step,
+                        "kind": kind,
+                        "step": step,
+                        "data": data,
+                    }
                     file.write(json.dumps(line, separators=(",", ":")) + "\n")
-            end = {"seq": next(seq), "time": step, "kind": "end", "step": step, "data": {"status": "finished"}}
+            end = {
+                "seq": next(seq),
+                "time": step,
+                "kind": "end",
+                "step": step,
+                "data": {"status": "finished"},
+            }
             file.write(json.dumps(end, separators=(",", ":")) + "\n")
 
 
 def seconds(words: list[str], turns: int) -> tuple[float, float]:
     """The medians of wall and of processor time of a command, with the interpreter's start."""
-    walls, used = [], []
+    walls = []
+    used = []
     for _ in range(turns):
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run([sys.executable, "-m", "rlplug_cli", *words], check=True, capture_output=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "rlplug_cli", *words], check=True, capture_output=True
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         walls.append(time.perf_counter() - started)
         used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
@@ -80,8 +120,11 @@ def speed(turns: int) -> list[tuple[str, ...]]:
             ("`rlplug compare SWEEP`", []),
             ("`… --center mean`", ["--center", "mean"]),
             ("`… --target 400`, so seconds too", ["--target", "400"]),
-            ("`… --image curves.png --html page.html`", [f"--image={temporary}/c.png", f"--html={temporary}/p.html"]),
-        ):  # fmt: skip
+            (
+                "`… --image curves.png --html page.html`",
+                [f"--image={temporary}/c.png", f"--html={temporary}/p.html"],
+            ),
+        ):
             wall, used = seconds(["compare", temporary, *words], turns)
             bar = f"≤ {BAR:g} {'✓' if wall <= BAR else '✗'}" if not words else ""
             lines.append((label, f"{wall:.2f}", f"{used:.2f}", bar))
@@ -91,7 +134,8 @@ def speed(turns: int) -> list[tuple[str, ...]]:
 def coverage(scores: str, how: Aggregate, seeds: int, envs: int) -> float:
     """How often the interval of 95 % holds the aggregate of infinitely many seeds."""
     generator = np.random.default_rng(1)
-    truth, held = _truth(scores, how), 0
+    truth = _truth(scores, how)
+    held = 0
     for _ in range(SIMULATIONS):
         tasks = [SCORES[scores](generator, seeds) for _ in range(envs)]
         found = estimate(tasks, how, draws([seeds] * envs, REDRAWS, generator))
@@ -103,7 +147,8 @@ def _truth(scores: str, how: Aggregate) -> float:
     if scores == "normal":
         return 0.0
     # The mean of an exponential between its quartiles ln(4/3) and ln 4: x e^-x integrates to -(x + 1) e^-x.
-    low, high = math.log(4 / 3), math.log(4)
+    low = math.log(4 / 3)
+    high = math.log(4)
     return 1.0 if how == "mean" else 2 * ((low + 1) * math.exp(-low) - (high + 1) * math.exp(-high))
 
 
@@ -112,7 +157,11 @@ def covered() -> list[tuple[str, ...]]:
         (
             str(seeds),
             str(envs),
-            *(f"{100 * coverage(scores, how, seeds, envs):.1f}" for scores in SCORES for how in ("mean", "iqm")),
+            *(
+                f"{100 * coverage(scores, how, seeds, envs):.1f}"
+                for scores in SCORES
+                for how in ("mean", "iqm")
+            ),
         )
         for seeds, envs in SIZES
     ]
@@ -123,7 +172,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="how often each command is measured")
     parser.add_argument("--write", action="store_true", help="put the tables into RESULTS.md")
     arguments = parser.parse_args()
-    header = ("seeds", "environments", *(f"{scores}, {how}" for scores in SCORES for how in ("mean", "IQM")))
+    header = (
+        "seeds",
+        "environments",
+        *(f"{scores}, {how}" for scores in SCORES for how in ("mean", "IQM")),
+    )
     text = f"""## Comparing runs
 
 `python bench/compare.py`

@@ -24,21 +24,34 @@ from results import machine, revision, table, write_section
 import rlplug_core as rl
 
 WAYS: dict[str, dict[str, bool]] = {
-    "eager": {}, "compiled": {"compile": True}, "graphs": {"cudagraphs": True},
+    "eager": {},
+    "compiled": {"compile": True},
+    "graphs": {"cudagraphs": True},
     "graphs, compiled": {"compile": True, "cudagraphs": True},
-}  # fmt: skip
+}
 #: Updates in a turn, and turns; the first ones compile and record.
-UPDATES, TURNS, FIRST = 100, 21, 3
+UPDATES = 100
+TURNS = 21
+FIRST = 3
 BOX = spaces.Box(-1, 1, (6,), np.float32)
 
 
 def ppo(options: dict[str, Any]) -> Callable[[], object]:
     """256 samples, two networks of two layers of 64 with tanh, two actions."""
-    made = learner("ppo", 4, spaces.Discrete(2), {"net.hidden": [64, 64], "net.activation": "tanh", **options})
-    arrays: Any = (np.ones(256, np.float32), numbers(256, 4), np.arange(256) % 2, numbers(256), numbers(256) * 2)
+    made = learner(
+        "ppo", 4, spaces.Discrete(2), {"net.hidden": [64, 64], "net.activation": "tanh", **options}
+    )
+    arrays: Any = (
+        np.ones(256, np.float32),
+        numbers(256, 4),
+        np.arange(256) % 2,
+        numbers(256),
+        numbers(256) * 2,
+    )
     weight, *rest = map(torch.from_numpy, arrays)
     extras = {"log_prob": torch.from_numpy(numbers(256) * 0.1 - 0.7)}
-    batch, clock = rl.Samples(weight, None, *rest, extras).to(made.device), rl.Clock(10**9)
+    batch = rl.Samples(weight, None, *rest, extras).to(made.device)
+    clock = rl.Clock(10**9)
     return lambda: made.actor_critic_optimizer.minimize(made.loss(batch, made.config)[0], clock)
 
 
@@ -46,10 +59,13 @@ def replay(name: str, options: dict[str, Any]) -> Callable[[], object]:
     """Two layers of 256 with ReLU: 64 samples and two actions for DQN, 256 and HalfCheetah's spaces for the others."""
     options = {"net.hidden": [256, 256], "net.activation": "relu", "n_step": 1, **options}
     if name == "dqn":
-        made, batch = learner(name, 4, spaces.Discrete(2), options), transitions(64, 4, np.arange(64) % 2)
+        made = learner(name, 4, spaces.Discrete(2), options)
+        batch = transitions(64, 4, np.arange(64) % 2)
     else:
-        made, batch = learner(name, 17, BOX, options), transitions(256, 17, np.tanh(numbers(256, 6)))
-    batch, clock = batch.to(made.device), rl.Clock(10**9)
+        made = learner(name, 17, BOX, options)
+        batch = transitions(256, 17, np.tanh(numbers(256, 6)))
+    batch = batch.to(made.device)
+    clock = rl.Clock(10**9)
 
     def update() -> None:
         made.update(batch, clock)
@@ -71,25 +87,44 @@ def microseconds(update: Callable[[], object]) -> float:
 def row(name: str) -> list[str]:
     """Medians of turns that the ways take one after the other."""
     made = {way: {"device": "cuda", **options} for way, options in WAYS.items()}
-    updates = {way: ppo(options) if name == "ppo" else replay(name, options) for way, options in made.items()}
-    turns = [[microseconds(update) for update in updates.values()] for _ in range(FIRST + TURNS)][FIRST:]
+    updates = {
+        way: ppo(options) if name == "ppo" else replay(name, options)
+        for way, options in made.items()
+    }
+    turns = [[microseconds(update) for update in updates.values()] for _ in range(FIRST + TURNS)][
+        FIRST:
+    ]
     medians = [statistics.median(way) for way in zip(*turns, strict=True)]
     ratio = statistics.median(turn[0] / turn[2] for turn in turns)
     return [name, *(f"{one:,.0f}" for one in medians), f"{ratio:.2f}"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=["ppo", "dqn", "sac", "td3"])
-    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+    )
     given = parser.parse_args()
     if given.only and given.write:
         parser.error("the section has all of it; leave one of --only and --write out")
     if not torch.cuda.is_available():
-        parser.exit(2, "there is no GPU that this torch can use, and CUDA graphs are replayed on one alone\n")
+        parser.exit(
+            2,
+            "there is no GPU that this torch can use, and CUDA graphs are replayed on one alone\n",
+        )
     torch.set_num_threads(1)
     rows = [row(name) for name in ("ppo", "dqn", "sac", "td3") if given.only in (None, name)]
-    header = ["update", "eager, µs", "compiled, µs", "graphs, µs", "graphs, compiled, µs", "eager / graphs"]
+    header = [
+        "update",
+        "eager, µs",
+        "compiled, µs",
+        "graphs, µs",
+        "graphs, compiled, µs",
+        "eager / graphs",
+    ]
     about = f"{torch.cuda.get_device_name()}; {machine()}; torch {torch.__version__}; rlplug at {revision()}."
     text = f"""## Updates on a GPU
 

@@ -38,7 +38,9 @@ RECORDS = Path(__file__).with_name("defaults.jsonl")
 SIDES = ("Stable-Baselines3", "rlplug")
 SEEDS = (1, 2, 3, 4, 5)
 #: Evaluations on the way, their episodes, and those of the final evaluation; greedy ones all.
-EVALUATIONS, EPISODES, FINAL = 10, 5, 30
+EVALUATIONS = 10
+EPISODES = 5
+FINAL = 30
 NOTE = """`python bench/defaults.py`: `rlplug run ALGO ENV` beside `ALGO("MlpPolicy", ENV)` of Stable-Baselines3,
 at equal env steps, without any option that decides how it learns. BipedalWalker-v3 and MountainCar-v0 have presets of
 their own in rlplug, the others get those of their kind. {evaluations} evaluations of {episodes} greedy episodes find
@@ -83,11 +85,15 @@ GOALS = (
 def ours(goal: Goal, seed: int) -> dict[str, Any]:
     """Train as it comes; what is set says how it is judged."""
     judging = {
-        "eval_every": goal.steps // EVALUATIONS, "eval_episodes": EPISODES, "final_eval_episodes": FINAL,
-    }  # fmt: skip
+        "eval_every": goal.steps // EVALUATIONS,
+        "eval_episodes": EPISODES,
+        "final_eval_episodes": FINAL,
+    }
     options = {"seed": seed, "total_timesteps": goal.steps, "threads": 1, **judging}
     with tempfile.TemporaryDirectory() as directory:
-        records = list(read(train(goal.algorithm, goal.env, options, out=directory, hooks=False).journal))
+        records = list(
+            read(train(goal.algorithm, goal.env, options, out=directory, hooks=False).journal)
+        )
     means = [record.data["eval/return_mean"] for record in records if record.kind == "evaluation"]
     (final,) = [record.data for record in records if record.kind == "final_eval"]
     return {"best": final["return_mean"], "last": final["last_return_mean"], "evaluations": means}
@@ -95,10 +101,19 @@ def ours(goal: Goal, seed: int) -> dict[str, Any]:
 
 def theirs(goal: Goal, seed: int, cache: Path) -> dict[str, Any]:
     """The other side, in an environment of its own."""
-    script = [peer_python("sb3", cache), str(HERE / "peers" / "sb3_defaults.py"), goal.algorithm, goal.env]
+    script = [
+        peer_python("sb3", cache),
+        str(HERE / "peers" / "sb3_defaults.py"),
+        goal.algorithm,
+        goal.env,
+    ]
     numbers = {
-        "seed": seed, "steps": goal.steps, "evaluations": EVALUATIONS, "episodes": EPISODES, "final": FINAL,
-    }  # fmt: skip
+        "seed": seed,
+        "steps": goal.steps,
+        "evaluations": EVALUATIONS,
+        "episodes": EPISODES,
+        "final": FINAL,
+    }
     words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     return measured(script + words, threads=1)
 
@@ -106,19 +121,50 @@ def theirs(goal: Goal, seed: int, cache: Path) -> dict[str, Any]:
 def section(records: list[dict[str, Any]]) -> str:
     """The text for RESULTS.md."""
     lines = [line for goal in GOALS for line in rows(goal, records)]
-    header = ["algorithm", "environment", "env steps", "side", "seeds", "last weights", "best weights", "seconds"]
-    revisions = ", ".join(sorted({record["revision"] for record in records if record["side"] == "rlplug"}))
-    about = NOTE.format(evaluations=EVALUATIONS, episodes=EPISODES, final=FINAL, machine=machine(), revisions=revisions)
+    header = [
+        "algorithm",
+        "environment",
+        "env steps",
+        "side",
+        "seeds",
+        "last weights",
+        "best weights",
+        "seconds",
+    ]
+    revisions = ", ".join(
+        sorted({record["revision"] for record in records if record["side"] == "rlplug"})
+    )
+    about = NOTE.format(
+        evaluations=EVALUATIONS,
+        episodes=EPISODES,
+        final=FINAL,
+        machine=machine(),
+        revisions=revisions,
+    )
     return f"## Without any option, beside Stable-Baselines3\n\n{about}\n\n{table(header, lines)}"
 
 
 def rows(goal: Goal, records: list[dict[str, Any]]) -> Iterator[list[str]]:
     for side in SIDES:
-        found = [r for r in records if (r["goal"], r["steps"], r["side"]) == (goal.name, goal.steps, side)]
+        found = [
+            r
+            for r in records
+            if (r["goal"], r["steps"], r["side"]) == (goal.name, goal.steps, side)
+        ]
         if found:
-            means = [middle(np.array([record[which] for record in found])) for which in ("last", "best")]
+            means = [
+                middle(np.array([record[which] for record in found])) for which in ("last", "best")
+            ]
             seconds = f"{np.median([record['seconds'] for record in found]):.0f}"
-            yield [f"`{goal.algorithm}`", goal.env, f"{goal.steps:,}", side, str(len(found)), *means, seconds]
+            yield [
+                f"`{goal.algorithm}`",
+                goal.env,
+                f"{goal.steps:,}",
+                side,
+                str(len(found)),
+                *means,
+                seconds,
+            ]
 
 
 def middle(scores: npt.NDArray[np.float64]) -> str:
@@ -130,22 +176,33 @@ def middle(scores: npt.NDArray[np.float64]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [goal.name for goal in GOALS]
     parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", choices=names, default=names)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for the other side")
+    parser.add_argument(
+        "--cache", type=Path, default=ROOT / ".nox" / "peers", help="for the other side"
+    )
     parser.add_argument("--report", action="store_true", help="train nothing")
     given = parser.parse_args()
     wanted = [goal for goal in GOALS if goal.name in given.only and not given.report]
-    for goal, seed, side in [(goal, seed, side) for goal in wanted for seed in given.seeds for side in given.sides]:
+    for goal, seed, side in [
+        (goal, seed, side) for goal in wanted for seed in given.seeds for side in given.sides
+    ]:
         key = {"goal": goal.name, "steps": goal.steps, "side": side, "seed": seed}
         if any(key.items() <= record.items() for record in finished(RECORDS)):
             continue
         started = time.monotonic()
         result = ours(goal, seed) if side == "rlplug" else theirs(goal, seed, given.cache)
-        line = {**key, **result, "seconds": round(time.monotonic() - started), "revision": revision()}
+        line = {
+            **key,
+            **result,
+            "seconds": round(time.monotonic() - started),
+            "revision": revision(),
+        }
         with RECORDS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(f"{key}: {result['last']:.1f}, {result['best']:.1f}", file=sys.stderr, flush=True)

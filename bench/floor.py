@@ -59,10 +59,15 @@ class Net:
     def __init__(self, batch: int, inputs: int, hidden: int, outputs: int, relu: bool) -> None:
         self.shape = batch, inputs, hidden, outputs
         self.size = inputs * hidden + hidden + hidden * hidden + hidden + outputs * hidden + outputs
-        macros = [f"-D{name}={value}" for name, value in zip("BIHO", self.shape, strict=True)] + ["-DRELU"] * relu
+        macros = [f"-D{name}={value}" for name, value in zip("BIHO", self.shape, strict=True)] + [
+            "-DRELU"
+        ] * relu
         place = Path(tempfile.mkdtemp()) / "floor.so"
         source = Path(__file__).with_name("floor.c")
-        subprocess.run([os.environ.get("CC", "cc"), *FLAGS, *macros, str(source), "-o", str(place), "-lm"], check=True)
+        subprocess.run(
+            [os.environ.get("CC", "cc"), *FLAGS, *macros, str(source), "-o", str(place), "-lm"],
+            check=True,
+        )
         self.c = ctypes.CDLL(str(place))
         self.kept = np.zeros(2 * batch * hidden + batch * outputs, np.float32)
         self.out = self.kept[2 * batch * hidden :].reshape(batch, outputs)
@@ -72,7 +77,12 @@ class Net:
         return self.out
 
     def down(
-        self, weights: Array, gradient: Array | None, obs: Array, slopes: Array, inputs: Array | None = None
+        self,
+        weights: Array,
+        gradient: Array | None,
+        obs: Array,
+        slopes: Array,
+        inputs: Array | None = None,
     ) -> None:
         arrays = (weights, gradient, obs, self.kept, slopes, inputs)  # in the order of `floor.c`
         begin = self.shape[1] - (0 if inputs is None else inputs.shape[1])
@@ -89,14 +99,18 @@ class Flat:
             *np.zeros((3, ends[-1]), np.float32),
         ]
         self.parts = [
-            [part[end - net.size : end] for part in self.all[:2]] for net, end in zip(nets, ends, strict=True)
+            [part[end - net.size : end] for part in self.all[:2]]
+            for net, end in zip(nets, ends, strict=True)
         ]
-        self.count, self.c = 0, nets[0].c
+        self.count = 0
+        self.c = nets[0].c
 
     def step(self, norm: float, lr: float) -> None:
         self.count += 1
         numbers = (norm, lr, 1e-8, 1 - 0.9**self.count, 1 - 0.999**self.count)
-        self.c.step(*map(at, self.all), ctypes.c_int(len(self.all[0])), *map(ctypes.c_float, numbers))
+        self.c.step(
+            *map(at, self.all), ctypes.c_int(len(self.all[0])), *map(ctypes.c_float, numbers)
+        )
 
 
 def at(array: Array | None) -> ctypes.c_void_p | None:
@@ -105,7 +119,9 @@ def at(array: Array | None) -> ctypes.c_void_p | None:
 
 def learner(name: str, obs: int, action: spaces.Space[Any], options: dict[str, Any]) -> Any:
     plan = Plan.make(name, "CartPole-v1", {"seed": 1, **options})
-    return plan.make_learner(Spec(spaces.Box(-np.inf, np.inf, (obs,), np.float32), action, 8, "Any-v0"))
+    return plan.make_learner(
+        Spec(spaces.Box(-np.inf, np.inf, (obs,), np.float32), action, 8, "Any-v0")
+    )
 
 
 def numbers(*shape: int) -> Array:
@@ -116,41 +132,58 @@ class Rollout:
     """Samples of a rollout, and the floor of one minibatch: a policy of discrete actions and a critic, 64-64 tanh."""
 
     def __init__(self, batch: int, inputs: int = 4, outputs: int = 2) -> None:
-        self.obs, self.old, self.target = numbers(batch, inputs), numbers(batch) * 0.1 - 0.7, numbers(batch) * 2
-        self.advantage, self.action = numbers(batch), np.arange(batch) % outputs
-        self.policy, self.critic = Net(batch, inputs, 64, outputs, False), Net(batch, inputs, 64, 1, False)
-        self.flat, self.d = Flat(self.policy, self.critic), np.zeros((batch, outputs), np.float32)
+        self.obs = numbers(batch, inputs)
+        self.old = numbers(batch) * 0.1 - 0.7
+        self.target = numbers(batch) * 2
+        self.advantage = numbers(batch)
+        self.action = np.arange(batch) % outputs
+        self.policy = Net(batch, inputs, 64, outputs, False)
+        self.critic = Net(batch, inputs, 64, 1, False)
+        self.flat = Flat(self.policy, self.critic)
+        self.d = np.zeros((batch, outputs), np.float32)
         self.dv = np.zeros((batch, 1), np.float32)
 
     def floor(self) -> None:
-        policy, critic, ((pw, pg), (cw, cg)) = self.policy, self.critic, self.flat.parts
+        policy = self.policy
+        critic = self.critic
+        ((pw, pg), (cw, cg)) = self.flat.parts
         policy.up(pw, self.obs)
         critic.up(cw, self.obs)
         told = at(self.action), at(self.old), at(self.advantage)
         policy.c.clipped(at(policy.out), *told, ctypes.c_float(0.2), at(self.d))
         policy.down(pw, pg, self.obs, self.d)
-        critic.c.regress(at(critic.out), None, at(self.target), ctypes.c_float(0.5), ctypes.c_int(0), at(self.dv))
+        critic.c.regress(
+            at(critic.out), None, at(self.target), ctypes.c_float(0.5), ctypes.c_int(0), at(self.dv)
+        )
         critic.down(cw, cg, self.obs, self.dv)
         self.flat.step(0.5, 3e-4)
 
 
 def ppo() -> Calls:
     """256 samples, two networks of two layers of 64 with tanh, two actions."""
-    made = learner("ppo", 4, spaces.Discrete(2), {"net.hidden": [64, 64], "net.activation": "tanh", "ent_coef": 0.0})
+    made = learner(
+        "ppo",
+        4,
+        spaces.Discrete(2),
+        {"net.hidden": [64, 64], "net.activation": "tanh", "ent_coef": 0.0},
+    )
     of = Rollout(256)
     arrays = (np.ones(256, np.float32), of.obs, of.action, of.advantage, of.target)
     tensors: Any = [torch.from_numpy(each) for each in arrays]
     extras = {"log_prob": torch.from_numpy(of.old)}
     batch = made.in_numpy(rl.Samples(tensors[0], None, *tensors[1:], extras), made.networks)
     return {
-        "rlplug": lambda: made.actor_critic_optimizer.minimize(made.loss(batch, made.config)[0], rl.Clock(10**6)),
+        "rlplug": lambda: made.actor_critic_optimizer.minimize(
+            made.loss(batch, made.config)[0], rl.Clock(10**6)
+        ),
         "by hand": Minibatch(of.obs, of.action, of.advantage, of.target, of.old, actions=2),
         "floor": of.floor,
     }
 
 
 def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
-    discount, index = np.full(batch, 0.99, np.float32), np.arange(batch)
+    discount = np.full(batch, 0.99, np.float32)
+    index = np.arange(batch)
     arrays = (
         np.ones(batch, np.float32),
         numbers(batch, obs),
@@ -169,16 +202,24 @@ def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
 def dqn() -> Calls:
     """64 samples, two layers of 256 with ReLU, two actions, Huber's loss, a target network."""
     options = {"net.hidden": [256, 256], "net.activation": "relu", "double": False, "n_step": 1}
-    made, batch = learner("dqn", 4, spaces.Discrete(2), options), transitions(64, 4, np.arange(64) % 2)
-    obs, next_obs, action = batch.obs.numpy(), batch.next_obs.numpy(), batch.action.numpy()
-    online, target = Net(64, 4, 256, 2, True), Net(64, 4, 256, 2, True)
-    flat, other, d = Flat(online), Flat(target), np.zeros((64, 2), np.float32)
+    made = learner("dqn", 4, spaces.Discrete(2), options)
+    batch = transitions(64, 4, np.arange(64) % 2)
+    obs = batch.obs.numpy()
+    next_obs = batch.next_obs.numpy()
+    action = batch.action.numpy()
+    online = Net(64, 4, 256, 2, True)
+    target = Net(64, 4, 256, 2, True)
+    flat = Flat(online)
+    other = Flat(target)
+    d = np.zeros((64, 2), np.float32)
     (w, g), ((tw, _),) = flat.parts[0], other.parts
 
     def floor() -> None:
         aim = batch.reward.numpy() + 0.99 * target.up(tw, next_obs).max(1)
         online.up(w, obs)
-        online.c.regress(at(online.out), at(action), at(aim), ctypes.c_float(0.5), ctypes.c_int(1), at(d))
+        online.c.regress(
+            at(online.out), at(action), at(aim), ctypes.c_float(0.5), ctypes.c_int(1), at(d)
+        )
         online.down(w, g, obs, d)
         flat.step(10.0, 1e-4)
 
@@ -191,13 +232,25 @@ def dqn() -> Calls:
 
 def sac() -> Calls:
     """256 samples, a policy and two critics of two layers of 256 with ReLU, 17 numbers seen and 6 moved."""
-    made = learner("sac", 17, spaces.Box(-1, 1, (6,), np.float32), {"net.hidden": [256, 256], "net.activation": "relu"})
+    made = learner(
+        "sac",
+        17,
+        spaces.Box(-1, 1, (6,), np.float32),
+        {"net.hidden": [256, 256], "net.activation": "relu"},
+    )
     batch = transitions(256, 17, np.tanh(numbers(256, 6)))
-    policy, critics = Net(256, 17, 256, 12, True), [Net(256, 23, 256, 1, True) for _ in range(2)]
-    of_policy, of_critics, targets = Flat(policy), Flat(*critics), Flat(*critics)
+    policy = Net(256, 17, 256, 12, True)
+    critics = [Net(256, 23, 256, 1, True) for _ in range(2)]
+    of_policy = Flat(policy)
+    of_critics = Flat(*critics)
+    targets = Flat(*critics)
     (pw, pg), noise = of_policy.parts[0], numbers(256, 6)
-    obs, next_obs, taken = batch.obs.numpy(), batch.next_obs.numpy(), batch.action.numpy()
-    d, dx, dv = np.zeros((256, 12), np.float32), np.zeros((256, 6), np.float32), np.zeros((256, 1), np.float32)
+    obs = batch.obs.numpy()
+    next_obs = batch.next_obs.numpy()
+    taken = batch.action.numpy()
+    d = np.zeros((256, 12), np.float32)
+    dx = np.zeros((256, 6), np.float32)
+    dv = np.zeros((256, 1), np.float32)
 
     def drawn(seen: Array) -> tuple[Array, Array, Array]:
         mean, log_std = np.hsplit(policy.up(pw, seen), 2)
@@ -208,7 +261,10 @@ def sac() -> Calls:
     def floor() -> None:
         action, log_prob, _ = drawn(next_obs)
         both = np.concatenate([next_obs, action], 1)
-        low = np.min([net.up(part[0], both)[:, 0] for net, part in zip(critics, targets.parts, strict=True)], 0)
+        low = np.min(
+            [net.up(part[0], both)[:, 0] for net, part in zip(critics, targets.parts, strict=True)],
+            0,
+        )
         aim = batch.reward.numpy() + 0.99 * (low - 0.1 * log_prob)
         both = np.concatenate([obs, taken], 1)
         for net, (w, g) in zip(critics, of_critics.parts, strict=True):
@@ -218,7 +274,9 @@ def sac() -> Calls:
         of_critics.step(np.inf, 3e-4)
         action, log_prob, deviation = drawn(obs)
         both = np.concatenate([obs, action], 1)
-        values = [net.up(part[0], both)[:, 0] for net, part in zip(critics, of_critics.parts, strict=True)]
+        values = [
+            net.up(part[0], both)[:, 0] for net, part in zip(critics, of_critics.parts, strict=True)
+        ]
         by_action = np.zeros((256, 6), np.float32)
         for number, (net, (w, _)) in enumerate(zip(critics, of_critics.parts, strict=True)):
             dv[:, 0] = (values[number] < values[1 - number]) * np.float32(-1 / 256)
@@ -269,10 +327,12 @@ speed, and the floor of DQN 6.1 times the peer's, in place of 4.5."""
 
 def stepping(id: str) -> Callable[[], object]:
     """A hundred steps of a bare environment with random actions, and the resets among them."""
-    env, spec = gymnasium.make(id).unwrapped, gymnasium.spec(id)
+    env = gymnasium.make(id).unwrapped
+    spec = gymnasium.spec(id)
     env.reset(seed=1)
     env.action_space.seed(1)
-    actions, count = [env.action_space.sample() for _ in range(100)], itertools.count(1)
+    actions = [env.action_space.sample() for _ in range(100)]
+    count = itertools.count(1)
 
     def run() -> None:
         for action in actions:
@@ -295,24 +355,35 @@ def by_libraries_alone(name: str, threads: int) -> float:
 
 def wholes() -> str:
     """The table of whole steps."""
-    kept, rows = json.loads(ROWS.read_text(encoding="utf-8"))["peers"], []
+    kept = json.loads(ROWS.read_text(encoding="utf-8"))["peers"]
+    rows = []
     for name, pair in WHOLE.items():
-        found = least({"env": stepping(pair.env), **({} if pair.make is None else {"update": pair.make()})})
+        found = least(
+            {"env": stepping(pair.env), **({} if pair.make is None else {"update": pair.make()})}
+        )
         update = min(found.get("update", np.inf), by_libraries_alone(name, pair.threads))
         micros = found["env"] / 100, update * pair.updates
-        floor, row = pair.processes * 1e6 / sum(micros), kept.get(name, {"machine": ""})
+        floor = pair.processes * 1e6 / sum(micros)
+        row = kept.get(name, {"machine": ""})
         beside = ["-"] * 4
         if row["machine"] == machine():
             peer, ours = (float(cell.split()[0].replace(",", "")) for cell in row["cells"][2:4])
             bar = row["cells"][5].removeprefix("≥ ").split()[0]
-            beside = [f"{ours / floor:.2f}", f"{floor / peer:.1f}", row["cells"][4].split()[0].strip("*"), bar]
+            beside = [
+                f"{ours / floor:.2f}",
+                f"{floor / peer:.1f}",
+                row["cells"][4].split()[0].strip("*"),
+                bar,
+            ]
         rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *beside])
     header = ["pair", "environment, µs", "updates, µs", "floor, env steps/s"]
     return table([*header, "rlplug / floor", "floor / peer", "rlplug / peer", "bar of it"], rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=["ppo", "dqn", "sac"])
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
@@ -329,13 +400,22 @@ def main() -> None:
             beside = (f"{found[side]:,.0f}" if side in found else "-" for side in sides)
             lowest = min(found["floor"], found.get("by libraries", np.inf))
             rows.append([name, *beside, f"{found['rlplug'] / lowest:.2f}"])
-    header = ["update", "rlplug, µs", "by hand in numpy, µs", "by libraries, µs", "floor in C, µs", "rlplug / lowest"]
+    header = [
+        "update",
+        "rlplug, µs",
+        "by hand in numpy, µs",
+        "by libraries, µs",
+        "floor in C, µs",
+        "rlplug / lowest",
+    ]
     text = table(header, rows) + f"\n\n{NOTE}"
     text += "" if given.only else f"\n\n{wholes()}\n\n{WHOLES}"
     print(text)
     if given.write:
         about = f"{machine()}; rlplug at {revision()}."
-        write_section("floor", f"## Beside their floor\n\n`python bench/floor.py`\n\n{text}\n\n{about}")
+        write_section(
+            "floor", f"## Beside their floor\n\n`python bench/floor.py`\n\n{text}\n\n{about}"
+        )
 
 
 if __name__ == "__main__":

@@ -29,7 +29,9 @@ from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
-ROWS, FEATURES, ACTIONS = 256, 4, 2
+ROWS = 256
+FEATURES = 4
+ACTIONS = 2
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,16 @@ class Foreign(rl.Algorithm[rl.Samples]):
 
     def build(self) -> None:
         self.networks = rl.PolicyAndCritic(self.spec, rl.Net())
-        self.policy, self.critic = self.networks.policy, self.networks.critic
-        self.adam = self.optimizer("adam", [self.policy, self.critic], learning_rate=3e-4, max_grad_norm=0.5)
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
+        self.adam = self.optimizer(
+            "adam", [self.policy, self.critic], learning_rate=3e-4, max_grad_norm=0.5
+        )
 
     def learn(self, batch: rl.Samples, now: ForeignConfig, clock: rl.Clock) -> rl.Result:
-        loss, metrics = self.loss(self.in_numpy(batch, self.networks) if now.by_rules else batch, now)
+        loss, metrics = self.loss(
+            self.in_numpy(batch, self.networks) if now.by_rules else batch, now
+        )
         return rl.Result({**metrics, "loss/gradient_norm": self.adam.minimize(loss, clock)})
 
     @rl.pure
@@ -63,7 +70,12 @@ class Foreign(rl.Algorithm[rl.Samples]):
         policy_loss = torch.max(-batch.advantage * ratio, -batch.advantage * clipped)
         value_loss = (value - batch.target) ** 2
         loss = batch.mean(policy_loss + 0.5 * value_loss - 0.01 * entropy)
-        terms = {"policy": policy_loss, "value": value_loss, "entropy": entropy, "kl": ratio - 1 - log_ratio}
+        terms = {
+            "policy": policy_loss,
+            "value": value_loss,
+            "entropy": entropy,
+            "kl": ratio - 1 - log_ratio,
+        }
         return loss, {f"loss/{name}": batch.mean(term.detach()) for name, term in terms.items()}
 
 
@@ -72,7 +84,9 @@ def samples() -> rl.Samples:
     numbers = [torch.from_numpy(drawn.standard_normal(ROWS, dtype=np.float32)) for _ in range(3)]
     obs = torch.from_numpy(drawn.standard_normal((ROWS, FEATURES), dtype=np.float32))
     action = torch.from_numpy(drawn.integers(ACTIONS, size=ROWS))
-    return rl.Samples(torch.ones(ROWS), None, obs, action, *numbers[:2], {"log_prob": 0.1 * numbers[2] - 0.7})
+    return rl.Samples(
+        torch.ones(ROWS), None, obs, action, *numbers[:2], {"log_prob": 0.1 * numbers[2] - 0.7}
+    )
 
 
 def learner(config: ForeignConfig) -> Any:
@@ -81,14 +95,24 @@ def learner(config: ForeignConfig) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="write the table into RESULTS.md too")
     given = parser.parse_args()
     set_torch(1)
-    batch, clock = samples(), rl.Clock(10**6)
-    learners = {name: learner(ForeignConfig(by_rules=name != "autograd")) for name in ("autograd", "rules")}
-    found = least({name: lambda made=made: made.update(batch, clock) for name, made in learners.items()})  # type: ignore[misc]
-    rows = [[name, f"{found[name]:,.0f}", f"**{found['autograd'] / found[name]:.2f}**"] for name in learners]
+    batch = samples()
+    clock = rl.Clock(10**6)
+    learners = {
+        name: learner(ForeignConfig(by_rules=name != "autograd")) for name in ("autograd", "rules")
+    }
+    found = least(
+        {name: lambda made=made: made.update(batch, clock) for name, made in learners.items()}
+    )  # type: ignore[misc]
+    rows = [
+        [name, f"{found[name]:,.0f}", f"**{found['autograd'] / found[name]:.2f}**"]
+        for name in learners
+    ]
     text = f"""## A loss written for torch
 
 `python bench/foreign.py`

@@ -10,8 +10,18 @@ from typing import Any, Literal
 Judge = Literal["every seed", "median", "interquartile mean"]
 #: The algorithms that learn from a replay buffer; each must pass on CartPole, and the classic check.
 REPLAY = (
-    "dqn", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "qrdqn", "iqn", "rainbow", "rainbow-iqn",
-)  # fmt: skip
+    "dqn",
+    "ddqn",
+    "dueling-dqn",
+    "per-dqn",
+    "noisy-dqn",
+    "nstep-dqn",
+    "c51",
+    "qrdqn",
+    "iqn",
+    "rainbow",
+    "rainbow-iqn",
+)
 SEEDS = (1, 2, 3, 4, 5)
 #: How the table `offline` evaluates, how its data sets are recorded, and how long they are.
 FROM_DATA: dict[str, tuple[tuple[str, Any], ...]] = {
@@ -21,7 +31,12 @@ FROM_DATA: dict[str, tuple[tuple[str, Any], ...]] = {
 }
 RECORDERS: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {"seed": 1, "total_timesteps": 15_000, "eval_episodes": 10},
-    "HalfCheetah-v5": {"seed": 1, "total_timesteps": 30_000, "eval_episodes": 5, "eval_every": 5_000},
+    "HalfCheetah-v5": {
+        "seed": 1,
+        "total_timesteps": 30_000,
+        "eval_episodes": 5,
+        "eval_every": 5_000,
+    },
     "Reacher-v5": {"seed": 1, "total_timesteps": 10_000, "eval_episodes": 20},
 }
 RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000, "Reacher-v5": 20_000}
@@ -30,19 +45,34 @@ RECALL = "rlplug_core.testing.envs:LongRecall"
 GRID = "MiniGrid-MemoryS7-v0"
 LOOKED: tuple[tuple[str, Any], ...] = (("total_timesteps", 1_500_000), ("eval_episodes", 50))
 PARTS = (
-    "learning", "classic", "pixels", "minatar", "robots", "atari", "kinds", "offline", "memory", "families", "agents",
-)  # fmt: skip
-SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
+    "learning",
+    "classic",
+    "pixels",
+    "minatar",
+    "robots",
+    "atari",
+    "kinds",
+    "offline",
+    "memory",
+    "families",
+    "agents",
+)
+SPREAD = "pettingzoo/mpe2.simple_spread_v3"
+LENGTH = ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
 #: Worlds in which two agents speak. Speaker and listener have different spaces, which a shared critic does not take.
 SPEAKING = (
-    ("mappo", "simple_reference_v3"), ("independent", "simple_reference_v3"),
+    ("mappo", "simple_reference_v3"),
+    ("independent", "simple_reference_v3"),
     ("independent", "simple_speaker_listener_v4"),
-)  # fmt: skip
+)
 #: Games of two, and what shall be won against who chooses at random.
 OF_TWO = {"connect_four": 0.8, "tictactoe": None, "leduc_holdem": None}
 #: Where the actors of the decoupled runner are, if not in processes.
-ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True),), "ray": (("on", "ray"),)}
+ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {
+    "inline": (("inline", True),),
+    "ray": (("on", "ray"),),
+}
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
 BRICKS: dict[str, dict[str, Any]] = {
     "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
@@ -69,9 +99,12 @@ LONG: tuple[tuple[str, Any], ...] = (("total_timesteps", 300_000), ("eval_episod
 GAMES: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
 #: As the published curves have it: no sticky actions, and a learning rate that hardly falls in so short a run.
 UNSTUCK: tuple[tuple[str, Any], ...] = (
-    ("eval_episodes", 5), ("final_eval_episodes", 10), ("wrap", ("atari:sticky=0",)), ("anneal_lr", False),
+    ("eval_episodes", 5),
+    ("final_eval_episodes", 10),
+    ("wrap", ("atari:sticky=0",)),
+    ("anneal_lr", False),
     ("net.precision", "bfloat16"),
-)  # fmt: skip
+)
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
 
@@ -83,7 +116,11 @@ KINDS = (
     ("CartPole-v1", 100_000, ("ppo-recurrent",)),
     ("FrozenLake-v1", 50_000, (*REPLAY[1:], "apex", "r2d2", "vqn", "vsarsa", "sac-discrete")),
     ("FrozenLake-v1", 100_000, ("acer", "acktr", "nstep-q")),
-    ("Acrobot-v1", 100_000, ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn", "rainbow-iqn")),
+    (
+        "Acrobot-v1",
+        100_000,
+        ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn", "rainbow-iqn"),
+    ),
     ("Acrobot-v1", 100_000, ("apex", "sac-discrete")),
     ("Acrobot-v1", 300_000, ("vqn", "vsarsa")),
     ("LunarLander-v3", 500_000, ("vqn", "vsarsa")),
@@ -96,20 +133,33 @@ KINDS = (
 PUBLISHED = {
     "a2c": {"CartPole-v1": "500 (500k)", "Acrobot-v1": "-83.4 (500k)", "ALE/Pong-v5": "17.3 (10M)"},
     "ppo": {
-        "CartPole-v1": "500 (100k)", "Acrobot-v1": "-73.5 (1M)", "LunarLander-v3": "242 (1M)",
-        "Pendulum-v1": "-172 (100k)", "Hopper-v5": "2,410 (1M)", "Walker2d-v5": "3,479 (1M)", "Ant-v5": "1,327 (1M)",
-        "HalfCheetah-v5": "5,819 (1M)", "Swimmer-v5": "282 (1M)", "ALE/Pong-v5": "21.0 (10M)",
+        "CartPole-v1": "500 (100k)",
+        "Acrobot-v1": "-73.5 (1M)",
+        "LunarLander-v3": "242 (1M)",
+        "Pendulum-v1": "-172 (100k)",
+        "Hopper-v5": "2,410 (1M)",
+        "Walker2d-v5": "3,479 (1M)",
+        "Ant-v5": "1,327 (1M)",
+        "HalfCheetah-v5": "5,819 (1M)",
+        "Swimmer-v5": "282 (1M)",
+        "ALE/Pong-v5": "21.0 (10M)",
     },
     "dqn": {
-        "CartPole-v1": "500 (50k)", "Acrobot-v1": "-76.6 (100k)", "LunarLander-v3": "154 (100k)",
+        "CartPole-v1": "500 (50k)",
+        "Acrobot-v1": "-76.6 (100k)",
+        "LunarLander-v3": "154 (100k)",
         "MountainCar-v0": "-100.8 (120k)",
     },
     "qrdqn": {"CartPole-v1": "500 (50k)", "Acrobot-v1": "-69.1 (100k)"},
-    "trpo": {"CartPole-v1": "500 (100k)", "Acrobot-v1": "-83.1 (100k)", "Pendulum-v1": "-175 (100k)"},
+    "trpo": {
+        "CartPole-v1": "500 (100k)",
+        "Acrobot-v1": "-83.1 (100k)",
+        "Pendulum-v1": "-175 (100k)",
+    },
     "ddpg": {"Pendulum-v1": "-152 (20k)"},
     "td3": {"Pendulum-v1": "-152 (20k)"},
     "sac": {"Pendulum-v1": "-157 (20k)"},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -158,7 +208,9 @@ def measured(
 ) -> Goal:
     """Make a goal whose length is not the preset's, and whose seeds are judged by their interquartile mean."""
     options = (*options, ("total_timesteps", steps))
-    return Goal(name, env, steps, bar, "interquartile mean", options=options, part=part, variant=variant)
+    return Goal(
+        name, env, steps, bar, "interquartile mean", options=options, part=part, variant=variant
+    )
 
 
 def gone_on(goal: Goal, before: int) -> Goal:
@@ -194,12 +246,22 @@ GOALS = (
     Goal("ppo", "Acrobot-v1", 500_000, -80),
     Goal("a2c", "Acrobot-v1", 500_000, -90),
     *(Goal(name, "Acrobot-v1", 100_000, -90) for name in ("dqn", "qrdqn", "rainbow")),
-    *(Goal(name, "Acrobot-v1", 300_000, -100, "interquartile mean", options=LONG) for name in ACROBATS),
+    *(
+        Goal(name, "Acrobot-v1", 300_000, -100, "interquartile mean", options=LONG)
+        for name in ACROBATS
+    ),
     Goal("dqn", "LunarLander-v3", 100_000, 150, "median"),
     Goal("ppo", "LunarLander-v3", 1_000_000, 220, "median"),
     Goal("trpo", "CartPole-v1", 100_000, 475),
     Goal("acer", "CartPole-v1", 200_000, 475),
-    Goal("acer", "CartPole-v1", 200_000, 475, options=(("runner", "async"), ("workers", 2)), variant="async"),
+    Goal(
+        "acer",
+        "CartPole-v1",
+        200_000,
+        475,
+        options=(("runner", "async"), ("workers", 2)),
+        variant="async",
+    ),
     Goal("acktr", "CartPole-v1", 200_000, 475),
     Goal("sac-discrete", "CartPole-v1", 100_000, 475),
     Goal("vpg", "CartPole-v1", 300_000, 475),
@@ -208,18 +270,43 @@ GOALS = (
     Goal("ddpg", "Pendulum-v1", 20_000, -170),
     Goal("td3", "Pendulum-v1", 20_000, -170),
     Goal("sac", "Pendulum-v1", 20_000, -170),
-    Goal("sac", "Pendulum-v1", 20_000, -170, options=(("runner", "decoupled"), ("actors", 2)), variant="actors"),
+    Goal(
+        "sac",
+        "Pendulum-v1",
+        20_000,
+        -170,
+        options=(("runner", "decoupled"), ("actors", 2)),
+        variant="actors",
+    ),
     Goal("tqc", "Pendulum-v1", 20_000, -170),
     Goal("crossq", "Pendulum-v1", 20_000, -170),
     Goal("trpo", "Pendulum-v1", 100_000, -200),
     Goal("dqn", "MountainCar-v0", 120_000),
-    *(Goal(name, "CartPole-v0", 10_000, 200, options=(("final_eval_episodes", 1),), part="classic") for name in REPLAY),
     *(
-        Goal(name, PIXELS, 100_000, judge="interquartile mean", options=tuple(options.items()), part="pixels")
+        Goal(
+            name, "CartPole-v0", 10_000, 200, options=(("final_eval_episodes", 1),), part="classic"
+        )
+        for name in REPLAY
+    ),
+    *(
+        Goal(
+            name,
+            PIXELS,
+            100_000,
+            judge="interquartile mean",
+            options=tuple(options.items()),
+            part="pixels",
+        )
         for name, options in BRICKS.items()
     ),
     *(
-        measured(name, f"MinAtar/{game}-v1", steps, part="minatar", options=(*PLAYED, *MINATAR_OPTIONS[name].items()))
+        measured(
+            name,
+            f"MinAtar/{game}-v1",
+            steps,
+            part="minatar",
+            options=(*PLAYED, *MINATAR_OPTIONS[name].items()),
+        )
         for name, steps in MINATAR_STEPS.items()
         for game in MINATAR
     ),
@@ -236,26 +323,47 @@ GOALS = (
     ),
     measured("ppo", "ALE/Pong-v5", 1_500_000, part="atari", options=GAMES),
     *(
-        measured(name, "ALE/Pong-v5", steps, part="atari", options=UNSTUCK, bar=bar, variant="not-sticky")
+        measured(
+            name, "ALE/Pong-v5", steps, part="atari", options=UNSTUCK, bar=bar, variant="not-sticky"
+        )
         for name, steps, bar in (("ppo", 1_200_000, 0), ("a2c", 3_000_000, None))
     ),
     Goal("acer-continuous", "Pendulum-v1", 100_000),
-    *(measured(name, env, steps, part="kinds", options=BRIEFLY) for env, steps, names in KINDS for name in names),
+    *(
+        measured(name, env, steps, part="kinds", options=BRIEFLY)
+        for env, steps, names in KINDS
+        for name in names
+    ),
     *(
         Goal(name, "Pendulum-v1", 5_000, -165, options=FROM_DATA["Pendulum-v1"], part="offline")
         for name in ("iql", "cql")
     ),
     *(
-        Goal(name, "HalfCheetah-v5", 10_000, 2_233, options=FROM_DATA["HalfCheetah-v5"], part="offline")
+        Goal(
+            name,
+            "HalfCheetah-v5",
+            10_000,
+            2_233,
+            options=FROM_DATA["HalfCheetah-v5"],
+            part="offline",
+        )
         for name in ("iql", "cql")
     ),
-    *(Goal(name, "Reacher-v5", 5_000, options=FROM_DATA["Reacher-v5"], part="offline") for name in ("iql", "cql")),
+    *(
+        Goal(name, "Reacher-v5", 5_000, options=FROM_DATA["Reacher-v5"], part="offline")
+        for name in ("iql", "cql")
+    ),
     Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
     Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
     Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
-    Goal("ppo-recurrent", GRID, 1_500_000, 0.9, "interquartile mean", options=LOOKED, part="memory"),
+    Goal(
+        "ppo-recurrent", GRID, 1_500_000, 0.9, "interquartile mean", options=LOOKED, part="memory"
+    ),
     Goal("ppo", GRID, 1_500_000, 0.6, options=LOOKED, part="memory", at_most=True),
-    *(Goal("ppo", f"MiniGrid-{grid}-v0", 200_000, 0.9, part="families") for grid in ("Empty-8x8", "DoorKey-5x5")),
+    *(
+        Goal("ppo", f"MiniGrid-{grid}-v0", 200_000, 0.9, part="families")
+        for grid in ("Empty-8x8", "DoorKey-5x5")
+    ),
     Goal("sac", "FetchReach-v4", 15_000, 0.95, part="families", success=True),
     *(
         Goal(name, SPREAD, 600_000, -18.9, "interquartile mean", options=options, part="agents")
@@ -275,7 +383,9 @@ GOALS = (
     ),
     measured("mappo", "pettingzoo/sisl.multiwalker_v9", 200_000, part="agents", options=SHORT),
     *(
-        measured("self-play", f"pettingzoo/classic.{game}", 200_000, part="agents", options=(), bar=bar)
+        measured(
+            "self-play", f"pettingzoo/classic.{game}", 200_000, part="agents", options=(), bar=bar
+        )
         for game, bar in OF_TWO.items()
     ),
 )

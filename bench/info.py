@@ -16,7 +16,8 @@ from gymnasium import spaces
 
 from rlplug_envs.vector import SerialEnvs
 
-ROWS, STEPS = 8, 1_000
+ROWS = 8
+STEPS = 1_000
 
 
 class Silent(gymnasium.Env[Any, Any]):
@@ -28,9 +29,12 @@ class Silent(gymnasium.Env[Any, Any]):
     said: dict[str, Any] = {}
 
     def __init__(self, length: int) -> None:
-        self.length, self.age = length, 0
+        self.length = length
+        self.age = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         self.age = 0
         return self.seen, self.said
 
@@ -54,13 +58,19 @@ def turn(env: Any, action: Any) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=100)
-    turns, action = parser.parse_args().turns, np.zeros(ROWS, np.int64)
+    turns = parser.parse_args().turns
+    action = np.zeros(ROWS, np.int64)
     print(f"µs per vector step of {ROWS} rows\n")
     print("| steps of an episode | silent | telling | ratio |\n| --- | --- | --- | --- |")
     for length in (10, 200, 1000):
-        envs = [SerialEnvs(partial(kind, length), ROWS, id="Any-v0", inexact="") for kind in (Silent, Telling)]
+        envs = [
+            SerialEnvs(partial(kind, length), ROWS, id="Any-v0", inexact="")
+            for kind in (Silent, Telling)
+        ]
         for env in envs:
             env.reset(1)
         times = np.array([[turn(env, action) for env in envs] for _ in range(turns)])

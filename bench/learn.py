@@ -183,11 +183,15 @@ class Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [goal.name for goal in GOALS]
     parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", choices=names, default=names)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learn", help="where the run directories are")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "runs" / "learn", help="where the run directories are"
+    )
     parser.add_argument("--report", action="store_true", help="train nothing")
     given = parser.parse_args(arguments)
     for goal in installed():
@@ -196,14 +200,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with OUTCOMES.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
             print(
-                f"{goal.name} seed {seed}: {number(goal, outcome.final_return)} in {outcome.seconds:.0f} s", flush=True
+                f"{goal.name} seed {seed}: {number(goal, outcome.final_return)} in {outcome.seconds:.0f} s",
+                flush=True,
             )
     write(outcomes())
 
 
 def installed() -> list[Goal]:
     """The goals of the algorithms that are there."""
-    names = {record.id for record in records() if record.group == "algorithms" and record.status == "ok"}
+    names = {
+        record.id for record in records() if record.group == "algorithms" and record.status == "ok"
+    }
     return [goal for goal in GOALS if goal.algorithm in names]
 
 
@@ -264,15 +271,29 @@ def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     records = list(read(run.journal))
     what = "success_rate" if goal.success else "return_mean"
     final = [record.data for record in records if record.kind == "final_eval"][-1]
-    means = [(record.step, record.data[f"eval/{what}"]) for record in records if record.kind == "evaluation"]
-    reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
-    pauses = sum(after.time - before.time for before, after in pairwise(records) if after.kind == "start")
+    means = [
+        (record.step, record.data[f"eval/{what}"])
+        for record in records
+        if record.kind == "evaluation"
+    ]
+    reached = next(
+        (step for step, mean in means if goal.bar is not None and mean >= goal.bar), None
+    )
+    pauses = sum(
+        after.time - before.time for before, after in pairwise(records) if after.kind == "start"
+    )
     seconds = (records[-1].time - records[0].time - pauses) / 1000
     curve = [(step, round(mean, 2)) for step, mean in means]
     return Outcome(
-        goal.name, seed, final_return=round(final[what], 3), reached=reached, seconds=round(seconds, 1),
-        revision=trained_by(run), last=round(final[f"last_{what}"], 3), curve=curve,
-    )  # fmt: skip
+        goal.name,
+        seed,
+        final_return=round(final[what], 3),
+        reached=reached,
+        seconds=round(seconds, 1),
+        revision=trained_by(run),
+        last=round(final[f"last_{what}"], 3),
+        curve=curve,
+    )
 
 
 def trained_by(run: Run) -> str:
@@ -303,10 +324,23 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
             rows[goal.part].append(row(goal, found[goal.name]))
     names = [f"seed {seed}" for seed in SEEDS]
     header = [
-        "algorithm", "environment", "env steps", *names, "judged", "last", "zoo", "bar", "pass", "to the bar",
-        "seconds", "at",
-    ]  # fmt: skip
-    parts = {name: table(header, lines) if lines else "Nothing has been run." for name, lines in rows.items()}
+        "algorithm",
+        "environment",
+        "env steps",
+        *names,
+        "judged",
+        "last",
+        "zoo",
+        "bar",
+        "pass",
+        "to the bar",
+        "seconds",
+        "at",
+    ]
+    parts = {
+        name: table(header, lines) if lines else "Nothing has been run."
+        for name, lines in rows.items()
+    }
     LEARNING.write_text(ABOUT.format(**parts, machine=machine()), encoding="utf-8")
 
 
@@ -316,7 +350,11 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     lasts = [outcome.last for outcome in found.values() if outcome.last is not None]
     last = number(goal, judge(goal, lasts)) if len(lasts) == len(found) else "-"
     steps = [outcome.reached for outcome in found.values() if outcome.reached is not None]
-    reached = f"{statistics.median(steps):,.0f}" if len(steps) == len(found) else f"{len(steps)} of {len(found)}"
+    reached = (
+        f"{statistics.median(steps):,.0f}"
+        if len(steps) == len(found)
+        else f"{len(steps)} of {len(found)}"
+    )
     seconds = statistics.median(outcome.seconds for outcome in found.values())
     beside = "" if goal.judge == "every seed" else f" ({goal.judge})"
     what = [f"`{goal.called}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
@@ -326,9 +364,20 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     if goal.bar is not None:
         missed = judged > goal.bar if goal.at_most else judged < goal.bar
         passed = "no" if missed else "yes" if len(found) == len(SEEDS) else "so far"
-        aim = [f"≤ {goal.bar:g}", passed, "-"] if goal.at_most else [f"{goal.bar:g}", passed, reached]
+        aim = (
+            [f"≤ {goal.bar:g}", passed, "-"] if goal.at_most else [f"{goal.bar:g}", passed, reached]
+        )
     zoo = PUBLISHED.get(goal.algorithm, {}).get(goal.env, "")
-    return [*what, *finals, f"{number(goal, judged)}{beside}", last, zoo, *aim, f"{seconds:.0f}", by]
+    return [
+        *what,
+        *finals,
+        f"{number(goal, judged)}{beside}",
+        last,
+        zoo,
+        *aim,
+        f"{seconds:.0f}",
+        by,
+    ]
 
 
 def number(goal: Goal, value: float) -> str:

@@ -36,8 +36,13 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
 #: HalfCheetah's spaces, and the sizes that are usual for it.
-OBS, ACTION, HIDDEN, BATCH = 17, 6, 256, 256
-LR, GAMMA, TAU = 3e-4, 0.99, 0.005
+OBS = 17
+ACTION = 6
+HIDDEN = 256
+BATCH = 256
+LR = 3e-4
+GAMMA = 0.99
+TAU = 0.005
 #: Batches that are made beforehand, one for each update of a turn.
 BATCHES = 16
 
@@ -47,7 +52,9 @@ class Layers:
 
     def __init__(self, inputs: int, outputs: int) -> None:
         sizes = [(inputs, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, outputs)]
-        self.parts = [part for a, b in sizes for part in (torch.randn(b, a) / math.sqrt(a), torch.zeros(b))]
+        self.parts = [
+            part for a, b in sizes for part in (torch.randn(b, a) / math.sqrt(a), torch.zeros(b))
+        ]
 
     def __call__(self, x: Tensor) -> Tensor:
         w1, b1, w2, b2, w3, b3 = self.parts
@@ -58,7 +65,8 @@ class Trained:
     """Networks whose parameters and gradients are flat, and Adam."""
 
     def __init__(self, *networks: Layers, extra: Sequence[Tensor] = ()) -> None:
-        self.networks, self.extra = networks, extra
+        self.networks = networks
+        self.extra = extra
         parts = [part for network in networks for part in network.parts] + list(extra)
         self.flat = torch.cat([part.reshape(-1) for part in parts])
         self.gradient, self.mean, self.square = (torch.zeros_like(self.flat) for _ in range(3))
@@ -75,7 +83,8 @@ class Trained:
     def target(self) -> tuple[Tensor, list[Layers]]:
         """A copy of the networks, with its flat parameters."""
         flat = self.flat.clone()
-        copies, begin = [], 0
+        copies = []
+        begin = 0
         for network in self.networks:
             copy = object.__new__(Layers)
             copy.parts = []
@@ -94,17 +103,31 @@ class Trained:
         loss.backward(inputs=self.leaves)
         with torch.no_grad():
             adam(
-                [self.flat], [self.gradient], [self.mean], [self.square], [], [self.steps], fused=True, amsgrad=False,
-                beta1=0.9, beta2=0.999, lr=LR, weight_decay=0.0, eps=1e-8, maximize=False,
-            )  # fmt: skip
+                [self.flat],
+                [self.gradient],
+                [self.mean],
+                [self.square],
+                [],
+                [self.steps],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=LR,
+                weight_decay=0.0,
+                eps=1e-8,
+                maximize=False,
+            )
         self.gradient.zero_()
 
 
 def sac() -> Callable[[Transitions, Tensor], None]:
     """One update of SAC with a learned temperature."""
-    policy, critics = Layers(OBS, 2 * ACTION), [Layers(OBS + ACTION, 1) for _ in range(2)]
+    policy = Layers(OBS, 2 * ACTION)
+    critics = [Layers(OBS + ACTION, 1) for _ in range(2)]
     temperature = torch.zeros(1)
-    actor, critic = Trained(policy, extra=[temperature]), Trained(*critics)
+    actor = Trained(policy, extra=[temperature])
+    critic = Trained(*critics)
     temperature = actor.leaves[-1]
     flat, targets = critic.target()
 
@@ -113,7 +136,9 @@ def sac() -> Callable[[Transitions, Tensor], None]:
         log_std = log_std.clamp(-20, 2)
         before = mean + log_std.exp() * noise
         slope = 2 * (math.log(2) - before - softplus(-2 * before))
-        return before.tanh(), (-0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - slope).sum(1)
+        return before.tanh(), (
+            -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - slope
+        ).sum(1)
 
     def lowest(networks: Sequence[Layers], obs: Tensor, action: Tensor) -> Tensor:
         both = torch.cat([obs, action], 1)
@@ -127,7 +152,9 @@ def sac() -> Callable[[Transitions, Tensor], None]:
             soft = lowest(targets, batch.next_obs, action) - alpha * log_prob
             target = batch.reward + batch.discount * soft
         both = torch.cat([batch.obs, batch.action], 1)
-        critic.minimize(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
+        critic.minimize(
+            sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics)
+        )
         critic.freeze(True)
         action, log_prob = draw(batch.obs, noise[1])
         value = lowest(critics, batch.obs, action)
@@ -141,20 +168,26 @@ def sac() -> Callable[[Transitions, Tensor], None]:
 
 def td3() -> Callable[[Transitions, Tensor], None]:
     """One update of TD3, every second one with the policy's."""
-    policy, critics = Layers(OBS, ACTION), [Layers(OBS + ACTION, 1) for _ in range(2)]
-    actor, critic = Trained(policy), Trained(*critics)
+    policy = Layers(OBS, ACTION)
+    critics = [Layers(OBS + ACTION, 1) for _ in range(2)]
+    actor = Trained(policy)
+    critic = Trained(*critics)
     (flat_policy, (target_policy,)), (flat, targets) = actor.target(), critic.target()
     count = 0
 
     def update(batch: Transitions, noise: Tensor) -> None:
         nonlocal count
         with torch.no_grad():
-            action = (target_policy(batch.next_obs).tanh() + (0.2 * noise[0]).clamp(-0.5, 0.5)).clamp(-1, 1)
+            action = (
+                target_policy(batch.next_obs).tanh() + (0.2 * noise[0]).clamp(-0.5, 0.5)
+            ).clamp(-1, 1)
             both = torch.cat([batch.next_obs, action], 1)
             first, second = (each(both).squeeze(1) for each in targets)
             target = batch.reward + batch.discount * torch.minimum(first, second)
         both = torch.cat([batch.obs, batch.action], 1)
-        critic.minimize(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
+        critic.minimize(
+            sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics)
+        )
         count += 1
         if count % 2 == 0:
             critic.freeze(True)
@@ -167,13 +200,18 @@ def td3() -> Callable[[Transitions, Tensor], None]:
     return update
 
 
-def bare(make: Callable[[], Callable[[Transitions, Tensor], None]]) -> Callable[[Transitions], None]:
+def bare(
+    make: Callable[[], Callable[[Transitions, Tensor], None]],
+) -> Callable[[Transitions], None]:
     """The script's update, with its noise drawn as the learner's is."""
     torch.manual_seed(1)
-    update, generator = make(), np.random.default_rng(1)
+    update = make()
+    generator = np.random.default_rng(1)
 
     def step(batch: Transitions) -> None:
-        update(batch, torch.from_numpy(generator.standard_normal((2, BATCH, ACTION), dtype=np.float32)))
+        update(
+            batch, torch.from_numpy(generator.standard_normal((2, BATCH, ACTION), dtype=np.float32))
+        )
 
     return step
 
@@ -181,7 +219,9 @@ def bare(make: Callable[[], Callable[[Transitions, Tensor], None]]) -> Callable[
 def ours(name: str) -> Callable[[Transitions], None]:
     """The learner's update, with what the presets say for HalfCheetah but the script's sizes."""
     values, _ = resolve(
-        name, "HalfCheetah-v5", {"net.hidden": [HIDDEN, HIDDEN], "learning_rate": LR, "critic_learning_rate": LR}
+        name,
+        "HalfCheetah-v5",
+        {"net.hidden": [HIDDEN, HIDDEN], "learning_rate": LR, "critic_learning_rate": LR},
     )
     plan = Plan.make(name, "HalfCheetah-v5", values)
     box = spaces.Box(-np.inf, np.inf, (OBS,), np.float32), spaces.Box(-1, 1, (ACTION,), np.float32)
@@ -204,12 +244,21 @@ def batches() -> list[Transitions]:
         return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))
 
     def made() -> Transitions:
-        weight, discount = torch.ones(BATCH), torch.full((BATCH,), GAMMA)
-        obs, action = (normal(BATCH, OBS), normal(BATCH, OBS)), normal(BATCH, ACTION).tanh()
+        weight = torch.ones(BATCH)
+        discount = torch.full((BATCH,), GAMMA)
+        obs = (normal(BATCH, OBS), normal(BATCH, OBS))
+        action = normal(BATCH, ACTION).tanh()
         return Transitions(
-            weight=weight, share=weight / BATCH, obs=obs[0], action=action, reward=normal(BATCH), discount=discount,
-            next_obs=obs[1], index=torch.arange(BATCH), extras={},
-        )  # fmt: skip
+            weight=weight,
+            share=weight / BATCH,
+            obs=obs[0],
+            action=action,
+            reward=normal(BATCH),
+            discount=discount,
+            next_obs=obs[1],
+            index=torch.arange(BATCH),
+            extras={},
+        )
 
     return [made() for _ in range(BATCHES)]
 
@@ -223,20 +272,33 @@ def milliseconds(step: Callable[[Transitions], None], data: Sequence[Transitions
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=101, help="turns of sixteen updates each")
-    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+    )
     given = parser.parse_args()
     set_torch(given.threads)
-    data, rows = batches(), []
+    data = batches()
+    rows = []
     for name, make in (("sac", sac), ("td3", td3)):
         sides = bare(make), ours(name)
         turns = [[milliseconds(side, data) for side in sides] for _ in range(given.pairs + 1)][1:]
         limit, mine = (statistics.median(turn[side] for turn in turns) for side in (0, 1))
         ratio = statistics.median(turn[1] / turn[0] for turn in turns)
-        rows.append([name, f"{limit:.2f}", f"{mine:.2f}", f"**{ratio:.2f}**", f"{mine - limit:.2f}"])
-    header = ["algorithm", "bare maths, ms per update", "rlplug, ms", "ratio (median of pairs)", "difference, ms"]
+        rows.append(
+            [name, f"{limit:.2f}", f"{mine:.2f}", f"**{ratio:.2f}**", f"{mine - limit:.2f}"]
+        )
+    header = [
+        "algorithm",
+        "bare maths, ms per update",
+        "rlplug, ms",
+        "ratio (median of pairs)",
+        "difference, ms",
+    ]
     text = f"""## Updates beside their bare maths
 
 `python bench/limits.py`

@@ -25,7 +25,8 @@ from rlplug_core.loop.traffic import Traffic
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.types import Chunk, tree_map
 
-ALGORITHM, ENV = "impala", "CartPole-v1"
+ALGORITHM = "impala"
+ENV = "CartPole-v1"
 
 
 def least(function: Callable[[], Any], repeats: int = 60, inner: int = 20) -> float:
@@ -42,9 +43,12 @@ def least(function: Callable[[], Any], repeats: int = 60, inner: int = 20) -> fl
 def main() -> None:
     set_torch(1)
     plan = Plan.make(ALGORITHM, ENV, resolve(ALGORITHM, ENV, {})[0])
-    env, length = plan.make_env(plan.options.num_envs), plan.chunk_steps
+    env = plan.make_env(plan.options.num_envs)
+    length = plan.chunk_steps
     learner = plan.make_learner(env.spec)
-    agent, buffer, clock = learner.agent(), learner.buffer(), Clock(10**9)
+    agent = learner.agent()
+    buffer = learner.buffer()
+    clock = Clock(10**9)
     actor = Actor(env, Lane(learner, agent, buffer), clock)
     actor.reset(1)
     ((_, step),) = actor.step()
@@ -60,7 +64,8 @@ def main() -> None:
             buffer.add(read(store, t))
         return next(iter(buffer.batches(clock)))
 
-    rollout, weights = take(), agent.weights()
+    rollout = take()
+    weights = agent.weights()
     shared = SharedWeights.like(weights)
     print(f"a chunk of {length} x {plan.options.num_envs} env steps    {places.size:8,} bytes")
     print(f"weights                         {shared.memory.numel():8,} bytes")
@@ -79,7 +84,8 @@ def main() -> None:
 
 def traffic(actors: int) -> Callable[[], None]:
     """What the learner does about a chunk while all permits are out: it arrives, is taken, and its permit goes on."""
-    made, out = Traffic(2 * actors - 1, 16, actors, Clock(10**9)), deque[Permit]()
+    made = Traffic(2 * actors - 1, 16, actors, Clock(10**9))
+    out = deque[Permit]()
 
     def turn() -> None:
         while permit := made.grant(range(actors)):

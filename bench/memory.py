@@ -83,19 +83,33 @@ def role(process: psutil.Process, root: psutil.Process) -> str:
 def section(columns: dict[str, list[dict[str, float]]]) -> str:
     """The text for RESULTS.md."""
     medians = [
-        [name, *(f"{statistics.median(run.get(name, 0.0) for run in runs):.0f}" for runs in columns.values())]
+        [
+            name,
+            *(
+                f"{statistics.median(run.get(name, 0.0) for run in runs):.0f}"
+                for runs in columns.values()
+            ),
+        ]
         for name in ROLES
     ]
-    note = NOTE.format(runs=len(next(iter(columns.values()))), machine=machine(), revision=revision())
+    note = NOTE.format(
+        runs=len(next(iter(columns.values()))), machine=machine(), revision=revision()
+    )
     return f"{HEADING}\n\n{table(['process', *columns], medians)}\n\n{note}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+    )
     given = parser.parse_args()
-    text = section({name: [measure(without) for _ in range(given.runs)] for name, without in COLUMNS.items()})
+    text = section(
+        {name: [measure(without) for _ in range(given.runs)] for name, without in COLUMNS.items()}
+    )
     print(text)
     if given.write:
         write_section("memory", text)

@@ -29,27 +29,67 @@ import rlplug_core
 from rlplug_core.loop.events import Progress
 
 REPLAY: dict[str, Any] = {
-    "learning_starts": 1000, "random_steps": 1000, "batch_size": 256, "train_freq": 1, "gradient_steps": 1, "n_step": 1,
-    "buffer_size": 1_000_000, "net.hidden": [256, 256], "net.activation": "relu",
-}  # fmt: skip
+    "learning_starts": 1000,
+    "random_steps": 1000,
+    "batch_size": 256,
+    "train_freq": 1,
+    "gradient_steps": 1,
+    "n_step": 1,
+    "buffer_size": 1_000_000,
+    "net.hidden": [256, 256],
+    "net.activation": "relu",
+}
 #: The environment, the steps before the clock starts, and the options of each algorithm: what the others have.
 SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "dqn": ("CartPole-v1", 3_000, {
-        "learning_starts": 1000, "batch_size": 128, "train_freq": 10, "gradient_steps": 1, "n_step": 1,
-        "buffer_size": 10_000, "net.hidden": [120, 84], "net.activation": "relu", "target_update_interval": 50,
-        "learning_rate": 2.5e-4, "loss": "mse", "exploration_initial_eps": 0.05, "double": False, "dueling": False,
-    }),
+    "dqn": (
+        "CartPole-v1",
+        3_000,
+        {
+            "learning_starts": 1000,
+            "batch_size": 128,
+            "train_freq": 10,
+            "gradient_steps": 1,
+            "n_step": 1,
+            "buffer_size": 10_000,
+            "net.hidden": [120, 84],
+            "net.activation": "relu",
+            "target_update_interval": 50,
+            "learning_rate": 2.5e-4,
+            "loss": "mse",
+            "exploration_initial_eps": 0.05,
+            "double": False,
+            "dueling": False,
+        },
+    ),
     "td3": ("HalfCheetah-v5", 1_600, {**REPLAY, "policy_delay": 2}),
     "sac": ("HalfCheetah-v5", 1_600, {**REPLAY, "policy_delay": 1, "critic_learning_rate": 1e-3}),
-    "ppo": ("HalfCheetah-v5", 10_240, {
-        "num_envs": 32, "n_steps": 64, "batch_size": 64, "n_epochs": 10, "net.hidden": [64, 64], "clip_range_vf": 0.2,
-        "net.activation": "tanh", "normalize_reward": True, "net.normalize_obs": True,
-    }),
-}  # fmt: skip
+    "ppo": (
+        "HalfCheetah-v5",
+        10_240,
+        {
+            "num_envs": 32,
+            "n_steps": 64,
+            "batch_size": 64,
+            "n_epochs": 10,
+            "net.hidden": [64, 64],
+            "clip_range_vf": 0.2,
+            "net.activation": "tanh",
+            "normalize_reward": True,
+            "net.normalize_obs": True,
+        },
+    ),
+}
 #: Ways to run, by the names of the table's columns: options of this script, or of the scripts of the others.
-OURS = {"rlplug, CPU": ["--device", "cpu"], "eager": [], "graphs": ["--cudagraphs"],
-        "graphs, compiled": ["--cudagraphs", "--compile"]}  # fmt: skip
-THEIRS = {"CleanRL": ["cleanrl/{}.py"], "LeanRL": ["leanrl/{}_torchcompile.py", "--compile", "--cudagraphs"]}
+OURS = {
+    "rlplug, CPU": ["--device", "cpu"],
+    "eager": [],
+    "graphs": ["--cudagraphs"],
+    "graphs, compiled": ["--cudagraphs", "--compile"],
+}
+THEIRS = {
+    "CleanRL": ["cleanrl/{}.py"],
+    "LeanRL": ["leanrl/{}_torchcompile.py", "--compile", "--cudagraphs"],
+}
 COLUMNS = (*OURS, *THEIRS)
 #: The script of each algorithm, and what it is told.
 SCRIPTS = {
@@ -64,7 +104,10 @@ class Stopwatch:
     """Runs from the first report after the warm-up to the first one that is so many seconds later."""
 
     def __init__(self, name: str, warmup: int, seconds: float, about: dict[str, object]) -> None:
-        self.name, self.warmup, self.seconds, self.about = name, warmup, seconds, about
+        self.name = name
+        self.warmup = warmup
+        self.seconds = seconds
+        self.about = about
         self.begin: tuple[int, float] | None = None
 
     def __call__(self, progress: Progress) -> None:
@@ -75,14 +118,25 @@ class Stopwatch:
             self.begin = (progress.steps, now) if progress.steps >= self.warmup else None
         elif now >= self.begin[1] + self.seconds:
             speed = (progress.steps - self.begin[0]) / (now - self.begin[1])
-            print(json.dumps({"algorithm": self.name, "steps_per_second": round(speed, 1), **self.about}), flush=True)
+            print(
+                json.dumps(
+                    {"algorithm": self.name, "steps_per_second": round(speed, 1), **self.about}
+                ),
+                flush=True,
+            )
             os._exit(0)  # the run is not over, and nobody wants it
 
 
 def measure(given: argparse.Namespace) -> None:
     """Train one algorithm until the clock stops."""
     env, warmup, options = SETTINGS[given.algorithm]
-    own = {"device": given.device, "cudagraphs": given.cudagraphs, "compile": given.compile, "threads": 1, "seed": 1}
+    own = {
+        "device": given.device,
+        "cudagraphs": given.cudagraphs,
+        "compile": given.compile,
+        "threads": 1,
+        "seed": 1,
+    }
     watch = Stopwatch(given.algorithm, warmup, given.seconds, own)
     total = {"total_timesteps": 1_000_000}
     with tempfile.TemporaryDirectory() as directory:
@@ -105,18 +159,29 @@ def speed(command: list[str], limit: float) -> float | None:
 
 
 def command(way: str, algorithm: str, given: argparse.Namespace) -> list[str]:
-    here, seconds = Path(__file__), ["--seconds", str(given.seconds)]
+    here = Path(__file__)
+    seconds = ["--seconds", str(given.seconds)]
     if way in OURS:
         return [sys.executable, str(here), algorithm, *OURS[way], *seconds]
     env, warmup, _ = SETTINGS[algorithm]
     (script, *how), (name, flags) = THEIRS[way], SCRIPTS[algorithm]
-    file, timed = given.scripts / script.format(name), ["400000", "--mark", str(warmup), *seconds]
-    return [sys.executable, str(here.parent / "peers" / "on_gpu.py"), str(file), env, *timed, *flags, *how]
+    file = given.scripts / script.format(name)
+    timed = ["400000", "--mark", str(warmup), *seconds]
+    return [
+        sys.executable,
+        str(here.parent / "peers" / "on_gpu.py"),
+        str(file),
+        env,
+        *timed,
+        *flags,
+        *how,
+    ]
 
 
 def compare(given: argparse.Namespace) -> None:
     """Run all ways of each algorithm in turn, and print the table."""
-    rows, chosen = [], [given.algorithm] if given.algorithm else list(SETTINGS)
+    rows = []
+    chosen = [given.algorithm] if given.algorithm else list(SETTINGS)
     for algorithm in chosen:
         found: dict[str, list[float]] = {way: [] for way in COLUMNS}
         for _ in range(given.rounds):
@@ -141,16 +206,24 @@ Medians of {given.rounds} runs, which alternate; each is timed for {given.second
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("algorithm", nargs="?", choices=list(SETTINGS))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cudagraphs", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--seconds", type=float, default=8.0, help="how long one run is timed")
-    parser.add_argument("--with", dest="scripts", type=Path, help="folder with the scripts of the others")
+    parser.add_argument(
+        "--with", dest="scripts", type=Path, help="folder with the scripts of the others"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=100.0, help="seconds that one run may take in all")
-    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    parser.add_argument(
+        "--limit", type=float, default=100.0, help="seconds that one run may take in all"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+    )
     given = parser.parse_args()
     if given.scripts:
         compare(given)

@@ -24,8 +24,12 @@ NEVER = 10**12
 SPARE = 30_000
 #: What is off on both sides while the clock runs: logs, evaluations, checkpoints, the final evaluation.
 QUIET = {
-    "log_every": NEVER, "eval_every": NEVER, "checkpoint_every": NEVER, "final_eval_episodes": 0, "eval_episodes": 20,
-}  # fmt: skip
+    "log_every": NEVER,
+    "eval_every": NEVER,
+    "checkpoint_every": NEVER,
+    "final_eval_episodes": 0,
+    "eval_episodes": 20,
+}
 #: The settings of every pair that are rlplug's options, and those of some.
 SHARED = ("num_envs", "seed", "learning_rate", "gamma")
 ROLLOUT = ("n_steps", "ent_coef", "vf_coef", "max_grad_norm")
@@ -43,21 +47,49 @@ OWN["appo"] = (*OWN["impala"], "batch_size", "n_epochs", "clip_range")
 OWN["qrdqn"] = (*OWN["dqn"], "n_quantiles")
 #: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
 FIXED: dict[str, dict[str, Any]] = {
-    "a2c": {"optimizer": "rmsprop", "normalize_advantage": False, "net.activation": "tanh", "runner": "sync"},
+    "a2c": {
+        "optimizer": "rmsprop",
+        "normalize_advantage": False,
+        "net.activation": "tanh",
+        "runner": "sync",
+    },
     "a3c": {
-        "optimizer": "rmsprop", "normalize_advantage": False, "net.activation": "tanh", "gae_lambda": 1.0,
+        "optimizer": "rmsprop",
+        "normalize_advantage": False,
+        "net.activation": "tanh",
+        "gae_lambda": 1.0,
         "runner": "async",
     },
     "ppo": {"normalize_advantage": True, "net.activation": "tanh", "runner": "sync"},
     "dqn": {
-        "net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync",
+        "net.activation": "relu",
+        "n_step": 1,
+        "double": False,
+        "dueling": False,
+        "runner": "sync",
         "optimizer_kwargs.eps": 1e-8,
     },
-}  # fmt: skip
-FIXED["impala"] = FIXED["appo"] = {"optimizer": "adam", "net.activation": "tanh", "runner": "decoupled"}
+}
+FIXED["impala"] = FIXED["appo"] = {
+    "optimizer": "adam",
+    "net.activation": "tanh",
+    "runner": "decoupled",
+}
 FIXED["qrdqn"] = {**FIXED["dqn"], "optimizer_kwargs.eps": 0.01 / 64}  # over the batch's size
-FIXED["sac"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "policy_delay": 1, "runner": "sync"}
-FIXED["td3"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "action_noise": "gaussian", "runner": "sync"}
+FIXED["sac"] = {
+    "net.activation": "relu",
+    "n_step": 1,
+    "n_critics": 2,
+    "policy_delay": 1,
+    "runner": "sync",
+}
+FIXED["td3"] = {
+    "net.activation": "relu",
+    "n_step": 1,
+    "n_critics": 2,
+    "action_noise": "gaussian",
+    "runner": "sync",
+}
 
 
 def algorithm(pair: str) -> str:
@@ -70,10 +102,15 @@ def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
     name = algorithm(pair)
     named = {option: setting[option] for option in (*SHARED, *OWN[name])}
     if name in ("dqn", "qrdqn"):  # the other side counts in env steps
-        updates = setting["target_update_interval"] * setting["gradient_steps"] // setting["train_freq"]
+        updates = (
+            setting["target_update_interval"] * setting["gradient_steps"] // setting["train_freq"]
+        )
         named["target_update_interval"] = updates
     if name in ("sac", "td3"):  # the other side has one number for both
-        named |= {"critic_learning_rate": setting["learning_rate"], "random_steps": setting["learning_starts"]}
+        named |= {
+            "critic_learning_rate": setting["learning_rate"],
+            "random_steps": setting["learning_starts"],
+        }
     total = setting["warmup"] + setting["steps"] + setting.get("spare", SPARE)
     named["threads"] = measure.THREADS
     return {
@@ -92,7 +129,8 @@ class Stopwatch:
     """Starts at the first report after the warm-up and stops at the first one that is `steps` further."""
 
     def __init__(self, warmup: int, steps: int) -> None:
-        self.warmup, self.wanted = warmup, steps
+        self.warmup = warmup
+        self.wanted = steps
         self.begin: tuple[int, float] | None = None
         self.end: tuple[int, float] | None = None
 
@@ -118,7 +156,12 @@ def main() -> None:
     watch = Stopwatch(setting["warmup"], setting["steps"])
     with tempfile.TemporaryDirectory() as directory:
         run = rlplug_core.train(
-            algorithm(pair), setting["env"], options(pair, setting), out=directory, hooks=False, watch=watch
+            algorithm(pair),
+            setting["env"],
+            options(pair, setting),
+            out=directory,
+            hooks=False,
+            watch=watch,
         )
         last = [record for record in read(run.journal) if record.kind == "evaluation"][-1]
     packages = ["rlplug-core", "gymnasium", "torch", "numpy", *(["numba"] if available() else [])]

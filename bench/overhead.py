@@ -37,17 +37,27 @@ fused RMSProp; its gradients are autograd's, rlplug's go by rules. Without learn
 step is acting, storing, and a look at every observation and reward for numbers that are none, which takes 2 to 4 us
 at 1 environment, and some 5 us at 8."""
 
-GAMMA, STEPS, ENTROPY, VALUE, CLIP, LR = 0.99, 5, 0.01, 0.5, 0.5, 7e-4
+GAMMA = 0.99
+STEPS = 5
+ENTROPY = 0.01
+VALUE = 0.5
+CLIP = 0.5
+LR = 7e-4
 
 
 def bare(num_envs: int, total: int, learn: bool) -> float:
     """A2C on CartPole without any framework; seconds for `total` vector steps, with learning or without."""
     torch.manual_seed(1)
-    policy = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
-    critic = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+    policy = nn.Sequential(
+        nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2)
+    )
+    critic = nn.Sequential(
+        nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)
+    )
     flat, gradient = flatten([*policy.parameters(), *critic.parameters()])
     square = torch.zeros_like(flat)
-    scores, value = host_forward(policy), host_forward(critic)
+    scores = host_forward(policy)
+    value = host_forward(critic)
     acting = Acting(num_envs, scores)
     began = time.perf_counter()
     for _ in range(total // STEPS):
@@ -60,7 +70,11 @@ def bare(num_envs: int, total: int, learn: bool) -> float:
 
 def host_forward(network: nn.Sequential) -> Callable[[Any], Any]:
     """The network in numpy on views of its parameters, [B, 4] to [B, outputs]."""
-    layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()) for m in network if isinstance(m, nn.Linear)]
+    layers = [
+        (m.weight.detach().numpy().T, m.bias.detach().numpy())
+        for m in network
+        if isinstance(m, nn.Linear)
+    ]
     (w0, b0), (w1, b1), (w2, b2) = layers
 
     def forward(values: Any) -> Any:
@@ -81,11 +95,17 @@ class Acting:
     """Environments, and the arrays of the rollout that was collected in them last."""
 
     def __init__(self, num_envs: int, scores: Callable[[Any], Any]) -> None:
-        self.rng, self.scores, self.num_envs = np.random.default_rng(1), scores, num_envs
-        self.envs = [gymnasium.make("CartPole-v1", disable_env_checker=True) for _ in range(num_envs)]
+        self.rng = np.random.default_rng(1)
+        self.scores = scores
+        self.num_envs = num_envs
+        self.envs = [
+            gymnasium.make("CartPole-v1", disable_env_checker=True) for _ in range(num_envs)
+        ]
         self.all_obs = np.zeros((STEPS + 1, num_envs, 4), np.float32)
-        self.actions, self.rewards = np.zeros((STEPS, num_envs), np.int64), np.zeros((STEPS, num_envs), np.float32)
-        self.terminated, self.ended = np.zeros((STEPS, num_envs), bool), np.zeros((STEPS, num_envs), bool)
+        self.actions = np.zeros((STEPS, num_envs), np.int64)
+        self.rewards = np.zeros((STEPS, num_envs), np.float32)
+        self.terminated = np.zeros((STEPS, num_envs), bool)
+        self.ended = np.zeros((STEPS, num_envs), bool)
         #: Step, environment and true successor of each truncation.
         self.cuts: list[tuple[int, int, Any]] = []
         self.draw()
@@ -95,11 +115,16 @@ class Acting:
 
     def draw(self) -> None:
         """Gumbel noise for the next 256 steps."""
-        self.noise, self.used = self.rng.gumbel(size=(256, self.num_envs, 2)).astype(np.float32), 0
+        self.noise = self.rng.gumbel(size=(256, self.num_envs, 2)).astype(np.float32)
+        self.used = 0
 
     def collect(self) -> None:
         """Take a rollout of `STEPS` steps."""
-        obs, rewards, terminated, ended, running = self.obs, self.rewards, self.terminated, self.ended, self.running
+        obs = self.obs
+        rewards = self.rewards
+        terminated = self.terminated
+        ended = self.ended
+        running = self.running
         self.cuts = cuts = []
         for t in range(STEPS):
             self.all_obs[t] = obs
@@ -111,7 +136,11 @@ class Acting:
             choices = action.tolist()
             for number, env in enumerate(self.envs):
                 seen, reward, dead, cut, _ = env.step(choices[number])
-                rewards[t, number], terminated[t, number], ended[t, number] = reward, dead, dead or cut
+                rewards[t, number], terminated[t, number], ended[t, number] = (
+                    reward,
+                    dead,
+                    dead or cut,
+                )
                 running[number] += reward
                 if dead or cut:
                     if cut and not dead:
@@ -123,12 +152,15 @@ class Acting:
         self.all_obs[STEPS] = obs
 
 
-def loss_of(acting: Acting, policy: nn.Module, critic: nn.Module, value_of: Callable[[Any], Any]) -> Tensor:
+def loss_of(
+    acting: Acting, policy: nn.Module, critic: nn.Module, value_of: Callable[[Any], Any]
+) -> Tensor:
     """A2C's loss of the rollout that was collected last."""
     advantage, value = returns(acting, value_of)
     target = torch.from_numpy((advantage + value).reshape(-1))
     batch = torch.from_numpy(acting.all_obs[:-1].reshape(-1, 4))
-    act, gain = torch.from_numpy(acting.actions.reshape(-1)), torch.from_numpy(advantage.reshape(-1))
+    act = torch.from_numpy(acting.actions.reshape(-1))
+    gain = torch.from_numpy(advantage.reshape(-1))
     log_probs = policy(batch).log_softmax(-1)
     chosen = log_probs.gather(-1, act.unsqueeze(-1)).squeeze(-1)
     entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
@@ -140,7 +172,8 @@ def loss_of(acting: Acting, policy: nn.Module, critic: nn.Module, value_of: Call
 def returns(acting: Acting, value_of: Callable[[Any], Any]) -> tuple[Any, Any]:
     """Advantages [STEPS, N] of bootstrapped returns, and the values [STEPS, N] that they are over."""
     values = value_of(acting.all_obs.reshape(-1, 4)).reshape(STEPS + 1, acting.num_envs)
-    value, successor = values[:-1], values[1:]
+    value = values[:-1]
+    successor = values[1:]
     if acting.cuts:
         successor = successor.copy()
         for t, number, seen in acting.cuts:
@@ -169,7 +202,9 @@ class Nothing:
 
     def record(self, kind: str, step: int, data: Mapping[str, Any]) -> None: ...
     def evaluate(self, learner: Any) -> Evaluation: ...  # type: ignore[empty-body]
-    def checkpoint(self, kind: str, step: int, components: Mapping[str, Any], reason: str) -> None: ...
+    def checkpoint(
+        self, kind: str, step: int, components: Mapping[str, Any], reason: str
+    ) -> None: ...
     def watch(self, progress: Progress) -> None: ...
 
 
@@ -177,9 +212,12 @@ def framework(num_envs: int, total: int, learn: bool) -> float:
     """The same through rlplug's plan, runner and events; seconds for `total` vector steps."""
     never = 10**12
     options = {
-        "total_timesteps": total * num_envs, "num_envs": num_envs, "gae_lambda": 1.0, "n_steps": STEPS,
+        "total_timesteps": total * num_envs,
+        "num_envs": num_envs,
+        "gae_lambda": 1.0,
+        "n_steps": STEPS,
         "learning_rate": LR,
-    }  # fmt: skip
+    }
     plan = Plan.make("a2c", "CartPole-v1", options)
     clock = Clock(total * num_envs)
     runner = build(plan, clock)
@@ -204,15 +242,25 @@ def main() -> None:
         "| environments | what | bare, µs per vector step | rlplug | added (median) | share | bar |",
         "|---|---|---|---|---|---|---|",
     ]
-    for num_envs, learn, bar in ((1, False, "≤ 6 µs"), (1, True, "≤ 6 µs"), (8, False, ""), (8, True, "≤ 10 %")):
+    for num_envs, learn, bar in (
+        (1, False, "≤ 6 µs"),
+        (1, True, "≤ 6 µs"),
+        (8, False, ""),
+        (8, True, "≤ 10 %"),
+    ):
         total = asked.steps
         bare(num_envs, 2_000, learn), framework(num_envs, 2_000, learn)
-        pairs = [(bare(num_envs, total, learn), framework(num_envs, total, learn)) for _ in range(asked.pairs)]
-        ours, theirs = [f / total * 1e6 for _, f in pairs], [b / total * 1e6 for b, _ in pairs]
+        pairs = [
+            (bare(num_envs, total, learn), framework(num_envs, total, learn))
+            for _ in range(asked.pairs)
+        ]
+        ours = [f / total * 1e6 for _, f in pairs]
+        theirs = [b / total * 1e6 for b, _ in pairs]
         added = statistics.median(f - b for f, b in zip(ours, theirs, strict=True))
         share = statistics.median(f / b - 1 for f, b in zip(ours, theirs, strict=True))
         what = "act, step, store, learn" if learn else "act, step, store"
-        bare_us, rlplug_us = statistics.median(theirs), statistics.median(ours)
+        bare_us = statistics.median(theirs)
+        rlplug_us = statistics.median(ours)
         lines.append(
             f"| {num_envs} | {what} | {bare_us:.1f} | {rlplug_us:.1f} | {added:.1f} µs | {share:.1%} | {bar} |"
         )
@@ -220,7 +268,9 @@ def main() -> None:
     print(table)
     measured = f"medians of {asked.pairs} alternating pairs of {asked.steps:,} steps"
     parts = ("## Overhead over the bare loop", "`python bench/overhead.py`", table, NOTE)
-    write_section("overhead", "\n\n".join([*parts, f"{machine()}; rlplug at {revision()}; {measured}."]))
+    write_section(
+        "overhead", "\n\n".join([*parts, f"{machine()}; rlplug at {revision()}; {measured}."])
+    )
 
 
 if __name__ == "__main__":

@@ -53,52 +53,113 @@ REPLAYING = "HalfCheetah-v5, a gradient step per env step, batch 256, 256-256 Re
 ROUNDED = "rlplug with products in bfloat16"
 PAIRS = [
     Pair(
-        "a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", bar=9.0,
-        what="2 processes x 1 environment, t_max 20, 64-64 tanh, shared RMSProp", processes=2,
+        "a3c",
+        "pfrl",
+        "PFRL A3C",
+        "pfrl_a3c.py",
+        bar=9.0,
+        what="2 processes x 1 environment, t_max 20, 64-64 tanh, shared RMSProp",
+        processes=2,
     ),
-    Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", bar=6.0, what="8 environments x 5 steps, 64-64 tanh, RMSProp"),
     Pair(
-        "ppo", "sb3", "SB3 PPO", "sb3_ppo.py", bar=6.0,
+        "a2c",
+        "sb3",
+        "SB3 A2C",
+        "sb3_a2c.py",
+        bar=6.0,
+        what="8 environments x 5 steps, 64-64 tanh, RMSProp",
+    ),
+    Pair(
+        "ppo",
+        "sb3",
+        "SB3 PPO",
+        "sb3_ppo.py",
+        bar=6.0,
         what="8 environments x 32 steps, batch 256, 20 epochs, 64-64 tanh",
     ),
     Pair(
-        "dqn", "sb3", "SB3 DQN", "sb3_dqn.py", bar=3.5,
+        "dqn",
+        "sb3",
+        "SB3 DQN",
+        "sb3_dqn.py",
+        bar=3.5,
         what="128 gradient steps per 256 env steps, batch 64, 256-256 ReLU",
     ),
     Pair(
-        "qrdqn", "sb3_contrib", "sb3-contrib QR-DQN", "sb3_qrdqn.py", bar=1.5,
+        "qrdqn",
+        "sb3_contrib",
+        "sb3-contrib QR-DQN",
+        "sb3_qrdqn.py",
+        bar=1.5,
         what="128 gradient steps per 256 env steps, batch 64, 256-256 ReLU, 200 quantiles",
     ),
     Pair(
-        "ppo-halfcheetah", "sb3", "SB3 PPO", "sb3_ppo.py", bar=6.0,
+        "ppo-halfcheetah",
+        "sb3",
+        "SB3 PPO",
+        "sb3_ppo.py",
+        bar=6.0,
         what="HalfCheetah-v5, 1 environment x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
     ),
     Pair(
-        "ppo-recurrent", "sb3_contrib", "sb3-contrib RecurrentPPO", "sb3_recurrent.py", bar=1.5,
+        "ppo-recurrent",
+        "sb3_contrib",
+        "sb3-contrib RecurrentPPO",
+        "sb3_recurrent.py",
+        bar=1.5,
         what="8 environments x 128 steps, batch 256, 10 epochs, two layers of 64 and an LSTM of 64",
     ),
     Pair(
-        "ppo-pong", "sb3", "SB3 PPO", "sb3_ppo.py", bar=1.5,
+        "ppo-pong",
+        "sb3",
+        "SB3 PPO",
+        "sb3_ppo.py",
+        bar=1.5,
         what="Pong in 84 x 84 with four frames, 8 environments x 128 steps, batch 256, 4 epochs, three convolutions",
     ),
     Pair("impala", "rllib", "RLlib IMPALA", "rllib_impala.py", bar=3.0, what=ACTORS),
     Pair("appo", "rllib", "RLlib APPO", "rllib_impala.py", bar=3.0, what=ACTORS),
     Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", bar=1.8, what=REPLAYING, threads=2),
     Pair("td3", "sb3", "SB3 TD3", "sb3_td3.py", bar=1.8, what=REPLAYING, threads=2),
-    Pair("sac-bfloat16", "sb3", "SB3 SAC", "sb3_sac.py", bar=2.2, what=f"{REPLAYING}, {ROUNDED}", threads=2),
-    Pair("td3-bfloat16", "sb3", "SB3 TD3", "sb3_td3.py", bar=2.2, what=f"{REPLAYING}, {ROUNDED}", threads=2),
-]  # fmt: skip
+    Pair(
+        "sac-bfloat16",
+        "sb3",
+        "SB3 SAC",
+        "sb3_sac.py",
+        bar=2.2,
+        what=f"{REPLAYING}, {ROUNDED}",
+        threads=2,
+    ),
+    Pair(
+        "td3-bfloat16",
+        "sb3",
+        "SB3 TD3",
+        "sb3_td3.py",
+        bar=2.2,
+        what=f"{REPLAYING}, {ROUNDED}",
+        threads=2,
+    ),
+]
 
 
 def peer_python(peer: str, cache: Path) -> str:
     """The interpreter of a peer's environment, made with one pip command unless what it needs is unchanged."""
-    requirements, directory = HERE / "peers" / f"{peer}.txt", cache / peer
+    requirements = HERE / "peers" / f"{peer}.txt"
+    directory = cache / peer
     wanted = requirements.read_text() + (ROOT / "constraints.txt").read_text() + sys.version
-    stamp, python = directory / "made-for.txt", directory / "bin" / "python"
+    stamp = directory / "made-for.txt"
+    python = directory / "bin" / "python"
     if not stamp.exists() or stamp.read_text() != wanted:
         print(f"making the environment of {peer} in {directory}", file=sys.stderr)
         venv.create(directory, clear=True, with_pip=True)
-        install = ["install", "--quiet", "-c", str(ROOT / "constraints.txt"), "-r", str(requirements)]
+        install = [
+            "install",
+            "--quiet",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            "-r",
+            str(requirements),
+        ]
         subprocess.run([python, "-m", "pip", *install], check=True)
         stamp.write_text(wanted)
     return str(python)
@@ -109,7 +170,8 @@ class Tree(threading.Thread):
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
-        self.root, self.over = psutil.Process(pid), threading.Event()
+        self.root = psutil.Process(pid)
+        self.over = threading.Event()
         self.memory: list[float] = [0.0]
         self.cores: list[float] = [0.0]
 
@@ -124,7 +186,10 @@ class Tree(threading.Thread):
 
     def seen(self) -> dict[str, float]:
         """Peak memory of the whole tree in MiB; the median number of cores it kept busy."""
-        return {"tree_mb": round(max(self.memory)), "cores": round(statistics.median(self.cores), 2)}
+        return {
+            "tree_mb": round(max(self.memory)),
+            "cores": round(statistics.median(self.cores), 2),
+        }
 
     def tree(self) -> list[psutil.Process]:
         try:
@@ -158,8 +223,13 @@ def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
         SystemExit: it failed; its own messages are printed.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        limited = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}  # as `rlplug` sets it
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=limited)
+        limited = os.environ | {
+            "OMP_NUM_THREADS": str(threads),
+            "OPENBLAS_NUM_THREADS": "1",
+        }  # as `rlplug` sets it
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=limited
+        )
         tree = Tree(process.pid)
         tree.start()
         try:
@@ -170,17 +240,30 @@ def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
             process.kill()
         if process.returncode:
             errors.seek(0)
-            raise SystemExit(f"{' '.join(command)} failed with {process.returncode}:\n{errors.read()}")
+            raise SystemExit(
+                f"{' '.join(command)} failed with {process.returncode}:\n{errors.read()}"
+            )
     line: dict[str, Any] = json.loads(output.splitlines()[-1])
     return line | tree.seen()
 
 
 def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The peer, then rlplug, with the same seed; for the pairs' medians, one after the other is what counts."""
-    extra = ["--seed", str(index + 1)] + (["--steps", str(arguments.steps)] if arguments.steps else [])
-    peer = [peer_python(pair.peer, arguments.cache), str(HERE / "peers" / pair.script), "--pair", pair.name, *extra]
+    extra = ["--seed", str(index + 1)] + (
+        ["--steps", str(arguments.steps)] if arguments.steps else []
+    )
+    peer = [
+        peer_python(pair.peer, arguments.cache),
+        str(HERE / "peers" / pair.script),
+        "--pair",
+        pair.name,
+        *extra,
+    ]
     ours = [sys.executable, str(HERE / "ours.py"), pair.name, *extra]
-    lines = [measured(peer + (["--tuned"] if arguments.tuned else []), pair.threads), measured(ours, pair.threads)]
+    lines = [
+        measured(peer + (["--tuned"] if arguments.tuned else []), pair.threads),
+        measured(ours, pair.threads),
+    ]
     for line in lines:
         speed = f"{line['steps_per_s']} steps/s on {line['cores']} cores"
         print(f"{pair.name} {index + 1}: {line['side']} {speed}", file=sys.stderr)
@@ -194,13 +277,17 @@ def row(pair: Pair, runs: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     ratio = statistics.median(ratios)
     disturbed = min(line["cores"] for line in theirs + ours) < 0.85 * pair.processes
     return [
-        pair.name, f"{pair.title}: {pair.what}", spread([line["steps_per_s"] for line in theirs]),
-        spread([line["steps_per_s"] for line in ours]), f"**{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})",
+        pair.name,
+        f"{pair.title}: {pair.what}",
+        spread([line["steps_per_s"] for line in theirs]),
+        spread([line["steps_per_s"] for line in ours]),
+        f"**{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})",
         f"≥ {pair.bar:g} {'✓' if ratio >= pair.bar else '✗ missed'}",
         f"{middle(theirs, 'tree_mb')} / {middle(ours, 'tree_mb')}",
         f"{middle(theirs, 'cores', 2)} / {middle(ours, 'cores', 2)}{' (disturbed)' if disturbed else ''}",
-        f"{middle(theirs, 'return_after')} / {middle(ours, 'return_after')}", str(len(runs)),
-    ]  # fmt: skip
+        f"{middle(theirs, 'return_after')} / {middle(ours, 'return_after')}",
+        str(len(runs)),
+    ]
 
 
 def middle(lines: Sequence[dict[str, Any]], key: str, digits: int = 0) -> str:
@@ -212,10 +299,18 @@ def spread(values: Sequence[int]) -> str:
 
 
 HEADER = [
-    "pair", "peer and settings", "peer, steps/s", "rlplug, steps/s", "ratio per pair", "bar",
-    "peak memory, MiB (peer / rlplug)", "cores busy (peer / rlplug)", "return after (peer / rlplug)", "pairs",
+    "pair",
+    "peer and settings",
+    "peer, steps/s",
+    "rlplug, steps/s",
+    "ratio per pair",
+    "bar",
+    "peak memory, MiB (peer / rlplug)",
+    "cores busy (peer / rlplug)",
+    "return after (peer / rlplug)",
+    "pairs",
     "rlplug at",
-]  # fmt: skip
+]
 NOTE = """Medians, smallest and largest in brackets; the ratio is taken within each pair of runs and then its median.
 CartPole-v1 and one thread per process where nothing else is said; the peer runs first, then rlplug, and so on; timed
 after a warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of
@@ -233,8 +328,12 @@ def section(measured: dict[str, dict[str, Any]], tuned: bool) -> str:
         return "Nothing measured yet."
     heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
     by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
-    about = sorted({each["machine"] for each in known}) + sorted({name for each in known for name in each["versions"]})
-    remarks = "".join(f"{each['remark']}\n" for each in known if "remark" in each)  # added to a row by hand
+    about = sorted({each["machine"] for each in known}) + sorted(
+        {name for each in known for name in each["versions"]}
+    )
+    remarks = "".join(
+        f"{each['remark']}\n" for each in known if "remark" in each
+    )  # added to a row by hand
     note = NOTE.format(about=", ".join(about), remarks=remarks, tuned=by_hand if tuned else "")
     command = "python bench/peers.py" + (" --tuned" if tuned else "")
     rows = [[*each["cells"], each["revision"]] for each in known]
@@ -247,30 +346,67 @@ def newest(records: list[dict[str, Any]], now: str) -> dict[str, dict[str, Any]]
     for pair in PAIRS:
         runs = [record["runs"] for record in records if record["pair"] == pair.name]
         if runs:
-            versions = {name: number for run in runs for line in run for name, number in line["versions"].items()}
-            named = sorted(f"{name} {number}" for name, number in versions.items() if name != "python")
-            found[pair.name] = {"cells": row(pair, runs), "revision": now, "machine": machine(), "versions": named}
+            versions = {
+                name: number
+                for run in runs
+                for line in run
+                for name, number in line["versions"].items()
+            }
+            named = sorted(
+                f"{name} {number}" for name, number in versions.items() if name != "python"
+            )
+            found[pair.name] = {
+                "cells": row(pair, runs),
+                "revision": now,
+                "machine": machine(),
+                "versions": named,
+            }
     return found
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5, help="how many pairs of runs for each algorithm")
-    parser.add_argument("--only", default=",".join(pair.name for pair in PAIRS), help="which algorithms, with commas")
-    parser.add_argument("--steps", type=int, help="timed env steps instead of the settings' (for trying things out)")
-    parser.add_argument("--tuned", action="store_true", help="peers with what a user could still speed up by hand")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for environments and raw results")
-    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=5, help="how many pairs of runs for each algorithm"
+    )
+    parser.add_argument(
+        "--only",
+        default=",".join(pair.name for pair in PAIRS),
+        help="which algorithms, with commas",
+    )
+    parser.add_argument(
+        "--steps", type=int, help="timed env steps instead of the settings' (for trying things out)"
+    )
+    parser.add_argument(
+        "--tuned", action="store_true", help="peers with what a user could still speed up by hand"
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=ROOT / ".nox" / "peers",
+        help="for environments and raw results",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     given = arguments()
     given.cache.mkdir(parents=True, exist_ok=True)
-    raw, now = given.cache / "measurements.jsonl", revision()
+    raw = given.cache / "measurements.jsonl"
+    now = revision()
     for pair in (pair for pair in PAIRS if pair.name in given.only.split(",")):
         for index in range(given.pairs):
-            record = {"revision": now, "steps": given.steps, "tuned": given.tuned, "pair": pair.name}
+            record = {
+                "revision": now,
+                "steps": given.steps,
+                "tuned": given.tuned,
+                "pair": pair.name,
+            }
             record["runs"] = run_pair(pair, index, given)
             with raw.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
@@ -278,7 +414,9 @@ def main() -> None:
     asked = {"revision": now, "steps": given.steps, "tuned": given.tuned}
     name = "peers-tuned" if given.tuned else "peers"
     kept = json.loads(ROWS.read_text(encoding="utf-8"))
-    kept[name] = kept.get(name, {}) | newest([line for line in lines if asked.items() <= line.items()], now)
+    kept[name] = kept.get(name, {}) | newest(
+        [line for line in lines if asked.items() <= line.items()], now
+    )
     text = section(kept[name], given.tuned)
     print(text)
     if given.write:

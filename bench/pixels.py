@@ -31,7 +31,8 @@ class Bricks(Vector):
         self.state["bricks"] = np.zeros((num_envs, SIZE, SIZE), bool)
 
     def open(self, rows: Array) -> None:
-        s, side = self.state, self.generator.integers(0, 2, self.num_envs)
+        s = self.state
+        side = self.generator.integers(0, 2, self.num_envs)
         values = {"paddle": 4, "y": 3, "dy": 1, "last_y": 3, "last_action": 0}
         for name, value in values.items():
             s[name][rows] = value
@@ -41,7 +42,8 @@ class Bricks(Vector):
         s["bricks"][rows, BRICKS] = True
 
     def observe(self) -> Array:
-        s, every = self.state, np.arange(self.num_envs)
+        s = self.state
+        every = np.arange(self.num_envs)
         picture = np.zeros((self.num_envs, 4, SIZE, SIZE), np.uint8)
         picture[every, 0, SIZE - 1, s["paddle"]] = 1
         picture[every, 1, s["y"], s["x"]] = 1
@@ -50,7 +52,8 @@ class Bricks(Vector):
         return picture
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        s, every = self.state, np.arange(self.num_envs)
+        s = self.state
+        every = np.arange(self.num_envs)
         sticky = self.generator.random(self.num_envs) < 0.1
         s["last_action"] = np.where(sticky, s["last_action"], action)
         s["paddle"] = np.clip(s["paddle"] + np.array([0, -1, 1])[s["last_action"]], 0, SIZE - 1)

@@ -24,20 +24,43 @@ from results import machine, revision, table, write_section
 HERE = Path(__file__).parent
 NEVER = str(10**12)
 #: Nothing but training.
-BARE = ("--eval-every", NEVER, "--checkpoint-every", NEVER, "--eval-episodes", "1", "--final-eval-episodes", "0",
-        "--quiet")  # fmt: skip
+BARE = (
+    "--eval-every",
+    NEVER,
+    "--checkpoint-every",
+    NEVER,
+    "--eval-episodes",
+    "1",
+    "--final-eval-episodes",
+    "0",
+    "--quiet",
+)
 QUIET = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
 A3C = ("run", "a3c", "CartPole-v1", "--workers", "2", *BARE)
 #: What one run of a sweep does; at this many env steps it takes about twenty seconds.
-ONE = ("run", "ppo", "CartPole-v1", "--quiet", "--eval-episodes", "10", "--final-eval-episodes", "20")
-RUNS, CORES = 8, 2
+ONE = (
+    "run",
+    "ppo",
+    "CartPole-v1",
+    "--quiet",
+    "--eval-episodes",
+    "10",
+    "--final-eval-episodes",
+    "20",
+)
+RUNS = 8
+CORES = 2
 
 
-def started(words: Sequence[str], variables: Mapping[str, str], place: Path) -> subprocess.Popen[bytes]:
+def started(
+    words: Sequence[str], variables: Mapping[str, str], place: Path
+) -> subprocess.Popen[bytes]:
     """Python with `words` in a directory; what it prints is dropped."""
     silent = subprocess.DEVNULL
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.Popen([sys.executable, *words], cwd=place, env=environment, stdout=silent, stderr=silent)
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=place, env=environment, stdout=silent, stderr=silent
+    )
 
 
 def seconds(*commands: Sequence[str], variables: Mapping[str, str] = QUIET) -> float:
@@ -67,7 +90,10 @@ def sweep(steps: int) -> tuple[float, float]:
     """Eight runs, two at a time, as a sweep; four times as long as two of them alone on the two cores."""
     total = ("--total-timesteps", str(steps))
     whole = seconds(rlplug(*ONE, *total, "--seeds", str(RUNS), "--jobs", str(CORES)))
-    alone = [rlplug(*ONE, *total, "--seed", str(seed), "--name", str(seed)) for seed in range(1, CORES + 1)]
+    alone = [
+        rlplug(*ONE, *total, "--seed", str(seed), "--name", str(seed))
+        for seed in range(1, CORES + 1)
+    ]
     return whole, RUNS / CORES * seconds(*alone)
 
 
@@ -92,7 +118,9 @@ def recorded(words: Sequence[str], variables: Mapping[str, str]) -> float:
         if started(words, variables, Path(place)).wait():
             raise RuntimeError(f"{words} failed")
         (journal,) = Path(place).glob("runs/*/journal.jsonl")
-        times = [json.loads(line)["time"] for line in journal.read_text(encoding="utf-8").splitlines()]
+        times = [
+            json.loads(line)["time"] for line in journal.read_text(encoding="utf-8").splitlines()
+        ]
     return float(times[-1] - times[0]) / 1000
 
 
@@ -101,7 +129,12 @@ MEASURES: dict[str, tuple[Callable[[int], tuple[float, float]], int, float, str]
     "first": (first, 1, 1.5, "first env step, to `import torch, gymnasium`"),
     "sweep": (sweep, 150_000, 1 / 0.95, "sweep of 8 runs on 2 cores, to the ideal"),
     "logging": (logging, 1_000_000, 1.01, "A3C with logging, to A3C without"),
-    "training": (training, 1_000_000, 1.01, "the same, between the first and the last record of a run"),
+    "training": (
+        training,
+        1_000_000,
+        1.01,
+        "the same, between the first and the last record of a run",
+    ),
 }
 
 
@@ -128,7 +161,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", nargs="*", default=list(MEASURES), help=", ".join(MEASURES))
     parser.add_argument("--turns", type=int, default=5, help="how often both sides are measured")
-    parser.add_argument("--steps", type=int, default=0, help="env steps of a run  [each measure's own]")
+    parser.add_argument(
+        "--steps", type=int, default=0, help="env steps of a run  [each measure's own]"
+    )
     parser.add_argument("--write", action="store_true", help="put the table into RESULTS.md")
     arguments = parser.parse_args()
     lines = [row(name, arguments.turns, arguments.steps) for name in arguments.what]

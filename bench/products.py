@@ -18,7 +18,14 @@ from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.nets import products
 
 #: SerialEnvs, inputs and outputs of layers that algorithms have: of PPO, DQN, and SAC with its first layer.
-SHAPES = [(64, 64, 64), (256, 64, 64), (2048, 64, 64), (64, 256, 256), (256, 23, 256), (256, 256, 256)]
+SHAPES = [
+    (64, 64, 64),
+    (256, 64, 64),
+    (2048, 64, 64),
+    (64, 256, 256),
+    (256, 23, 256),
+    (256, 256, 256),
+]
 
 
 def best(action: Callable[[], object], repeats: int) -> float:
@@ -32,10 +39,15 @@ def best(action: Callable[[], object], repeats: int) -> float:
     return min(turns) * 1e6
 
 
-def timed(linear: Callable[..., Tensor], shape: tuple[int, int, int], repeats: int) -> tuple[float, float]:
+def timed(
+    linear: Callable[..., Tensor], shape: tuple[int, int, int], repeats: int
+) -> tuple[float, float]:
     """Forward alone, and forward and backward to all three."""
     rows, inputs, outputs = shape
-    parts = [torch.randn(size, requires_grad=True) for size in ((rows, inputs), (outputs, inputs), (outputs,))]
+    parts = [
+        torch.randn(size, requires_grad=True)
+        for size in ((rows, inputs), (outputs, inputs), (outputs,))
+    ]
     slope = torch.randn(rows, outputs)
     with torch.no_grad():
         forward = best(lambda: linear(*parts), repeats)
@@ -43,20 +55,43 @@ def timed(linear: Callable[..., Tensor], shape: tuple[int, int, int], repeats: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+    )
     given = parser.parse_args()
     set_torch(1)
-    rows, chosen, worth = [], products.faster(), products.WORTH
+    rows = []
+    chosen = products.faster()
+    worth = products.WORTH
     products.faster = lambda: True  # type: ignore[assignment]
     products.WORTH = 0
     for shape in SHAPES:
-        own, ours = (timed(linear, shape, given.repeats) for linear in (functional.linear, products.linear))
+        own, ours = (
+            timed(linear, shape, given.repeats) for linear in (functional.linear, products.linear)
+        )
         taken = chosen and shape[0] * shape[1] * shape[2] > worth
         numbers = [f"{value:.0f}" for pair in zip(own, ours, strict=True) for value in pair]
-        rows.append(["{} x {} to {}".format(*shape), *numbers, f"**{own[1] / ours[1]:.2f}**", "yes" if taken else "no"])
-    header = ["rows, inputs, outputs", "torch, us", "oneDNN", "torch, with backward", "oneDNN", "ratio", "asked here"]
+        rows.append(
+            [
+                "{} x {} to {}".format(*shape),
+                *numbers,
+                f"**{own[1] / ours[1]:.2f}**",
+                "yes" if taken else "no",
+            ]
+        )
+    header = [
+        "rows, inputs, outputs",
+        "torch, us",
+        "oneDNN",
+        "torch, with backward",
+        "oneDNN",
+        "ratio",
+        "asked here",
+    ]
     text = f"""## Linear layers by oneDNN
 
 `python bench/products.py`

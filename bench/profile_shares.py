@@ -11,7 +11,9 @@ from results import table
 
 def shares(lines: list[str], part: str) -> list[tuple[str, float, float]]:
     """(function, percent with what it calls, percent alone), largest first; only frames with `part` in their path."""
-    total, inside, alone = 0, Counter[str](), Counter[str]()
+    total = 0
+    inside = Counter[str]()
+    alone = Counter[str]()
     for line in lines:
         stack, count = line.rsplit(" ", 1)
         frames = [frame.rsplit(":", 1)[0] for frame in stack.split(";")]
@@ -19,10 +21,15 @@ def shares(lines: list[str], part: str) -> list[tuple[str, float, float]]:
         for frame in {frame for frame in frames if part in frame}:
             inside[frame] += int(count)
         alone[frames[-1]] += int(count)
-    return [(frame, 100 * count / total, 100 * alone[frame] / total) for frame, count in inside.most_common(40)]
+    return [
+        (frame, 100 * count / total, 100 * alone[frame] / total)
+        for frame, count in inside.most_common(40)
+    ]
 
 
 if __name__ == "__main__":
-    found = shares(Path(sys.argv[1]).read_text().splitlines(), sys.argv[2] if len(sys.argv) > 2 else "")
+    found = shares(
+        Path(sys.argv[1]).read_text().splitlines(), sys.argv[2] if len(sys.argv) > 2 else ""
+    )
     rows = [(f"`{name})`", f"{inside:.1f}", f"{alone:.1f}") for name, inside, alone in found]
     print(table(["function", "% with calls", "% alone"], rows))

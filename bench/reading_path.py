@@ -24,7 +24,9 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 
-ROOTS = {Path(package.__file__ or "").parent: package.__name__ for package in (rlplug_core, rlplug_algos)}
+ROOTS = {
+    Path(package.__file__ or "").parent: package.__name__ for package in (rlplug_core, rlplug_algos)
+}
 
 #: Env steps of the trace, and of what runs before it.
 STEPS = 128
@@ -32,13 +34,25 @@ STEPS = 128
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "CartPole-v1", {"num_envs": 2, "n_steps": 64, "batch_size": 32, "n_epochs": 1}),
     "ppo, normalized and scheduled": (
-        "ppo", "CartPole-v1",
-        {"num_envs": 2, "n_steps": 64, "batch_size": 32, "n_epochs": 1, "normalize_reward": True,
-         "net.normalize_obs": True, "clip_range": "linear(0.3,0.1)"},
+        "ppo",
+        "CartPole-v1",
+        {
+            "num_envs": 2,
+            "n_steps": 64,
+            "batch_size": 32,
+            "n_epochs": 1,
+            "normalize_reward": True,
+            "net.normalize_obs": True,
+            "clip_range": "linear(0.3,0.1)",
+        },
     ),
     "dqn": ("dqn", "CartPole-v1", {"learning_starts": 64, "train_freq": 16, "buffer_size": 200}),
-    "sac": ("sac", "Pendulum-v1", {"learning_starts": 64, "random_steps": 0, "train_freq": 16, "buffer_size": 200}),
-}  # fmt: skip
+    "sac": (
+        "sac",
+        "Pendulum-v1",
+        {"learning_starts": 64, "random_steps": 0, "train_freq": 16, "buffer_size": 200},
+    ),
+}
 
 
 class Trace:
@@ -59,7 +73,9 @@ class Trace:
     @property
     def switches(self) -> int:
         """How many calls go into another file than the call before."""
-        return sum(before != after for before, after in zip(self.order, self.order[1:], strict=False))
+        return sum(
+            before != after for before, after in zip(self.order, self.order[1:], strict=False)
+        )
 
 
 def file_of(frame: FrameType) -> str | None:

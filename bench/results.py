@@ -15,9 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
 #: What measuring writes into the repository.
 RECORDS = (
-    "bench/RESULTS.md", "bench/LEARNING.md", "bench/learning.jsonl", "bench/defaults.jsonl", "bench/halfcheetah.jsonl",
+    "bench/RESULTS.md",
+    "bench/LEARNING.md",
+    "bench/learning.jsonl",
+    "bench/defaults.jsonl",
+    "bench/halfcheetah.jsonl",
     "bench/peers/rows.json",
-)  # fmt: skip
+)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -41,19 +45,32 @@ def machine() -> str:
     """Cores, processor with its family and widest instructions, system and Python, in one line."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
-    widest = next((name for flag, name in WIDTHS.items() if flag in told.get("flags", "").split()), "")
-    kind = ", ".join(filter(None, (told.get("cpu family") and f"family {told['cpu family']}", widest)))
-    model = told.get("model name", platform.processor()) + (f" ({kind})" if kind else "")
-    return (
-        f"{os.cpu_count()} cores, {model}, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    told = {
+        name.strip(): value.strip()
+        for name, _, value in (line.partition(":") for line in reversed(lines))
+    }
+    widest = next(
+        (name for flag, name in WIDTHS.items() if flag in told.get("flags", "").split()), ""
     )
+    kind = ", ".join(
+        filter(None, (told.get("cpu family") and f"family {told['cpu family']}", widest))
+    )
+    model = told.get("model name", platform.processor()) + (f" ({kind})" if kind else "")
+    system = f"{platform.system()} {platform.machine()}"
+    return f"{os.cpu_count()} cores, {model}, {system}, Python {platform.python_version()}"
 
 
 def revision() -> str:
     """The commit that is measured, marked where the working tree differs from it in more than what is recorded here."""
     commit = _git("rev-parse", "--short=10", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{name}" for name in RECORDS))
+    changed = _git(
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ".",
+        *(f":!{name}" for name in RECORDS),
+    )
     return f"{commit}-dirty" if changed else commit or "unknown"
 
 
@@ -64,7 +81,8 @@ def _git(*words: str) -> str:
 
 def write_section(name: str, text: str) -> None:
     """Replace the section `name` of RESULTS.md, between its two marker comments, or add it at the end."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    begin = f"<!-- {name}: begin -->"
+    end = f"<!-- {name}: end -->"
     section = f"{begin}\n{text.strip()}\n{end}"
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# Results\n"
     if begin in old and end in old:

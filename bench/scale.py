@@ -49,12 +49,17 @@ RUNS: dict[str, tuple[str, dict[str, Any], str]] = {
     "impala": ("CartPole-v1", {}, "actors"),
     "sac": ("Pendulum-v1", {"runner": "decoupled", "learning_starts": 500}, "actors"),
 }
-SLOW = {"1 ms": (f"{HERE}/slow.py:Millisecond", 1000), "10 ms": (f"{HERE}/slow.py:TenMilliseconds", 100)}
+SLOW = {
+    "1 ms": (f"{HERE}/slow.py:Millisecond", 1000),
+    "10 ms": (f"{HERE}/slow.py:TenMilliseconds", 100),
+}
 ACTORS = (1, 2, 4, 8, 16, 32)
 
 
 def plan_of(algorithm: str, env: str, **values: Any) -> Plan:
-    return Plan.make(algorithm, env, resolve(algorithm, env, {"total_timesteps": ENDLESS, **values})[0])
+    return Plan.make(
+        algorithm, env, resolve(algorithm, env, {"total_timesteps": ENDLESS, **values})[0]
+    )
 
 
 def speed(plan: Plan, seconds: float) -> float:
@@ -93,15 +98,20 @@ def linked(plan: Plan, seconds: float) -> tuple[float, float]:
     processor time for each of them."""
     runner = build(plan, Clock(ENDLESS))
     assert isinstance(runner, Decoupled)
-    fleet, weights, seen = runner.fleet, runner.lane.agent.weights(), set[int]()
+    fleet = runner.fleet
+    weights = runner.lane.agent.weights()
+    seen = set[int]()
     assert isinstance(fleet, ActorProcesses)
     try:
         while len(seen) < plan.options.actors:
             seen |= {chunk.source for chunk in received(runner, weights)}
         until(time.perf_counter() + WARM, lambda: received(runner, weights))
-        before, busy, began = runner.clock.steps, processor(fleet), time.perf_counter()
+        before = runner.clock.steps
+        busy = processor(fleet)
+        began = time.perf_counter()
         until(began + seconds, lambda: received(runner, weights))
-        steps, ended = runner.clock.steps - before, time.perf_counter()
+        steps = runner.clock.steps - before
+        ended = time.perf_counter()
         return steps / (ended - began), (processor(fleet) - busy) / steps
     finally:
         fleet.close()
@@ -126,7 +136,9 @@ def until(end: float, work: Callable[[], object]) -> None:
         work()
 
 
-def act_alone(words: tuple[str, str, dict[str, Any]], seconds: float, rank: int, pipe: Connection) -> None:
+def act_alone(
+    words: tuple[str, str, dict[str, Any]], seconds: float, rank: int, pipe: Connection
+) -> None:
     """An actor's process without a link."""
     actor = RemoteActor(*words, rank)
 
@@ -140,19 +152,26 @@ def act_alone(words: tuple[str, str, dict[str, Any]], seconds: float, rank: int,
     pipe.send("ready")
     pipe.recv()
     until(time.perf_counter() + WARM, chunk)
-    before, busy, began = actor.clock.steps, time.process_time(), time.perf_counter()
+    before = actor.clock.steps
+    busy = time.process_time()
+    began = time.perf_counter()
     until(began + seconds, chunk)
-    steps, ended = actor.clock.steps - before, time.perf_counter()
+    steps = actor.clock.steps - before
+    ended = time.perf_counter()
     pipe.send((steps / (ended - began), (time.process_time() - busy) / steps))
 
 
 def alone(plan: Plan, seconds: float) -> tuple[float, float]:
     """The summed env steps per second of actors that run at once, each for itself; their processor time for a step."""
-    context, pipes, processes = multiprocessing.get_context("spawn"), [], []
+    context = multiprocessing.get_context("spawn")
+    pipes = []
+    processes = []
     words = (plan.algorithm, plan.env, plan.flat)
     for rank in range(plan.options.actors):
         ours, theirs = context.Pipe()
-        processes.append(context.Process(target=act_alone, args=(words, seconds, rank, theirs), daemon=True))
+        processes.append(
+            context.Process(target=act_alone, args=(words, seconds, rank, theirs), daemon=True)
+        )
         processes[-1].start()
         pipes.append(ours)
     for pipe in pipes:
@@ -171,18 +190,37 @@ def link(seconds: float, repeats: int) -> str:
     for actors in (1, 2):
         plan = plan_of("impala", "CartPole-v1", actors=actors)
         pairs = [(alone(plan, seconds), linked(plan, seconds)) for _ in range(repeats)]
-        one, other = (statistics.median(speed for speed, _ in side) for side in zip(*pairs, strict=True))
+        one, other = (
+            statistics.median(speed for speed, _ in side) for side in zip(*pairs, strict=True)
+        )
         share = statistics.median(linked[0] / alone[0] for alone, linked in pairs)
-        costs = [1e6 * statistics.median(cost for _, cost in side) for side in zip(*pairs, strict=True)]
+        costs = [
+            1e6 * statistics.median(cost for _, cost in side) for side in zip(*pairs, strict=True)
+        ]
         ideal = statistics.median(alone[1] / linked[1] for alone, linked in pairs)
-        rows.append((
-            actors, f"{one:,.0f}", f"{other:,.0f}", f"{100 * share:.0f} %", "≥ 90 %",
-            f"{costs[0]:.1f} and {costs[1]:.1f} µs", f"{100 * ideal:.0f} %",
-        ))  # fmt: skip
-    return table((
-        "actors", "alone, summed, steps/s", "over the link", "share (median of pairs)", "bar",
-        "an actor's processor time per step, alone and linked", "share by that",
-    ), rows)  # fmt: skip
+        rows.append(
+            (
+                actors,
+                f"{one:,.0f}",
+                f"{other:,.0f}",
+                f"{100 * share:.0f} %",
+                "≥ 90 %",
+                f"{costs[0]:.1f} and {costs[1]:.1f} µs",
+                f"{100 * ideal:.0f} %",
+            )
+        )
+    return table(
+        (
+            "actors",
+            "alone, summed, steps/s",
+            "over the link",
+            "share (median of pairs)",
+            "bar",
+            "an actor's processor time per step, alone and linked",
+            "share by that",
+        ),
+        rows,
+    )
 
 
 def runs(seconds: float, repeats: int) -> str:
@@ -193,9 +231,17 @@ def runs(seconds: float, repeats: int) -> str:
             plan = plan_of(name, env, **values, **{counts: several})
             found = [speed(plan, seconds) for _ in range(repeats)]
             rows.append(
-                (name, env, several, f"{statistics.median(found):,.0f}", f"{min(found):,.0f} to {max(found):,.0f}")
+                (
+                    name,
+                    env,
+                    several,
+                    f"{statistics.median(found):,.0f}",
+                    f"{min(found):,.0f} to {max(found):,.0f}",
+                )
             )
-    return table(("algorithm", "environment", "actors or workers", "env steps/s (median)", "range"), rows)
+    return table(
+        ("algorithm", "environment", "actors or workers", "env steps/s (median)", "range"), rows
+    )
 
 
 def slow(seconds: float, repeats: int) -> str:
@@ -204,7 +250,9 @@ def slow(seconds: float, repeats: int) -> str:
     for name, (env, _) in SLOW.items():
         for actors in ACTORS:
             plan = plan_of("impala", env, actors=actors, num_envs=1, n_steps=20, threads=1)
-            found.setdefault(name, []).append(statistics.median(speed(plan, seconds) for _ in range(repeats)))
+            found.setdefault(name, []).append(
+                statistics.median(speed(plan, seconds) for _ in range(repeats))
+            )
     draw(found)
     rows = [
         (
@@ -216,7 +264,13 @@ def slow(seconds: float, repeats: int) -> str:
         )
         for at, actors in enumerate(ACTORS)
     ]
-    return table(("actors", *(f"a step of {name}: env steps/s (of the most there can be)" for name in found)), rows)
+    return table(
+        (
+            "actors",
+            *(f"a step of {name}: env steps/s (of the most there can be)" for name in found),
+        ),
+        rows,
+    )
 
 
 def draw(found: dict[str, list[float]]) -> None:
@@ -260,13 +314,22 @@ def latency(seconds: float, repeats: int) -> str:
     process.kill()
     process.join()
     steps = plan.chunk_steps * plan.options.num_envs
-    return table(("what", "measured"), [
-        ("weights from the learner into a process that waits", f"{1e6 * statistics.median(found[20:]):,.0f} µs"),
-        ("weights", f"{shared.memory.numel():,} bytes"),
-        ("a chunk", f"{steps} env steps, {size:,} bytes"),
-        ("bytes per env step in shared memory", f"{size / steps:.0f}"),
-        ("copies of an env step between the environment and the loss", "2: into the slot, into the rollout"),
-    ])  # fmt: skip
+    return table(
+        ("what", "measured"),
+        [
+            (
+                "weights from the learner into a process that waits",
+                f"{1e6 * statistics.median(found[20:]):,.0f} µs",
+            ),
+            ("weights", f"{shared.memory.numel():,} bytes"),
+            ("a chunk", f"{steps} env steps, {size:,} bytes"),
+            ("bytes per env step in shared memory", f"{size / steps:.0f}"),
+            (
+                "copies of an env step between the environment and the loss",
+                "2: into the slot, into the rollout",
+            ),
+        ],
+    )
 
 
 def leaves(tree: Any) -> Iterable[Any]:
@@ -277,7 +340,8 @@ def leaves(tree: Any) -> Iterable[Any]:
 
 def follow(shared: SharedWeights, weights: dict[str, Any], seen: torch.Tensor) -> None:
     """Take over each version as soon as it is there, and say so."""
-    mark, versions = seen.numpy(), shared.versions.numpy()
+    mark = seen.numpy()
+    versions = shared.versions.numpy()
     while True:
         if versions[1] != mark[0]:
             mark[0] = shared.get(weights)
@@ -304,8 +368,12 @@ PARTS: dict[str, tuple[str, Callable[[float, int], str]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; all without")
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long each measurement takes")
+    parser.add_argument(
+        "parts", nargs="*", choices=[*PARTS, []], help="what to measure; all without"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="how long each measurement takes"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--note", default="", help="a sentence on the machine's state")
     parser.add_argument("--write", action="store_true", help="into RESULTS.md")

@@ -42,14 +42,18 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "completion of an option": (["-m", "rlplug_cli"], COMPLETION),
 }
 #: What a distribution's description is like: a few kilobytes that nobody should have to parse.
-DESCRIPTION = "\n".join(f"A line of a description, number {number}, as READMEs have many." for number in range(80))
+DESCRIPTION = "\n".join(
+    f"A line of a description, number {number}, as READMEs have many." for number in range(80)
+)
 
 
 def environment(root: Path, distributions: int, algorithms: int) -> Path:
     """A virtual environment on top of this one with more distributions; its interpreter."""
     venv.create(root, symlinks=True)
     (site,) = root.glob("lib/python*/site-packages")
-    (site / "below.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    (site / "below.pth").write_text(
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    )
     for number in range(distributions):
         if number < algorithms:
             write_plugin(site, f"extra{number}")
@@ -69,16 +73,22 @@ def write_plugin(site: Path, id: str) -> None:
     text = index.text(dataclasses.replace(known, id=id, modules=modules))
     files = {f"{id}/__init__.py": "", f"{id}/algorithm.py": "", f"{id}/index/{id}.json": text}
     points = {"rlplug.algorithms": {id: f"{id}.algorithm:Algorithm"}}
-    info = write_distribution(site, f"rlplug-{id}", points, files, requires=["rlplug-core<0.2,>=0.1"])
+    info = write_distribution(
+        site, f"rlplug-{id}", points, files, requires=["rlplug-core<0.2,>=0.1"]
+    )
     with open(info / "METADATA", "a", encoding="utf-8") as file:
         file.write(f"\n{DESCRIPTION}\n")
 
 
 def measured(python: Path, words: list[str], variables: dict[str, str]) -> tuple[float, float]:
     """Milliseconds of processor and of wall time that a command takes."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run([python, *words], env={**os.environ, **variables}, capture_output=True, check=True)
-    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    done = subprocess.run(
+        [python, *words], env={**os.environ, **variables}, capture_output=True, check=True
+    )
+    wall = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stdout, words
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return 1000 * used, 1000 * wall
@@ -96,7 +106,9 @@ def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ..
     lines = []
     for name, times in found.items():
         ratios = [
-            statistics.median(mine[kind] / its[kind] for mine, its in zip(times, reference, strict=True))
+            statistics.median(
+                mine[kind] / its[kind] for mine, its in zip(times, reference, strict=True)
+            )
             for kind in (0, 1)
         ]
         cpu, wall = (statistics.median(one[kind] for one in times) for kind in (0, 1))
@@ -117,7 +129,15 @@ def main() -> None:
         for distributions, algorithms, bar in SIZES:
             python = environment(Path(temporary, str(distributions)), distributions, algorithms)
             lines += rows(python, f"{distributions}, {algorithms} algorithms", bar, arguments.turns)
-    header = ("extra distributions", "command", "CPU, ms", "wall, ms", "ratio of CPU", "ratio of wall", "bar")
+    header = (
+        "extra distributions",
+        "command",
+        "CPU, ms",
+        "wall, ms",
+        "ratio of CPU",
+        "ratio of wall",
+        "bar",
+    )
     text = f"""## Until the command line answers
 
 `python bench/startup.py`

@@ -49,7 +49,9 @@ def solve(seed: int) -> dict[str, Any]:
 
 def outcome(records: Sequence[Record], started: float) -> dict[str, Any]:
     """What a journal says of a run whose process started at `started` (seconds since the epoch)."""
-    passing = [r for r in records if r.kind == "evaluation" and r.data["eval/return_mean"] >= SOLVED]
+    passing = [
+        r for r in records if r.kind == "evaluation" and r.data["eval/return_mean"] >= SOLVED
+    ]
     (final,) = [r for r in records if r.kind == "final_eval"]
     first = passing[0] if passing else None
     return {
@@ -61,16 +63,34 @@ def outcome(records: Sequence[Record], started: float) -> dict[str, Any]:
 
 def row(seed: int, runs: Sequence[dict[str, Any]]) -> list[str]:
     """One line of the table: the repeats of a seed."""
-    seconds = ", ".join("never" if run["solved_s"] is None else f"{run['solved_s']:.1f}" for run in runs)
-    steps = ", ".join("never" if run["solved_step"] is None else f"{run['solved_step']:,}" for run in runs)
+    seconds = ", ".join(
+        "never" if run["solved_s"] is None else f"{run['solved_s']:.1f}" for run in runs
+    )
+    steps = ", ".join(
+        "never" if run["solved_step"] is None else f"{run['solved_step']:,}" for run in runs
+    )
     finals = ", ".join(f"{run['final']:.1f}" for run in runs)
     walls = ", ".join(f"{run['wall_s']:.1f}" for run in runs)
-    return [str(seed), finals, f"**{min(run['final'] for run in runs):.1f}**", seconds, steps, walls]
+    return [
+        str(seed),
+        finals,
+        f"**{min(run['final'] for run in runs):.1f}**",
+        seconds,
+        steps,
+        walls,
+    ]
 
 
 def section(runs: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
     """The text for RESULTS.md."""
-    header = ["seed", "final returns", "lowest", "s to first ≥ 475", "env steps to it", "s to the end"]
+    header = [
+        "seed",
+        "final returns",
+        "lowest",
+        "s to first ≥ 475",
+        "env steps to it",
+        "s to the end",
+    ]
     rows = [row(seed, [run for run in runs if run["seed"] == seed]) for seed in seeds]
     lowest = min(run["final"] for run in runs)
     times = [run["solved_s"] for run in runs if run["solved_s"] is not None]
@@ -78,7 +98,9 @@ def section(runs: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
     met = "✓" if lowest >= SOLVED else "✗ missed"
     summary = f"Lowest final return {lowest:.1f} (bar: ≥ {SOLVED:g} everywhere {met})."
     if times:
-        summary += f" Seconds to the first passing evaluation: median {statistics.median(times):.1f}, "
+        summary += (
+            f" Seconds to the first passing evaluation: median {statistics.median(times):.1f}, "
+        )
         summary += f"longest {max(times):.1f} (aim: ≤ 30)."
     if never:
         summary += f" {never} of {len(runs)} runs had no passing evaluation."
@@ -87,12 +109,17 @@ def section(runs: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to this")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each seed")
-    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+    )
     given = parser.parse_args()
-    seeds, runs = range(1, given.seeds + 1), []
+    seeds = range(1, given.seeds + 1)
+    runs = []
     for _ in range(given.repeats):
         for seed in seeds:
             runs.append(solve(seed))

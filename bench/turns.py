@@ -11,7 +11,8 @@ import numpy as np
 
 #: What is measured in turn, by name.
 Calls: TypeAlias = dict[str, Callable[[], object]]
-ROUNDS, TURNS = 60, 5
+ROUNDS = 60
+TURNS = 5
 
 
 def least(calls: Calls) -> dict[str, float]:
@@ -19,7 +20,8 @@ def least(calls: Calls) -> dict[str, float]:
 
     The order changes from round to round: whoever always followed the same one would find the cache as that left it.
     """
-    found, order = dict.fromkeys(calls, np.inf), random.Random(1)
+    found = dict.fromkeys(calls, np.inf)
+    order = random.Random(1)
     for _ in range(ROUNDS):
         for name in order.sample(list(calls), len(calls)):
             call = calls[name]

@@ -70,7 +70,9 @@ def pong() -> gymnasium.Env[Any, Any]:
     """Pong as DQN saw it, of Gymnasium's wrappers."""
     find("ALE/Pong-v5")  # which registers it, in other processes too
     env = gymnasium.make("ALE/Pong-v5", frameskip=1, disable_env_checker=True)
-    return FrameStackObservation(ClipReward(AtariPreprocessing(env, terminal_on_life_loss=True), -1, 1), 4)
+    return FrameStackObservation(
+        ClipReward(AtariPreprocessing(env, terminal_on_life_loss=True), -1, 1), 4
+    )
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,20 @@ class Case:
 CASES = {
     "CartPole-v1": Case("CartPole-v1", partial(bare, "CartPole-v1"), own={}, pool="CartPole-v1"),
     "Pong": Case(
-        "ALE/Pong-v5", pong, wrap=("atari",), own={"episodic_life": True}, pool="Pong-v5",
-        settings={"repeat_action_probability": 0.25}, below={"episodic_life": True, "reward_clip": True},
+        "ALE/Pong-v5",
+        pong,
+        wrap=("atari",),
+        own={"episodic_life": True},
+        pool="Pong-v5",
+        settings={"repeat_action_probability": 0.25},
+        below={"episodic_life": True, "reward_clip": True},
         around=("episodic-life", "clip-reward"),
     ),
-    "HalfCheetah-v5": Case("HalfCheetah-v5", partial(bare, "HalfCheetah-v5"), pool="HalfCheetah-v5"),
+    "HalfCheetah-v5": Case(
+        "HalfCheetah-v5", partial(bare, "HalfCheetah-v5"), pool="HalfCheetah-v5"
+    ),
     "1 ms": Case(f"{HERE}/slow.py:Busy", Busy),
-}  # fmt: skip
+}
 
 
 class Side(Protocol):
@@ -127,7 +136,8 @@ class Ours:
         env.reset(0)
         env.spec.action.seed(0)
         self.actions = [sample(env.spec.action, env.spec.num_envs) for _ in range(ACTIONS)]
-        self.step, self.close = env.step, env.close
+        self.step = env.step
+        self.close = env.close
 
     def transitions(self, action: Any) -> int:
         return self.step(action).count
@@ -136,13 +146,19 @@ class Ours:
 class Theirs:
     """A vector of Gymnasium's kind."""
 
-    def __init__(self, venv: VectorEnv[Any, Any, Any], actions: gymnasium.Space[Any] | None = None) -> None:
+    def __init__(
+        self, venv: VectorEnv[Any, Any, Any], actions: gymnasium.Space[Any] | None = None
+    ) -> None:
         venv.reset()
         one = venv.single_action_space
         one.seed(0)
-        self.actions = [np.stack([one.sample() for _ in range(venv.num_envs)]) for _ in range(ACTIONS)]
-        self.step, self.close = venv.step, venv.close
-        self.num_envs, self.resetting = venv.num_envs, 0
+        self.actions = [
+            np.stack([one.sample() for _ in range(venv.num_envs)]) for _ in range(ACTIONS)
+        ]
+        self.step = venv.step
+        self.close = venv.close
+        self.num_envs = venv.num_envs
+        self.resetting = 0
         self.resets = venv.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
     def transitions(self, action: Any) -> int:
@@ -170,7 +186,10 @@ def sides(case: Case, num_envs: int) -> Iterator[tuple[str, Side]]:
         settings = {**case.settings, **case.below, "num_envs": num_envs, "seed": 0}
         yield "EnvPool", Theirs(envpool.make_gymnasium(case.pool, **settings))
         arguments = {f"env.{name}": value for name, value in case.settings.items()}
-        yield "`envpool:`", Ours(plan_of(f"envpool:{case.pool}", num_envs, case.around, **arguments))
+        yield (
+            "`envpool:`",
+            Ours(plan_of(f"envpool:{case.pool}", num_envs, case.around, **arguments)),
+        )
 
 
 def plan_of(id: str, num_envs: int, wrap: tuple[str, ...], **values: Any) -> Plan:
@@ -192,11 +211,15 @@ class Entry:
         while (took := self.seconds()) < seconds / 2:
             self.steps *= 2
         self.steps = max(1, round(self.steps * seconds / took))
-        found = sum(self.side.transitions(self.side.actions[number % ACTIONS]) for number in range(self.steps))
+        found = sum(
+            self.side.transitions(self.side.actions[number % ACTIONS])
+            for number in range(self.steps)
+        )
         self.share = found / self.steps / self.num_envs
 
     def seconds(self) -> float:
-        step, actions = self.side.step, self.side.actions
+        step = self.side.step
+        actions = self.side.actions
         began = time.perf_counter()
         for number in range(self.steps):
             step(actions[number % ACTIONS])
@@ -225,15 +248,22 @@ def measure(case: Case, num_envs: int, seconds: float, rounds: int) -> dict[str,
 def line(name: str, num_envs: int, found: Mapping[str, list[float]]) -> list[str]:
     """A line of the table."""
     medians = {side: statistics.median(speeds) for side, speeds in found.items()}
-    own, other = (max((one for one in both if one in medians), key=medians.__getitem__) for both in (OURS, OTHERS))
+    own, other = (
+        max((one for one in both if one in medians), key=medians.__getitem__)
+        for both in (OURS, OTHERS)
+    )
     share = statistics.median(one / two for one, two in zip(found[own], found[other], strict=True))
     shown = [f"{medians[side]:,.0f}" if side in medians else "" for side in (*OURS, *OTHERS, OWN)]
     return [name, str(num_envs), *shown, f"{share:.2f}{'' if share >= BAR else ' (below)'}"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=list(CASES), help=f"{', '.join(CASES)}, or ids of Gymnasium")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "cases", nargs="*", default=list(CASES), help=f"{', '.join(CASES)}, or ids of Gymnasium"
+    )
     parser.add_argument("--num-envs", type=int, nargs="+", default=NUM_ENVS)
     parser.add_argument("--seconds", type=float, default=0.5, help="of one turn")
     parser.add_argument("--rounds", type=int, default=9)
@@ -250,7 +280,9 @@ def main() -> None:
     if asked.write:
         measured = f"medians of {asked.rounds} turns of {asked.seconds:g} s"
         parts = ("## Vectors of environments", "`python bench/vector.py`", text, NOTE.strip())
-        write_section("vector", "\n\n".join([*parts, f"{machine()}; rlplug at {revision()}; {measured}."]))
+        write_section(
+            "vector", "\n\n".join([*parts, f"{machine()}; rlplug at {revision()}; {measured}."])
+        )
 
 
 if __name__ == "__main__":

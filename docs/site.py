@@ -25,10 +25,18 @@ OUT = ROOT / "build" / "docs"
 CONFIG = ROOT / "zensical.toml"
 #: Pages outside docs/ that are part of the site.
 BESIDE = (
-    "README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/LEARNING.md", "bench/RESULTS.md", "bench/README.md",
-    "examples/README.md", "rlplug-core/CHANGELOG.md", "rlplug-algos/CHANGELOG.md", "rlplug-envs/CHANGELOG.md",
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "bench/LEARNING.md",
+    "bench/RESULTS.md",
+    "bench/README.md",
+    "examples/README.md",
+    "rlplug-core/CHANGELOG.md",
+    "rlplug-algos/CHANGELOG.md",
+    "rlplug-envs/CHANGELOG.md",
     "rlplug-cli/CHANGELOG.md",
-)  # fmt: skip
+)
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 #: Rooms of rlplug_core in reading order, and what stands at their head; the rest of the facade is the vocabulary.
@@ -67,7 +75,9 @@ def place(path: Path) -> Path:
         return inner.with_name("index.md") if inner.name == "README.md" else inner
     if path.suffix in (".svg", ".png", ".webp", ".ipynb"):
         return name.relative_to("docs")
-    return Path("source") / (name / "index.md" if path.is_dir() else name.with_name(f"{name.name}.md"))
+    return Path("source") / (
+        name / "index.md" if path.is_dir() else name.with_name(f"{name.name}.md")
+    )
 
 
 def rewritten(page: Path, places: dict[Path, Path]) -> str:
@@ -82,8 +92,12 @@ def rewritten(page: Path, places: dict[Path, Path]) -> str:
             copied(target, places)
         return os.path.relpath(places[target], place(page).parent)
 
-    parts = re.split(r"(^ *```.*?^ *```$|`[^`\n]+`)", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    return "".join(part if number % 2 else LINK.sub(moved, part) for number, part in enumerate(parts))
+    parts = re.split(
+        r"(^ *```.*?^ *```$|`[^`\n]+`)", page.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    return "".join(
+        part if number % 2 else LINK.sub(moved, part) for number, part in enumerate(parts)
+    )
 
 
 def copied(target: Path, places: dict[Path, Path]) -> None:
@@ -99,7 +113,10 @@ def copied(target: Path, places: dict[Path, Path]) -> None:
                 places[path] = place(path)
                 copied(path, places)
         links = [os.path.relpath(places[path], places[target].parent) for path in files]
-        lines = [f"- [{path.relative_to(target)}]({link})" for path, link in zip(files, links, strict=True)]
+        lines = [
+            f"- [{path.relative_to(target)}]({link})"
+            for path, link in zip(files, links, strict=True)
+        ]
         write(places[target], "\n".join([f"# {target.relative_to(ROOT)}", "", *lines, ""]))
     else:
         code = target.read_text(encoding="utf-8")
@@ -116,7 +133,10 @@ def reference() -> dict[str, str]:
     for module, names in sorted(modules.items()):
         room = module.partition(".")[0] if "." in module else "vocabulary"
         pages[room] += [f"## rlplug_core.{module}", ""]
-        pages[room] += [f"::: rlplug_core.{module}.{name}\n    options:\n      heading_level: 3\n" for name in names]
+        pages[room] += [
+            f"::: rlplug_core.{module}.{name}\n    options:\n      heading_level: 3\n"
+            for name in names
+        ]
     return {room: "\n".join(lines) for room, lines in pages.items()}
 
 

@@ -30,23 +30,40 @@ def settings(default: str) -> dict[str, Any]:
     values = stored(chosen.pair)
     parser = argparse.ArgumentParser(parents=[chooser])
     parser.add_argument("--steps", type=int, default=values["steps"], help="timed env steps")
-    parser.add_argument("--warmup", type=int, default=values["warmup"], help="env steps before the clock starts")
+    parser.add_argument(
+        "--warmup", type=int, default=values["warmup"], help="env steps before the clock starts"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--episodes", type=int, default=20, help="greedy ones of an evaluation")
     parser.add_argument(
-        "--final", type=int, default=100, help="greedy ones of the final evaluation, where there is one"
+        "--final",
+        type=int,
+        default=100,
+        help="greedy ones of the final evaluation, where there is one",
     )
-    parser.add_argument("--tuned", action="store_true", help="a peer with what a user could still speed up by hand")
+    parser.add_argument(
+        "--tuned", action="store_true", help="a peer with what a user could still speed up by hand"
+    )
     parser.set_defaults(pair=chosen.pair)
     return values | vars(parser.parse_args(rest))
 
 
-def report(pair: str, side: str, steps: int, seconds: float, mean_return: float, packages: list[str]) -> None:
+def report(
+    pair: str, side: str, steps: int, seconds: float, mean_return: float, packages: list[str]
+) -> None:
     """Print the measurement as one JSON line; `rss_mb` is the peak of this process, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1024 * 1024 if sys.platform == "darwin" else 1024
+    )
     line = {
-        "pair": pair, "side": side, "steps": steps, "seconds": round(seconds, 3), "steps_per_s": round(steps / seconds),
-        "return_after": round(mean_return, 1), "rss_mb": round(peak),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
-    }  # fmt: skip
+        "pair": pair,
+        "side": side,
+        "steps": steps,
+        "seconds": round(seconds, 3),
+        "steps_per_s": round(steps / seconds),
+        "return_after": round(mean_return, 1),
+        "rss_mb": round(peak),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in packages},
+    }
     print(json.dumps(line), flush=True)

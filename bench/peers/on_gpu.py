@@ -58,7 +58,10 @@ OLD_GYM = (
 
 def tensors_stay(*modules: str) -> tuple[tuple[str, str], ...]:
     """Newer tensordicts make parameters of tensors that `to_module` is given; LeanRL counts on tensors."""
-    return tuple((f".to_module({name})", f".to_module({name}, preserve_module_state=False)") for name in modules)
+    return tuple(
+        (f".to_module({name})", f".to_module({name}, preserve_module_state=False)")
+        for name in modules
+    )
 
 
 #: By script, each text and what takes its place wherever it is; it must be there.
@@ -72,7 +75,10 @@ PATCHES: dict[str, tuple[tuple[str, str], ...]] = {
     "leanrl/sac_continuous_action_torchcompile.py": (
         *tensors_stay("actor_detach", "qnet"),
         # newer tensordicts refuse outputs that nobody named, which older ones dropped
-        ("TensorDictModule(actor_detach.get_action,", "TensorDictModule(lambda obs: actor_detach.get_action(obs)[0],"),
+        (
+            "TensorDictModule(actor_detach.get_action,",
+            "TensorDictModule(lambda obs: actor_detach.get_action(obs)[0],",
+        ),
     ),
     "leanrl/td3_continuous_action_torchcompile.py": (
         *tensors_stay("actor_detach", "qnet", "target_actor"),
@@ -89,23 +95,42 @@ class DoneError(BaseException):
 class Clock:
     """Counts vector steps, and takes the time before the first and after the last that are measured."""
 
-    def __init__(self, script: types.ModuleType, name: str, steps: int, mark: float | None, seconds: float) -> None:
-        self.script, self.name, self.steps, self.mark, self.seconds = script, name, steps, mark, seconds
-        self.made, self.calls, self.envs = time.perf_counter(), 0, 0
+    def __init__(
+        self, script: types.ModuleType, name: str, steps: int, mark: float | None, seconds: float
+    ) -> None:
+        self.script = script
+        self.name = name
+        self.steps = steps
+        self.mark = mark
+        self.seconds = seconds
+        self.made = time.perf_counter()
+        self.calls = 0
+        self.envs = 0
         self.begin = self.end = 0.0
-        self.first, self.last, self.period, self.measured = -1, -1, 1, 0
+        self.first = -1
+        self.last = -1
+        self.period = 1
+        self.measured = 0
 
     def plan(self, num_envs: int) -> None:
         """Find the first and the last step, once the script knows its arguments."""
-        args, self.envs = self.script.args, num_envs
+        args = self.script.args
+        self.envs = num_envs
         ppo = "ppo" in self.name
-        self.period = args.num_steps if ppo else getattr(args, "train_frequency", getattr(args, "policy_frequency", 1))
+        self.period = (
+            args.num_steps
+            if ppo
+            else getattr(args, "train_frequency", getattr(args, "policy_frequency", 1))
+        )
         usual = 5 * num_envs * args.num_steps if ppo else int(args.learning_starts) + 2000
         self.first, self.last = (
-            math.ceil(steps / num_envs / self.period) * self.period for steps in (self.mark or usual, self.steps)
+            math.ceil(steps / num_envs / self.period) * self.period
+            for steps in (self.mark or usual, self.steps)
         )
         if not self.first < self.last <= int(args.total_timesteps) // num_envs:
-            sys.exit(f"let the mark, STEPS and --total-timesteps follow each other: {self.first}, {self.last}")
+            sys.exit(
+                f"let the mark, STEPS and --total-timesteps follow each other: {self.first}, {self.last}"
+            )
 
     def tick(self, num_envs: int) -> None:
         if self.first < 0:
@@ -115,7 +140,8 @@ class Clock:
             self.begin = self.now()
         over = self.calls >= self.last or time.perf_counter() - self.begin >= self.seconds
         if since > 0 and since % self.period == 0 and over:
-            self.end, self.measured = self.now(), since * num_envs
+            self.end = self.now()
+            self.measured = since * num_envs
             raise DoneError
         self.calls += 1
 
@@ -127,11 +153,17 @@ class Clock:
     def report(self, env: str, flags: list[str]) -> dict[str, object]:
         seconds = self.end - self.begin
         return {
-            "script": self.name, "env": env, "flags": " ".join(flags), "steps": self.measured,
-            "steps_per_second": round(self.measured / seconds, 1), "seconds": round(seconds, 2),
-            "before": round(self.begin - self.made, 1), "threads": torch.get_num_threads(), "torch": torch.__version__,
+            "script": self.name,
+            "env": env,
+            "flags": " ".join(flags),
+            "steps": self.measured,
+            "steps_per_second": round(self.measured / seconds, 1),
+            "seconds": round(seconds, 2),
+            "before": round(self.begin - self.made, 1),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
             "device": torch.cuda.get_device_name() if self.script.device.type == "cuda" else "cpu",
-        }  # fmt: skip
+        }
 
 
 def vectors(clock: Clock) -> type[gym.vector.SyncVectorEnv]:
@@ -146,8 +178,12 @@ def vectors(clock: Clock) -> type[gym.vector.SyncVectorEnv]:
             clock.tick(self.num_envs)
             *step, infos = super().step(actions)
             if "final_info" in infos:
-                episode, ended = infos["final_info"]["episode"], np.flatnonzero(infos["_final_info"])
-                each = [{"r": np.float32(episode["r"][i]), "l": np.int32(episode["l"][i])} for i in ended]
+                episode = infos["final_info"]["episode"]
+                ended = np.flatnonzero(infos["_final_info"])
+                each = [
+                    {"r": np.float32(episode["r"][i]), "l": np.int32(episode["l"][i])}
+                    for i in ended
+                ]
                 final = [{"episode": one} for one in each]
                 infos = {"final_observation": infos["final_obs"], "final_info": final}
             return *step, infos
@@ -170,7 +206,10 @@ def stand_ins() -> None:
         module("imageio")
     if importlib.util.find_spec("distutils") is None:  # it went with Python 3.12
         yes = ("y", "yes", "t", "true", "on", "1")
-        module("distutils", util=module("distutils.util", strtobool=lambda text: int(text.lower() in yes)))
+        module(
+            "distutils",
+            util=module("distutils.util", strtobool=lambda text: int(text.lower() in yes)),
+        )
 
 
 def taken(rest: list[str], name: str) -> float | None:
@@ -178,7 +217,8 @@ def taken(rest: list[str], name: str) -> float | None:
     if name not in rest:
         return None
     place = rest.index(name)
-    _, value = rest.pop(place), rest.pop(place)
+    _ = rest.pop(place)
+    value = rest.pop(place)
     return float(value)
 
 
@@ -186,15 +226,21 @@ def main() -> None:
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     file, env, steps, *flags = sys.argv[1:]
-    path, mark, seconds, cpu = Path(file), taken(flags, "--mark"), taken(flags, "--seconds"), "--cpu" in flags
+    path = Path(file)
+    mark = taken(flags, "--mark")
+    seconds = taken(flags, "--seconds")
+    cpu = "--cpu" in flags
     flags = [flag for flag in flags if flag != "--cpu"]
-    name, source = f"{path.parent.name}/{path.name}", path.read_text()
+    name = f"{path.parent.name}/{path.name}"
+    source = path.read_text()
     for old, new in PATCHES[name]:
         if old not in source:
             sys.exit(f"{name} lacks {old!r}")
         source = source.replace(old, new)
     stand_ins()
-    script, stdout, sys.stdout = types.ModuleType("__main__"), sys.stdout, sys.stderr
+    script = types.ModuleType("__main__")
+    stdout = sys.stdout
+    sys.stdout = sys.stderr
     script.__file__ = shown = str(path.with_name("patched.py"))
     clock = Clock(script, name, int(steps), mark, seconds or math.inf)
     gym.vector.SyncVectorEnv = vectors(clock)

@@ -32,7 +32,8 @@ class OldGym:
         self.seed: int | None = seed
 
     def reset(self) -> np.ndarray:
-        seed, self.seed = self.seed, None
+        seed = self.seed
+        self.seed = None
         return self.env.reset(seed=seed)[0]
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
@@ -49,7 +50,8 @@ class Stopwatch:
     """Called by PFRL once per env step with the global count; stamps two of them."""
 
     def __init__(self, start: int, stop: int) -> None:
-        self.start, self.stop = start, stop
+        self.start = start
+        self.stop = stop
         self.times = multiprocessing.Array("d", 2)
         self.own = multiprocessing.Value("l", 0)
 
@@ -73,7 +75,9 @@ def network(hidden: list[int], observation: int, actions: int, trunk: bool) -> n
     value = [nn.Linear(sizes[-1], 1)]
     if trunk:
         return nn.Sequential(*tower(sizes, [pfrl.nn.Branched(nn.Sequential(*policy), *value)]))
-    return pfrl.nn.Branched(nn.Sequential(*tower(sizes, policy)), nn.Sequential(*tower(sizes, value)))
+    return pfrl.nn.Branched(
+        nn.Sequential(*tower(sizes, policy)), nn.Sequential(*tower(sizes, value))
+    )
 
 
 def mean_return(agent: A3C, env: OldGym, episodes: int = 20) -> float:
@@ -83,7 +87,8 @@ def mean_return(agent: A3C, env: OldGym, episodes: int = 20) -> float:
     total = 0.0
     with agent.eval_mode():
         for _ in range(episodes):
-            obs, over = env.reset(), False
+            obs = env.reset()
+            over = False
             while not over:
                 obs, reward, done, info = env.step(agent.act(obs))
                 total += reward
@@ -99,11 +104,16 @@ def main() -> None:
     pfrl.utils.set_random_seed(setting["seed"])
 
     def make_env(process: int, test: bool) -> OldGym:
-        return OldGym(gym.make(setting["env"], disable_env_checker=True), 1000 * setting["seed"] + process)
+        return OldGym(
+            gym.make(setting["env"], disable_env_checker=True), 1000 * setting["seed"] + process
+        )
 
     model = network(setting["hidden"], 4, 2, trunk=setting["tuned"])
     optimizer = SharedRMSpropEpsInsideSqrt(
-        model.parameters(), lr=setting["learning_rate"], eps=setting["rms_epsilon"], alpha=setting["rms_decay"]
+        model.parameters(),
+        lr=setting["learning_rate"],
+        eps=setting["rms_epsilon"],
+        alpha=setting["rms_decay"],
     )
     agent = A3C(
         model,
@@ -119,15 +129,27 @@ def main() -> None:
     watch = Stopwatch(setting["warmup"], total)
     with tempfile.TemporaryDirectory() as directory:
         train_agent_async(
-            directory, setting["workers"], make_env, steps=total, eval_interval=None, agent=agent,
-            random_seeds=[setting["workers"] * setting["seed"] + i for i in range(setting["workers"])],
+            directory,
+            setting["workers"],
+            make_env,
+            steps=total,
+            eval_interval=None,
+            agent=agent,
+            random_seeds=[
+                setting["workers"] * setting["seed"] + i for i in range(setting["workers"])
+            ],
             global_step_hooks=[watch],
-        )  # fmt: skip
+        )
     assert 0 < watch.own.value < setting["warmup"], "one worker alone made the warm-up"
     after = mean_return(agent, make_env(99, True))
     seconds = watch.times[1] - watch.times[0]
     measure.report(
-        "a3c", "pfrl", setting["steps"], seconds, mean_return=after, packages=["pfrl", "gymnasium", "torch", "numpy"]
+        "a3c",
+        "pfrl",
+        setting["steps"],
+        seconds,
+        mean_return=after,
+        packages=["pfrl", "gymnasium", "torch", "numpy"],
     )
 
 

@@ -37,9 +37,11 @@ def configured(setting: dict[str, Any]) -> Any:
     )
     config.rl_module(model_config={"fcnet_hiddens": setting["hidden"], "fcnet_activation": "tanh"})
     config.evaluation(
-        evaluation_interval=None, evaluation_num_env_runners=1, evaluation_duration=setting["episodes"],
+        evaluation_interval=None,
+        evaluation_num_env_runners=1,
+        evaluation_duration=setting["episodes"],
         evaluation_config={"explore": False},
-    )  # fmt: skip
+    )
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=1000)
     config.debugging(seed=setting["seed"], log_level="ERROR")
     return config
@@ -64,7 +66,14 @@ def main() -> None:
     finally:
         algorithm.stop()
         ray.shutdown()
-    measure.report(setting["pair"], "rllib", steps - begun, seconds, after, ["ray", "gymnasium", "torch", "numpy"])
+    measure.report(
+        setting["pair"],
+        "rllib",
+        steps - begun,
+        seconds,
+        after,
+        ["ray", "gymnasium", "torch", "numpy"],
+    )
 
 
 if __name__ == "__main__":

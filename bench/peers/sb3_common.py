@@ -27,13 +27,18 @@ def environments(setting: dict[str, Any]) -> VecEnv:
     if setting.get("atari"):
         importlib.import_module("ale_py")  # which registers its games
         one = {"frameskip": 1, "disable_env_checker": True}
-        return VecFrameStack(make_atari_env(setting["env"], setting["num_envs"], setting["seed"], env_kwargs=one), 4)
-    return DummyVecEnv([lambda: gym.make(setting["env"], disable_env_checker=True)] * setting["num_envs"])
+        return VecFrameStack(
+            make_atari_env(setting["env"], setting["num_envs"], setting["seed"], env_kwargs=one), 4
+        )
+    return DummyVecEnv(
+        [lambda: gym.make(setting["env"], disable_env_checker=True)] * setting["num_envs"]
+    )
 
 
 def judged(setting: dict[str, Any], model: BaseAlgorithm) -> float:
     """The mean return of greedy episodes."""
-    atari, count = setting.get("atari"), setting.get("judged", 20)
+    atari = setting.get("atari")
+    count = setting.get("judged", 20)
     env = environments({**setting, "num_envs": 1}) if atari else Monitor(gym.make(setting["env"]))
     return float(evaluate_policy(model, env, n_eval_episodes=count)[0])
 
@@ -64,9 +69,12 @@ def train(setting: dict[str, Any], model: BaseAlgorithm) -> None:
     model.learn(setting["warmup"] + setting["steps"], callback=watch, log_interval=None)
     assert watch.started is not None
     mean = judged(setting, model)
-    steps, seconds = watch.ended[1] - watch.started[1], watch.ended[0] - watch.started[0]
+    steps = watch.ended[1] - watch.started[1]
+    seconds = watch.ended[0] - watch.started[0]
     packages = ["stable-baselines3", "gymnasium", "torch", "numpy"]
-    measure.report(setting["pair"], "stable-baselines3", steps, seconds, mean_return=mean, packages=packages)
+    measure.report(
+        setting["pair"], "stable-baselines3", steps, seconds, mean_return=mean, packages=packages
+    )
 
 
 def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -> dict[str, Any]:
@@ -84,35 +92,57 @@ def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -
 def clipping(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
     """Keyword arguments of PPO, with a memory or without; `policy` are those of the network."""
     names = (
-        "learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "clip_range", "ent_coef",
-        "vf_coef", "max_grad_norm", "seed",
-    )  # fmt: skip
+        "learning_rate",
+        "n_steps",
+        "batch_size",
+        "n_epochs",
+        "gamma",
+        "gae_lambda",
+        "clip_range",
+        "ent_coef",
+        "vf_coef",
+        "max_grad_norm",
+        "seed",
+    )
     return {
-        **{name: setting[name] for name in names}, "policy_kwargs": {**policy, **by_hand(setting)}, "device": "cpu",
-    }  # fmt: skip
+        **{name: setting[name] for name in names},
+        "policy_kwargs": {**policy, **by_hand(setting)},
+        "device": "cpu",
+    }
 
 
 def valuing(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
     """Keyword arguments that DQN and its kin share; `policy` are those of the network beside its layers."""
     return {
-        "learning_rate": setting["learning_rate"], "buffer_size": setting["buffer_size"],
+        "learning_rate": setting["learning_rate"],
+        "buffer_size": setting["buffer_size"],
         "learning_starts": setting["learning_starts"],
-        "batch_size": setting["batch_size"], "gamma": setting["gamma"], "train_freq": setting["train_freq"],
-        "gradient_steps": setting["gradient_steps"], "target_update_interval": setting["target_update_interval"],
+        "batch_size": setting["batch_size"],
+        "gamma": setting["gamma"],
+        "train_freq": setting["train_freq"],
+        "gradient_steps": setting["gradient_steps"],
+        "target_update_interval": setting["target_update_interval"],
         "exploration_fraction": setting["exploration_fraction"],
-        "exploration_final_eps": setting["exploration_final_eps"], "max_grad_norm": setting["max_grad_norm"],
-        "policy_kwargs": {"net_arch": setting["hidden"], **policy, **by_hand(setting)}, "seed": setting["seed"],
+        "exploration_final_eps": setting["exploration_final_eps"],
+        "max_grad_norm": setting["max_grad_norm"],
+        "policy_kwargs": {"net_arch": setting["hidden"], **policy, **by_hand(setting)},
+        "seed": setting["seed"],
         "device": "cpu",
-    }  # fmt: skip
+    }
 
 
 def replaying(setting: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments that the algorithms for continuous actions share."""
     return {
-        "learning_rate": setting["learning_rate"], "buffer_size": setting["buffer_size"],
+        "learning_rate": setting["learning_rate"],
+        "buffer_size": setting["buffer_size"],
         "learning_starts": setting["learning_starts"],
-        "batch_size": setting["batch_size"], "tau": setting["tau"], "gamma": setting["gamma"],
-        "train_freq": setting["train_freq"], "gradient_steps": setting["gradient_steps"],
-        "policy_kwargs": {"net_arch": setting["hidden"], **by_hand(setting, epsilon=1e-8)}, "seed": setting["seed"],
+        "batch_size": setting["batch_size"],
+        "tau": setting["tau"],
+        "gamma": setting["gamma"],
+        "train_freq": setting["train_freq"],
+        "gradient_steps": setting["gradient_steps"],
+        "policy_kwargs": {"net_arch": setting["hidden"], **by_hand(setting, epsilon=1e-8)},
+        "seed": setting["seed"],
         "device": "cpu",
-    }  # fmt: skip
+    }

@@ -10,7 +10,13 @@ from sb3_learn import Best, judged
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"a2c": A2C, "dqn": DQN, "ppo": PPO, "sac": SAC, "td3": TD3}
+ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
+    "a2c": A2C,
+    "dqn": DQN,
+    "ppo": PPO,
+    "sac": SAC,
+    "td3": TD3,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -19,7 +25,9 @@ if __name__ == "__main__":
     for name in ("seed", "steps", "evaluations", "episodes", "final"):
         parser.add_argument(f"--{name}", type=int, required=True)
     given = parser.parse_args()
-    model = ALGORITHMS[given.algorithm]("MlpPolicy", gym.make(given.env), seed=given.seed, device="cpu")
+    model = ALGORITHMS[given.algorithm](
+        "MlpPolicy", gym.make(given.env), seed=given.seed, device="cpu"
+    )
     best = Best(given.env, given.steps // given.evaluations, given.episodes, given.seed)
     model.learn(given.steps, callback=best, log_interval=None)
     fresh = 1_000_000 * given.seed + 999_999

@@ -36,8 +36,12 @@ class Best(BaseCallback):
 
     def __init__(self, env: str, every: int, episodes: int, seed: int) -> None:
         super().__init__()
-        self.env, self.every, self.episodes = env, every, episodes
-        self.seed, self.means, self.weights = 1_000_000 * seed, list[float](), dict[str, Any]()
+        self.env = env
+        self.every = every
+        self.episodes = episodes
+        self.seed = 1_000_000 * seed
+        self.means = list[float]()
+        self.weights = dict[str, Any]()
 
     def _on_step(self) -> bool:
         if self.num_timesteps % self.every == 0:

@@ -6,5 +6,14 @@ from stable_baselines3 import PPO
 if __name__ == "__main__":
     setting = measure.settings("ppo")
     atari = setting.get("atari")
-    layers = {} if atari else {"net_arch": setting["hidden"]}  # the other has its 512 behind convolutions
-    train(setting, PPO("CnnPolicy" if atari else "MlpPolicy", environments(setting), **clipping(setting, **layers)))
+    layers = (
+        {} if atari else {"net_arch": setting["hidden"]}
+    )  # the other has its 512 behind convolutions
+    train(
+        setting,
+        PPO(
+            "CnnPolicy" if atari else "MlpPolicy",
+            environments(setting),
+            **clipping(setting, **layers),
+        ),
+    )

@@ -5,4 +5,11 @@ from sb3_contrib import QRDQN
 
 if __name__ == "__main__":
     setting = measure.settings("qrdqn")
-    train(setting, QRDQN("MlpPolicy", environments(setting), **valuing(setting, n_quantiles=setting["n_quantiles"])))
+    train(
+        setting,
+        QRDQN(
+            "MlpPolicy",
+            environments(setting),
+            **valuing(setting, n_quantiles=setting["n_quantiles"]),
+        ),
+    )

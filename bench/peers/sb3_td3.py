@@ -12,7 +12,13 @@ def make(setting: dict[str, Any]) -> TD3:
     rows = environments(setting)
     zeros = np.zeros(rows.action_space.shape)
     noise = NormalActionNoise(zeros, zeros + setting["noise_sigma"])
-    return TD3("MlpPolicy", rows, action_noise=noise, policy_delay=setting["policy_delay"], **replaying(setting))
+    return TD3(
+        "MlpPolicy",
+        rows,
+        action_noise=noise,
+        policy_delay=setting["policy_delay"],
+        **replaying(setting),
+    )
 
 
 if __name__ == "__main__":

@@ -84,25 +84,39 @@ class DQN(rl.Algorithm[rl.Transitions]):
         self.target_network = rl.target_network(self.q_network)
         self.target = rl.Target(self.q_network, self.target_network)
         self.adam = self.optimizer(
-            "adam", [self.q_network], learning_rate=self.config.learning_rate, max_grad_norm=self.config.max_grad_norm
+            "adam",
+            [self.q_network],
+            learning_rate=self.config.learning_rate,
+            max_grad_norm=self.config.max_grad_norm,
         )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
-        epsilon = rl.linear(1.0, self.config.exploration_final_eps, self.config.exploration_fraction)
-        return rl.EpsilonGreedy(self.q_network, epsilon, self.agent_seeds(rank), self.inference_backend)
+        epsilon = rl.linear(
+            1.0, self.config.exploration_final_eps, self.config.exploration_fraction
+        )
+        return rl.EpsilonGreedy(
+            self.q_network, epsilon, self.agent_seeds(rank), self.inference_backend
+        )
 
     def pace(self) -> rl.Pace:
         """Return when batches are due, and how large they are."""
         return rl.Pace(
-            self.config.batch_size, self.config.train_freq, self.config.gradient_steps, self.config.learning_starts
+            self.config.batch_size,
+            self.config.train_freq,
+            self.config.gradient_steps,
+            self.config.learning_starts,
         )
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
         return rl.ReplayBuffer(
-            c.buffer_size, self.pace(), n_step=c.n_step, gamma=c.gamma, seeds=self.seeds.child("buffer"),
+            c.buffer_size,
+            self.pace(),
+            n_step=c.n_step,
+            gamma=c.gamma,
+            seeds=self.seeds.child("buffer"),
             device=self.device,
-        )  # fmt: skip
+        )
 
     def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
         loss, metrics, error = self.loss(batch)
@@ -151,7 +165,8 @@ class DQN(rl.Algorithm[rl.Transitions]):
 # %%
 def by_hand() -> None:
     ahead = torch.tensor([[2.0, 3.0], [2.0, 3.0]])
-    reward, discount = torch.ones(2), torch.tensor([0.9, 0.0])
+    reward = torch.ones(2)
+    discount = torch.tensor([0.9, 0.0])
     target = reward + discount * chosen(ahead, ahead.argmax(1))
     print("targets:", [round(number, 2) for number in target.tolist()])
     assert torch.allclose(target, torch.tensor([1 + 0.9 * 3, 1.0]))

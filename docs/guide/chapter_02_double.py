@@ -43,7 +43,8 @@ class DoubleDQN(DQN):
 # %%
 def by_hand() -> None:
     torch.manual_seed(0)
-    online, target = torch.randn(10_000, 10), torch.randn(10_000, 10)
+    online = torch.randn(10_000, 10)
+    target = torch.randn(10_000, 10)
     single = chosen(target, target.argmax(1)).mean()
     double = chosen(target, online.argmax(1)).mean()
     print(f"the truth is 0; one network says {single:.2f}, two say {double:.2f}")

@@ -34,7 +34,8 @@ from rlplug_core.buffers.segments import SumTree
 # %%
 @dataclass(frozen=True)
 class PrioritizedConfig(DQNConfig):
-    alpha: rl.NonNegative = 0.5  # exponent of priorities: how strongly replay prefers large TD errors
+    # exponent of priorities: how strongly replay prefers large TD errors
+    alpha: rl.NonNegative = 0.5
     beta: rl.Fraction = 0.4  # exponent of importance weights at the beginning; it rises to 1
 
 
@@ -45,12 +46,18 @@ class PrioritizedDQN(DoubleDQN):
     config: PrioritizedConfig
 
     def buffer(self) -> rl.PrioritizedReplay:
-        c, seeds = self.config, self.seeds.child("buffer")
+        c = self.config
+        seeds = self.seeds.child("buffer")
         priority = rl.Priority(c.alpha, rl.linear(c.beta, 1.0))
         return rl.PrioritizedReplay(
-            c.buffer_size, self.pace(), n_step=c.n_step, gamma=c.gamma, seeds=seeds, device=self.device,
+            c.buffer_size,
+            self.pace(),
+            n_step=c.n_step,
+            gamma=c.gamma,
+            seeds=seeds,
+            device=self.device,
             priority=priority,
-        )  # fmt: skip
+        )
 
 
 # %% [markdown]

@@ -45,7 +45,8 @@ def by_hand() -> None:
     obs = torch.randn(5, 4)
     features = network.encoder(obs)
     assert network.value is not None
-    value, advantage = network.value(features), network.advantage(features)
+    value = network.value(features)
+    advantage = network.advantage(features)
     q = value + advantage - advantage.mean(1, keepdim=True)
     print("Q of the first observation:", [round(number, 3) for number in q[0].tolist()])
     assert torch.allclose(q, network(obs))

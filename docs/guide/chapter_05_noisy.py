@@ -48,10 +48,14 @@ class NoisyDQN(DuelingDQN):
         return rl.QNetwork(self.spec, self.config.net, dueling=True, noisy="factorized")
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
-        return rl.NoisyGreedy(self.q_network, self.q_network.draw, self.agent_seeds(rank), self.inference_backend)
+        return rl.NoisyGreedy(
+            self.q_network, self.q_network.draw, self.agent_seeds(rank), self.inference_backend
+        )
 
     def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
-        return super().learn(replace(batch, share=None, extras=batch.extras | self.draws(batch)), now, clock)
+        return super().learn(
+            replace(batch, share=None, extras=batch.extras | self.draws(batch)), now, clock
+        )
 
     def draws(self, batch: rl.Transitions) -> dict[str, Tensor]:
         """Random numbers for one loss."""
@@ -80,8 +84,10 @@ class NoisyDQN(DuelingDQN):
 # %%
 def by_hand() -> None:
     layer = NoisyLinear(2, 1, "factorized")
-    x, noise = torch.tensor([3.0, -1.0]), torch.from_numpy(layer.draw(np.random.default_rng(0)))
-    into, out = noise[:2], noise[2:]  # f is applied already
+    x = torch.tensor([3.0, -1.0])
+    noise = torch.from_numpy(layer.draw(np.random.default_rng(0)))
+    into = noise[:2]
+    out = noise[2:]  # f is applied already
     weight = layer.weight + layer.weight_sigma * torch.outer(out, into)
     bias = layer.bias + layer.bias_sigma * out
     y = weight @ x + bias

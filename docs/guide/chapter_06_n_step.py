@@ -50,14 +50,16 @@ class NStepDQN(NoisyDQN):
 # %%
 def renewals(n: int, gamma: float = 0.9) -> int:
     reward = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
-    value, count = torch.zeros(6), 0  # the sixth is the terminal state
+    value = torch.zeros(6)
+    count = 0  # the sixth is the terminal state
     while value[0] == 0:
         new = value.clone()
         for state in range(5):
             ahead = range(state, min(state + n, 5))
             new[state] = sum(gamma**k * reward[at] for k, at in enumerate(ahead))
             new[state] += gamma ** len(ahead) * value[ahead[-1] + 1]
-        value, count = new, count + 1
+        value = new
+        count = count + 1
     assert torch.isclose(value[0], torch.tensor(gamma**4))
     return count
 

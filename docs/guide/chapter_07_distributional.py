@@ -37,7 +37,9 @@ class Distributional(NStepDQN):
 
     def taken(self, batch: rl.Transitions) -> Tensor:
         """Z(s, a), [B, atoms]."""
-        return chosen(self.q_network.distribution(batch.obs, batch.extras["noise"][TAKEN]), batch.action)
+        return chosen(
+            self.q_network.distribution(batch.obs, batch.extras["noise"][TAKEN]), batch.action
+        )
 
     def ahead(self, batch: rl.Transitions) -> Tensor:
         """Z_target(s', ·), [B, A, atoms]."""
@@ -66,12 +68,16 @@ class C51(Distributional):
 
     def network(self) -> rl.CategoricalQ:
         c = self.config
-        return rl.CategoricalQ(self.spec, c.net, c.v_min, c.v_max, c.n_atoms, dueling=True, noisy="factorized")
+        return rl.CategoricalQ(
+            self.spec, c.net, c.v_min, c.v_max, c.n_atoms, dueling=True, noisy="factorized"
+        )
 
     def losses(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
         log_probability = self.taken(batch)
         following = self.following(batch).exp()
-        target = rl.categorical_projection(following, batch.reward, batch.discount, self.q_network.support)
+        target = rl.categorical_projection(
+            following, batch.reward, batch.discount, self.q_network.support
+        )
         return -(target * log_probability).sum(1), self.error(target, log_probability.detach())
 
     def error(self, target: Tensor, log_probability: Tensor) -> Tensor:
@@ -90,7 +96,8 @@ class C51(Distributional):
 def by_hand() -> None:
     support = torch.linspace(0, 10, 11)
     probability = torch.rand(11).softmax(0)
-    reward, discount = torch.tensor([0.25]), torch.tensor([0.9])
+    reward = torch.tensor([0.25])
+    discount = torch.tensor([0.9])
     slow = torch.zeros(11)
     for p, z in zip(probability, support, strict=True):
         place = (reward + discount * z).clamp(0, 10).item()
@@ -98,9 +105,13 @@ def by_hand() -> None:
         slow[low] += p * (low + 1 - place)
         slow[low + 1] += p * (place - low)
     fast = rl.categorical_projection(probability.unsqueeze(0), reward, discount, support)[0]
-    print(f"mass {fast.sum():.3f}; the mean was {probability @ support:.3f} and is {fast @ support:.3f}")
+    print(
+        f"mass {fast.sum():.3f}; the mean was {probability @ support:.3f} and is {fast @ support:.3f}"
+    )
     assert torch.allclose(fast, slow, atol=1e-5)
-    assert torch.isclose(fast @ support, (reward + discount * (probability @ support))[0], atol=1e-4)
+    assert torch.isclose(
+        fast @ support, (reward + discount * (probability @ support))[0], atol=1e-4
+    )
 
 
 # %% [markdown]

@@ -28,7 +28,9 @@ class Rainbow(C51):
 
     def error(self, target: Tensor, log_probability: Tensor) -> Tensor:
         loss = -(target * log_probability).sum(1)
-        return (loss + target.xlogy(target).sum(1)).clamp(min=0)  # rounding may leave less than nothing
+        return (loss + target.xlogy(target).sum(1)).clamp(
+            min=0
+        )  # rounding may leave less than nothing
 
 
 # %% [markdown]
@@ -41,7 +43,8 @@ class Rainbow(C51):
 # %%
 def by_hand() -> None:
     support = torch.tensor([0.0, 5.0, 10.0])
-    always, sometimes = torch.tensor([0.01, 0.98, 0.01]), torch.tensor([0.49, 0.02, 0.49])
+    always = torch.tensor([0.01, 0.98, 0.01])
+    sometimes = torch.tensor([0.49, 0.02, 0.49])
     mean = ((always - sometimes) @ support).abs()
     divergence = torch.sum(always * (always / sometimes).log())
     print(f"means differ by {mean:.2f}, distributions by {divergence:.2f} nats")

@@ -77,7 +77,9 @@ def slow(quantiles: Tensor, shares: Tensor, targets: Tensor) -> Tensor:
 
 def by_hand() -> None:
     torch.manual_seed(0)
-    quantiles, targets, shares = torch.randn(1, 5), 2 * torch.randn(1, 7), middles(5)
+    quantiles = torch.randn(1, 5)
+    targets = 2 * torch.randn(1, 7)
+    shares = middles(5)
     fast = rl.quantile_huber(quantiles, shares, targets)[0]
     print(f"fast {fast:.4f}, slow {slow(quantiles[0], shares, targets[0]):.4f}")
     assert torch.isclose(fast, slow(quantiles[0], shares, targets[0]), atol=1e-5)

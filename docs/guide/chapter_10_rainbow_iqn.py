@@ -53,12 +53,16 @@ class RainbowIQN(QuantileRainbow):
 
     def network(self) -> rl.ImplicitQ:
         c = self.config
-        return rl.ImplicitQ(self.spec, c.net, c.n_acting_quantiles, dueling=True, noisy="factorized")
+        return rl.ImplicitQ(
+            self.spec, c.net, c.n_acting_quantiles, dueling=True, noisy="factorized"
+        )
 
     def draws(self, batch: rl.Transitions) -> dict[str, Tensor]:
         c = self.config
         noise = super().draws(batch)
-        drawn = self.generator.random((len(batch.weight), c.n_quantiles + c.n_target_quantiles), dtype=np.float32)
+        drawn = self.generator.random(
+            (len(batch.weight), c.n_quantiles + c.n_target_quantiles), dtype=np.float32
+        )
         shares = torch.from_numpy(drawn).to(self.device)
         return noise | {"shares": shares[:, : c.n_quantiles], "ahead": shares[:, c.n_quantiles :]}
 
@@ -68,11 +72,15 @@ class RainbowIQN(QuantileRainbow):
     def taken(self, batch: rl.Transitions) -> Tensor:
         """Z(s, a; τ), [B, N]."""
         noise = batch.extras["noise"][TAKEN]
-        return chosen(self.q_network.distribution(batch.obs, noise, batch.extras["shares"]), batch.action)
+        return chosen(
+            self.q_network.distribution(batch.obs, noise, batch.extras["shares"]), batch.action
+        )
 
     def ahead(self, batch: rl.Transitions) -> Tensor:
         """Z_target(s', ·; τ'), [B, A, N']."""
-        return self.target_network.distribution(batch.next_obs, batch.extras["noise"][AHEAD], batch.extras["ahead"])
+        return self.target_network.distribution(
+            batch.next_obs, batch.extras["noise"][AHEAD], batch.extras["ahead"]
+        )
 
 
 # %% [markdown]
@@ -85,7 +93,8 @@ class RainbowIQN(QuantileRainbow):
 def by_hand() -> None:
     spec = rl.Spec(Box(-1, 1, (4,)), Discrete(3), 1, "by hand")
     network = rl.ImplicitQ(spec, rl.Net(hidden=(8, 8)))
-    obs, share = torch.randn(1, 4), 0.3
+    obs = torch.randn(1, 4)
+    share = 0.3
     cosines = torch.tensor([np.cos(np.pi * i * share) for i in range(64)], dtype=torch.float32)
     embedded = (network.embedding.weight @ cosines + network.embedding.bias).relu()
     z = network.heads(network.encoder(obs) * embedded).squeeze(-1)

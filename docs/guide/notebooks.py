@@ -53,7 +53,11 @@ def notebook(chapter: Path) -> str:
         cell.id = f"cell-{number}"
         cell.metadata.clear()
     found.metadata.clear()
-    found.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    found.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
     nbformat.validate(found)
     return str(nbformat.writes(found)) + "\n"
 

@@ -26,11 +26,17 @@ RECORD = HERE.parent.parent / "bench" / "learning.jsonl"
 #: Names that share a page with others, and the page.
 SHARED = {
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
-    "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
-    "a2c-noisy": "a2c", "acer-async": "acer", "sac-actors": "sac", "ppo-not-sticky": "ppo", "a2c-not-sticky": "a2c",
+    "rainbow-iqn": "rainbow",
+    "acer-continuous": "acer",
+    "ppo-recurrent": "ppo",
+    "a2c-noisy": "a2c",
+    "acer-async": "acer",
+    "sac-actors": "sac",
+    "ppo-not-sticky": "ppo",
+    "a2c-not-sticky": "a2c",
     **{f"{name}-{where}": name for name in ("appo", "impala") for where in ("inline", "ray")},
     **{f"{name}-long": name for name in ("sac", "td3", "tqc")},
-}  # fmt: skip
+}
 #: Algorithms that learned from data, whose steps are updates.
 OFFLINE = ("cql", "iql")
 #: Environments whose evaluations are judged by how many episodes succeed.
@@ -68,7 +74,9 @@ def curves() -> dict[str, Curve]:
     found: dict[str, Curve] = {}
     for goal, pairs in seeds.items():
         every = list(max((steps for steps, _ in pairs), key=len))
-        grid = [every[i] for i in sorted({round(i) for i in np.linspace(0, len(every) - 1, POINTS)})]
+        grid = [
+            every[i] for i in sorted({round(i) for i in np.linspace(0, len(every) - 1, POINTS)})
+        ]
         found[goal] = grid, [np.interp(grid, steps, returns).tolist() for steps, returns in pairs]
     return found
 
@@ -83,11 +91,22 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     for axis, (env, algorithms) in zip(axes.flat, sorted(panels.items()), strict=False):
-        for algorithm, (steps, seeds) in sorted(algorithms.items(), key=lambda item: (item[0] != name, item[0])):
+        for algorithm, (steps, seeds) in sorted(
+            algorithms.items(), key=lambda item: (item[0] != name, item[0])
+        ):
             returns = np.array(seeds)
             count = f" ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
-            (line,) = axis.plot(steps, np.median(returns, 0), label=algorithm + count, linewidth=1.2)
-            axis.fill_between(steps, returns.min(0), returns.max(0), alpha=0.15, color=line.get_color(), linewidth=0)
+            (line,) = axis.plot(
+                steps, np.median(returns, 0), label=algorithm + count, linewidth=1.2
+            )
+            axis.fill_between(
+                steps,
+                returns.min(0),
+                returns.max(0),
+                alpha=0.15,
+                color=line.get_color(),
+                linewidth=0,
+            )
         judged = "success rate" if env in GOALS else "mean return"
         axis.set(title=env, xlabel="updates" if name in OFFLINE else "env steps", ylabel=judged)
         axis.xaxis.set_major_formatter("{x:,.0f}")
@@ -100,7 +119,9 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
     text = re.sub(r"(?m)^ +", "", path.read_text(encoding="utf-8"))
     text = text.replace(FONT, "").replace("<svg ", f'<svg style="{FONT.strip()}" ', 1)  # said once
     text = re.sub(r' transform="rotate\(-0 [^"]+"', "", text)  # of what is not turned
-    text = re.sub(r'(<use [^>]+) style="stroke: #000000; stroke-width: 0.8"', r"\1", text)  # which the mark itself has
+    text = re.sub(
+        r'(<use [^>]+) style="stroke: #000000; stroke-width: 0.8"', r"\1", text
+    )  # which the mark itself has
     text = unwrapped(re.sub(r'<g id="[^"]+"', "<g", text))  # nothing refers to a group
     path.write_text(re.sub(r' (d|x|y)="[^"]+"', coarser, text), encoding="utf-8")
     return path
@@ -114,7 +135,9 @@ def unwrapped(text: str) -> str:
 
 def coarser(path: re.Match[str]) -> str:
     """An outline in tenths of a pixel, which are as fine as a screen shows, without spaces: a third of the file."""
-    tenths = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[0])
+    tenths = re.sub(
+        r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[0]
+    )
     return re.sub(r"\s*\b([MLQCz])\s*", r"\1", tenths)
 
 
@@ -126,7 +149,9 @@ def main() -> None:
     for name, panels in sorted(pictures.items()):
         path = draw(name, panels)
         shown = any(path.name in page.read_text(encoding="utf-8") for page in PAGES.glob("*.md"))
-        sys.stdout.write(f"{path.name} {path.stat().st_size:,} bytes{'' if shown else ', shown by no page'}\n")
+        sys.stdout.write(
+            f"{path.name} {path.stat().st_size:,} bytes{'' if shown else ', shown by no page'}\n"
+        )
 
 
 if __name__ == "__main__":

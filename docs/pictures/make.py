@@ -33,16 +33,33 @@ from typing import Any
 
 HERE = Path(__file__).parent
 COMMAND = "rlplug run a3c CartPole-v1"
-COLUMNS, LINES = 130, 30
+COLUMNS = 130
+LINES = 30
 #: What the UI shows: two algorithms with five seeds each.
-SWEEP = ("sweep", "a2c,ppo", "CartPole-v1", "--seeds", "5", "--total-timesteps", "20000", "--name", "both")
+SWEEP = (
+    "sweep",
+    "a2c,ppo",
+    "CartPole-v1",
+    "--seeds",
+    "5",
+    "--total-timesteps",
+    "20000",
+    "--name",
+    "both",
+)
 PORT = 5123
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="*", default=["terminal", "ui"], help="terminal, ui")
-    parser.add_argument("--directory", type=Path, help="where runs are made, and found again  [a temporary directory]")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="where runs are made, and found again  [a temporary directory]",
+    )
     arguments = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as temporary:
@@ -68,7 +85,9 @@ def photograph_terminal(directory: Path) -> None:
         stream.feed(output)
         shown = "\n".join(screen.display)
         steps = re.search(r"([\d,]+) / ([\d,]+) steps", shown)
-        done, total = (int(number.replace(",", "")) for number in steps.groups()) if steps else (0, 1)
+        done, total = (
+            (int(number.replace(",", "")) for number in steps.groups()) if steps else (0, 1)
+        )
         if not live and "   training   " in shown and done > 0.6 * total:
             live = drawn(screen)
     assert live, "the run ended before two thirds of it were seen"
@@ -100,19 +119,30 @@ def typed(command: str, directory: Path) -> Iterator[bytes]:
     os.waitpid(process, 0)
 
 
-WIDTH, HEIGHT, MARGIN, TITLE = 8.4, 19, 14, 28
+WIDTH = 8.4
+HEIGHT = 19
+MARGIN = 14
+TITLE = 28
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 #: pyte's names of colors; it gives all others as hexadecimal numbers.
 COLORS = {
-    "default": "#d0d0d0", "black": "#555555", "red": "#f07178", "green": "#a5d675", "brown": "#e6c86e",
-    "blue": "#82aaff", "magenta": "#e05c9a", "cyan": "#7fd5d9", "white": "#f0f0f0",
-}  # fmt: skip
+    "default": "#d0d0d0",
+    "black": "#555555",
+    "red": "#f07178",
+    "green": "#a5d675",
+    "brown": "#e6c86e",
+    "blue": "#82aaff",
+    "magenta": "#e05c9a",
+    "cyan": "#7fd5d9",
+    "white": "#f0f0f0",
+}
 
 
 def drawn(screen: Any) -> str:
     """A screen as SVG, as high as what is on it."""
     rows = max(y for y, line in enumerate(screen.display) if line.strip()) + 1
-    width, height = 2 * MARGIN + COLUMNS * WIDTH, 2 * MARGIN + TITLE + rows * HEIGHT
+    width = 2 * MARGIN + COLUMNS * WIDTH
+    height = 2 * MARGIN + TITLE + rows * HEIGHT
     buttons = [
         f'<circle cx="{20 + 18 * number}" cy="18" r="5.5" fill="{fill}"/>'
         for number, fill in enumerate(("#ff5f57", "#febc2e", "#28c840"))
@@ -122,7 +152,15 @@ def drawn(screen: Any) -> str:
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{FONTS}" font-size="14" xml:space="preserve">'
     )
     text = [word for y in range(rows) for word in words(screen.buffer[y], y)]
-    return "\n".join([head, '<rect width="100%" height="100%" rx="8" fill="#1c1e26"/>', *buttons, *text, "</svg>\n"])
+    return "\n".join(
+        [
+            head,
+            '<rect width="100%" height="100%" rx="8" fill="#1c1e26"/>',
+            *buttons,
+            *text,
+            "</svg>\n",
+        ]
+    )
 
 
 def words(line: Any, y: int) -> Iterator[str]:
@@ -131,7 +169,8 @@ def words(line: Any, y: int) -> Iterator[str]:
         columns = list(run)
         for word in re.finditer(r"\S+(?: \S+)*", "".join(line[x].data for x in columns)):
             x = MARGIN + (columns[0] + word.start()) * WIDTH
-            fill, weight = COLORS.get(color, f"#{color}"), ' font-weight="bold"' if bold else ""
+            fill = COLORS.get(color, f"#{color}")
+            weight = ' font-weight="bold"' if bold else ""
             yield (
                 f'<text x="{x:.1f}" y="{MARGIN + TITLE + 10 + y * HEIGHT}" fill="{fill}"{weight} '
                 f'textLength="{len(word[0]) * WIDTH:.1f}" lengthAdjust="spacingAndGlyphs">{escape(word[0])}</text>'
@@ -147,10 +186,16 @@ def photograph_ui(directory: Path) -> None:
         subprocess.run(["rlplug", *SWEEP], cwd=directory, check=True)
     words = ["rlplug", "ui", "--port", str(PORT)]
     variables = {**os.environ, "RLPLUG_UI_TOKEN": "pictures"}
-    with subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, text=True, env=variables) as server:
+    with subprocess.Popen(
+        words, cwd=directory, stdout=subprocess.PIPE, text=True, env=variables
+    ) as server:
         try:
             assert server.stdout is not None
-            links = (line.split(": ")[1].strip() for line in iter(server.stdout.readline, "") if "newest" in line)
+            links = (
+                line.split(": ")[1].strip()
+                for line in iter(server.stdout.readline, "")
+                if "newest" in line
+            )
             if not (link := next(links, "")):
                 raise RuntimeError("the MLflow UI did not start")
             with chromium() as page:
@@ -172,10 +217,18 @@ def chromium() -> Iterator[Page]:
     options.binary_location = "/usr/bin/chromium"
     with tempfile.TemporaryDirectory() as profile:
         for flag in (
-            "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-            "disable-component-update", "disable-sync", "hide-scrollbars", "window-size=1500,1000",
+            "headless",
+            "no-sandbox",
+            "disable-gpu",
+            "disable-quic",
+            "no-first-run",
+            "disable-background-networking",
+            "disable-component-update",
+            "disable-sync",
+            "hide-scrollbars",
+            "window-size=1500,1000",
             f"user-data-dir={profile}",
-        ):  # fmt: skip
+        ):
             options.add_argument(f"--{flag}")
         driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
         try:
@@ -230,10 +283,12 @@ class Page:
             "const style = document.createElement('style'); style.textContent = '.modebar {display: none}';"
             "document.head.append(style)"
         )
-        before, now = b"", self.driver.get_screenshot_as_png()
+        before = b""
+        now = self.driver.get_screenshot_as_png()
         while before != now:
             time.sleep(3)
-            before, now = now, self.driver.get_screenshot_as_png()
+            before = now
+            now = self.driver.get_screenshot_as_png()
         (HERE / name).write_bytes(now)
 
 

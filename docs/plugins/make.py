@@ -8,24 +8,39 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PAGE, PARTS = HERE / "hooks.md", HERE / "parts.md"
+PAGE = HERE / "hooks.md"
+PARTS = HERE / "parts.md"
 CORE = HERE.parents[1] / "rlplug-core" / "src" / "rlplug_core"
 SOURCE = CORE / "plugins" / "hook_specs.py"
-BEGIN, END = "<!-- reference: from rlplug_core/plugins/hook_specs.py -->", "<!-- reference: end -->"
-FIRST, LAST = "<!-- parts: from rlplug_core -->", "<!-- parts: end -->"
+BEGIN = "<!-- reference: from rlplug_core/plugins/hook_specs.py -->"
+END = "<!-- reference: end -->"
+FIRST = "<!-- parts: from rlplug_core -->"
+LAST = "<!-- parts: end -->"
 #: The heading of each folder or module of parts, in the order of the page.
 HEADINGS = {
-    "algorithm": "The base of algorithms", "config": "Options", "batches": "Batches", "acting": "Agents",
-    "buffers": "Buffers", "nets": "Networks and heads", "learning": "Losses, estimators, optimizers",
-    "types": "What environments, agents and buffers exchange", "protocols": "Protocols", "clock": "Clock and seeds",
-    "seeds": "Clock and seeds", "plugins": "Wrappers and hooks", "runs": "Runs", "errors": "Errors",
-}  # fmt: skip
+    "algorithm": "The base of algorithms",
+    "config": "Options",
+    "batches": "Batches",
+    "acting": "Agents",
+    "buffers": "Buffers",
+    "nets": "Networks and heads",
+    "learning": "Losses, estimators, optimizers",
+    "types": "What environments, agents and buffers exchange",
+    "protocols": "Protocols",
+    "clock": "Clock and seeds",
+    "seeds": "Clock and seeds",
+    "plugins": "Wrappers and hooks",
+    "runs": "Runs",
+    "errors": "Errors",
+}
 
 
 def specifications() -> Iterator[ast.FunctionDef]:
     """The functions that are marked as hook specifications, in the order of the file."""
     for node in ast.parse(SOURCE.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and any(ast.unparse(mark) == "hookspec" for mark in node.decorator_list):
+        if isinstance(node, ast.FunctionDef) and any(
+            ast.unparse(mark) == "hookspec" for mark in node.decorator_list
+        ):
             yield node
 
 
@@ -46,7 +61,9 @@ def reference() -> str:
 def page() -> str:
     """The page with its reference as it must be."""
     text = PAGE.read_text(encoding="utf-8")
-    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{reference()}\n{END}", text, flags=re.DOTALL)
+    return re.sub(
+        f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{reference()}\n{END}", text, flags=re.DOTALL
+    )
 
 
 def modules() -> Mapping[str, list[str]]:
@@ -81,10 +98,16 @@ def cells(name: str, about: str) -> str:
 def arguments(found: ast.ClassDef | ast.FunctionDef) -> str:
     """The names of its arguments, in brackets; nothing for what is not called."""
     body = found.body if isinstance(found, ast.ClassDef) else [found]
-    makes = [node for node in body if isinstance(node, ast.FunctionDef) and node.name in ("__init__", found.name)]
+    makes = [
+        node
+        for node in body
+        if isinstance(node, ast.FunctionDef) and node.name in ("__init__", found.name)
+    ]
     if makes:
         given = makes[0].args
-        names = [one.arg for one in (*given.posonlyargs, *given.args) if one.arg not in ("self", "cls")]
+        names = [
+            one.arg for one in (*given.posonlyargs, *given.args) if one.arg not in ("self", "cls")
+        ]
         names += ["*", *(one.arg for one in given.kwonlyargs)] if given.kwonlyargs else []
     elif any("dataclass" in ast.unparse(mark) for mark in found.decorator_list):
         fields = [node for node in body if isinstance(node, ast.AnnAssign)]
@@ -108,13 +131,18 @@ def parts() -> str:
     tables: dict[str, list[str]] = {heading: [] for heading in HEADINGS.values()}
     for module, names in modules().items():
         tables[HEADINGS[module.partition(".")[0]]] += [row(module, name) for name in names]
-    return "\n".join(f"## {name}\n\n| part | |\n|---|---|\n" + "\n".join(rows) + "\n" for name, rows in tables.items())
+    return "\n".join(
+        f"## {name}\n\n| part | |\n|---|---|\n" + "\n".join(rows) + "\n"
+        for name, rows in tables.items()
+    )
 
 
 def page_of_parts() -> str:
     """That page as it must be."""
     text = PARTS.read_text(encoding="utf-8")
-    return re.sub(f"{FIRST}.*{LAST}", lambda _: f"{FIRST}\n\n{parts()}\n{LAST}", text, flags=re.DOTALL)
+    return re.sub(
+        f"{FIRST}.*{LAST}", lambda _: f"{FIRST}\n\n{parts()}\n{LAST}", text, flags=re.DOTALL
+    )
 
 
 if __name__ == "__main__":

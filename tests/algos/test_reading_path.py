@@ -169,8 +169,3 @@ def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
         "learning/optimizer.py",
     } <= found  # fmt: skip
     assert len(found) <= 12, found
-
-
-@pytest.mark.parametrize("path", sorted(ALGOS.rglob("*.py")), ids=lambda path: path.relative_to(ALGOS).as_posix())
-def test_algorithm_file_fits_150_lines(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 150

@@ -139,26 +139,52 @@ def test_a_package_imports_no_sibling_but_core(package: str) -> None:
 
 
 def test_an_algorithm_file_fits_150_lines() -> None:
-    for path in modules("rlplug-algos"):
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 150, f"what {path.name} lacks belongs in core"
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_functions_are_short(package: str) -> None:
+    """Lines of code: a comment, a docstring or an empty line costs nothing."""
     long = []
-    for path in modules(package):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and length(node) > 40:
-                long.append(f"{path.name}: {node.name} has {length(node)} lines")
-    assert not long, long
+    for path in modules("rlplug-algos"):
+        lines = code_lines(path.read_text(encoding="utf-8"))
+        if lines > 150:
+            long.append(f"{path.name} has {lines}; what it lacks belongs in core")
+    assert len(long) <= LONG_ALGORITHMS, long
 
 
-def length(function: ast.FunctionDef) -> int:
-    """The lines from `def` to the end, without the docstring."""
-    assert function.end_lineno is not None
-    docstring = function.body[0] if ast.get_docstring(function, clean=False) else None
-    described = docstring.end_lineno - docstring.lineno + 1 if docstring and docstring.end_lineno else 0
-    return function.end_lineno - function.lineno + 1 - described
+#: Algorithm files and functions above their limit today; the numbers only fall.
+LONG_ALGORITHMS = 4
+LONG_FUNCTIONS = 92
+LONG_FILES = 12
+
+
+def code_lines(text: str) -> int:
+    """Lines with code: no empty lines, comments or docstrings."""
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            documented.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(line.strip()) and not line.strip().startswith("#") and n not in documented for n, line in lines)
+
+
+def test_functions_are_short() -> None:
+    """A body of 25 lines reads top to bottom; more is a second subject."""
+    long = []
+    for package in PACKAGES:
+        for path in modules(package):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef) and body_lines(node) > 25:
+                    long.append(f"{path.name}: {node.name} has {body_lines(node)} lines")
+    assert len(long) <= LONG_FUNCTIONS, long
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    """The lines of the body, without the docstring."""
+    body = function.body[1:] if ast.get_docstring(function, clean=False) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_a_file_has_400_lines() -> None:
+    paths = [path for package in PACKAGES for path in modules(package)]
+    long = [path.name for path in paths if len(path.read_text(encoding="utf-8").splitlines()) > 400]
+    assert len(long) <= LONG_FILES, long
 
 
 #: Calls that pass more than five arguments by position: those of every step, where names cost 1.5 us, and foreign ones.

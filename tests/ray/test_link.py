@@ -50,8 +50,9 @@ def test_actors_feed_one_learner_within_the_bound_over_loopback_alone() -> None:
         runner.clock.stop = runner.clock.steps >= 1000 and heard == {0, 1}
 
     try:
-        import ray
         from ray.experimental.internal_kv import _internal_kv_list
+
+        import ray
 
         before = runner.snapshot().policy.outputs.weight.clone()
         lags = lags_of(runner, poll)

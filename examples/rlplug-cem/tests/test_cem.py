@@ -28,7 +28,8 @@ def learner() -> CEM:
 
 def test_parameters_change_only_where_an_episode_begins() -> None:
     agent = learner().agent()
-    obs, clock = np.ones((2, 3), np.float32), Clock(1)
+    obs = np.ones((2, 3), np.float32)
+    clock = Clock(1)
     start = agent.act(obs, np.ones(2, bool), agent.initial(2), clock)
     same = agent.act(obs, np.zeros(2, bool), start.recurrent_state, clock)
     other = agent.act(obs, np.array([True, False]), same.recurrent_state, clock)
@@ -41,7 +42,9 @@ def test_without_exploring_the_mean_acts() -> None:
     made = learner()
     made.mean[:, 1] = 1
     agent = made.agent()
-    act = agent.act(np.ones((2, 3), np.float32), np.ones(2, bool), agent.initial(2), Clock(1), explore=False)
+    act = agent.act(
+        np.ones((2, 3), np.float32), np.ones(2, bool), agent.initial(2), Clock(1), explore=False
+    )
     assert act.action.tolist() == [1, 1]
 
 

@@ -22,11 +22,19 @@ def test_conformance(check: Check) -> None:
 
 
 @pytest.mark.parametrize(("controllers", "reached"), [((), 0.0), (("goal-curriculum",), 1.0)])
-def test_the_goal_is_reached_by_steps_alone(tmp_path: Path, controllers: tuple[str, ...], reached: float) -> None:
+def test_the_goal_is_reached_by_steps_alone(
+    tmp_path: Path, controllers: tuple[str, ...], reached: float
+) -> None:
     options = {
-        "total_timesteps": 100_000, "num_envs": 8, "eval_episodes": 5, "final_eval_episodes": 0, "seed": 1,
-        "controller": controllers, "eval_every": 100_000, "ent_coef": 0.02,
-    }  # fmt: skip
+        "total_timesteps": 100_000,
+        "num_envs": 8,
+        "eval_episodes": 5,
+        "final_eval_episodes": 0,
+        "seed": 1,
+        "controller": controllers,
+        "eval_every": 100_000,
+        "ent_coef": 0.02,
+    }
     run = train("a2c", "rlplug_curriculum.corridor:Corridor", options, out=tmp_path, hooks=False)
     assert run.evaluate(5, checkpoint="final").mean == reached
     distances = [record.data["goal"] for record in read(run.journal, kinds=("settings",))]

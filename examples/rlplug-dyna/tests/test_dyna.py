@@ -18,22 +18,35 @@ def test_conformance(check: Check) -> None:
 
 def test_the_model_learns_and_planning_makes_up_for_steps(tmp_path: Path) -> None:
     """On the chain of five places chance gets 0.5; after 300 steps planning gets more than learning without it."""
-    means, errors = {}, []
+    means = {}
+    errors = []
     for planning in (0, 8):
         options = {
-            "total_timesteps": 400, "planning_steps": planning, "learning_starts": 64, "train_freq": 4,
-            "log_every": 40, "eval_every": 400, "eval_episodes": 2, "final_eval_episodes": 0,
-        }  # fmt: skip
+            "total_timesteps": 400,
+            "planning_steps": planning,
+            "learning_starts": 64,
+            "train_freq": 4,
+            "log_every": 40,
+            "eval_every": 400,
+            "eval_episodes": 2,
+            "final_eval_episodes": 0,
+        }
         totals = []
         for seed in range(3):
             run = train(
-                "dyna", "rlplug_core.testing.envs:Chain", {**options, "seed": seed}, out=tmp_path, hooks=False,
+                "dyna",
+                "rlplug_core.testing.envs:Chain",
+                {**options, "seed": seed},
+                out=tmp_path,
+                hooks=False,
                 name=f"{planning}-{seed}",
-            )  # fmt: skip
+            )
             totals.append(run.evaluate(20, checkpoint="final").mean)
         means[planning] = sum(totals) / 3
         errors = [
-            record.data["loss/model"] for record in read(run.journal, kinds=("metrics",)) if "loss/model" in record.data
+            record.data["loss/model"]
+            for record in read(run.journal, kinds=("metrics",))
+            if "loss/model" in record.data
         ]
     assert errors[-1] < errors[0] / 2
     assert means[8] == 1.0

@@ -27,12 +27,14 @@ def test_it_is_found_by_its_name() -> None:
 
 
 def test_it_pays_what_a_loop_over_rows_would() -> None:
-    env, bare = made(), GridWorld("Room-v0", GRIDS["Room-v0"], 6)
+    env = made()
+    bare = GridWorld("Room-v0", GRIDS["Room-v0"], 6)
     env.reset(1)
     bare.reset(1)
     visits = np.zeros(len(GRIDS["Room-v0"].moves))
     for action in ACTIONS:
-        now, below = env.step(action), bare.step(action)
+        now = env.step(action)
+        below = bare.step(action)
         for row in range(6):
             cell = below.final_obs[row].argmax()
             visits[cell] += 1
@@ -41,7 +43,8 @@ def test_it_pays_what_a_loop_over_rows_would() -> None:
 
 
 def test_it_goes_on_from_its_state() -> None:
-    env, fresh = made(), made()
+    env = made()
+    fresh = made()
     env.reset(1)
     for action in ACTIONS[:100]:
         env.step(action)

@@ -20,7 +20,8 @@ NAMES = pytest.mark.parametrize("name", GRIDS)
 
 def distances(grid: Grid) -> Array:
     """The length of the shortest path from every cell to the goal."""
-    found, queue = {grid.goal: 0}, deque([grid.goal])
+    found = {grid.goal: 0}
+    queue = deque([grid.goal])
     while queue:
         cell = queue.popleft()
         for before in np.flatnonzero((grid.moves == cell).any(1)):
@@ -43,7 +44,10 @@ def test_the_shortest_path_has_the_best_return_and_terminates(name: str) -> None
         now = env.step(best[cells])
         for episode in now.episodes:
             if episode.row not in seen:
-                assert (episode.total, episode.length) == (-far[begun[episode.row]], far[begun[episode.row]])
+                assert (episode.total, episode.length) == (
+                    -far[begun[episode.row]],
+                    far[begun[episode.row]],
+                )
             seen.add(episode.row)
             assert now.terminated[episode.row]
             assert now.final_obs[episode.row].argmax() == grid.goal
@@ -72,7 +76,8 @@ def test_it_goes_on_from_its_state_in_a_fresh_environment(name: str) -> None:
         env.step(action)
     fresh.load_state_dict(env.state_dict())
     for action in actions[100:]:
-        one, other = env.step(action), fresh.step(action)
+        one = env.step(action)
+        other = fresh.step(action)
         for field in ("obs", "final_obs", "reward", "terminated", "truncated", "is_first"):
             np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
         assert one.episodes == other.episodes

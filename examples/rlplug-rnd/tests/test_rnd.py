@@ -22,11 +22,18 @@ def test_conformance(check: Check) -> None:
 
 
 @pytest.mark.parametrize(("int_coef", "found"), [(0.0, 0.0), (1.0, 1.0)])
-def test_novelty_leads_to_a_reward_that_chance_does_not_find(tmp_path: Path, int_coef: float, found: float) -> None:
+def test_novelty_leads_to_a_reward_that_chance_does_not_find(
+    tmp_path: Path, int_coef: float, found: float
+) -> None:
     options = {
-        "total_timesteps": 40_000, "num_envs": 8, "seed": 1, "int_coef": int_coef, "eval_every": 40_000,
-        "eval_episodes": 5, "final_eval_episodes": 0,
-    }  # fmt: skip
+        "total_timesteps": 40_000,
+        "num_envs": 8,
+        "seed": 1,
+        "int_coef": int_coef,
+        "eval_every": 40_000,
+        "eval_episodes": 5,
+        "final_eval_episodes": 0,
+    }
     run = train("rnd", "rlplug_rnd.corridor:Corridor", options, out=tmp_path, hooks=False)
     assert run.evaluate(5, checkpoint="final").mean == found
 

@@ -13,7 +13,13 @@ from rlplug_core import train
 from rlplug_core.plugins import Hooks
 
 #: A run that takes a moment.
-SHORT = {"total_timesteps": 300, "eval_episodes": 2, "final_eval_episodes": 2, "eval_every": 300, "n_steps": 16}
+SHORT = {
+    "total_timesteps": 300,
+    "eval_episodes": 2,
+    "final_eval_episodes": 2,
+    "eval_every": 300,
+    "n_steps": 16,
+}
 CHAIN = "rlplug_core.testing.envs:Chain"
 
 

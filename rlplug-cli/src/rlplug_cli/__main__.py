@@ -14,7 +14,9 @@ def main(arguments: list[str] | tuple[str, ...] | None = None) -> int:
     try:
         from rlplug_cli.called import called
 
-        return called(list(sys.argv[1:] if arguments is None else arguments), whole=arguments is None)
+        return called(
+            list(sys.argv[1:] if arguments is None else arguments), whole=arguments is None
+        )
     except KeyboardInterrupt:  # in an import, or while what answers it there is at work
         print("rlplug: stopped", file=sys.stderr)
         return 130

@@ -68,13 +68,17 @@ class Root(click.Group):
         except BrokenPipeError as error:  # which click takes for a reader of stdout that has gone
             if ctx.invoked_subcommand not in TRAINING:
                 raise
-            raise RlplugError(f"the run failed: {type(error).__name__}: {error} (--traceback shows where)") from error
+            raise RlplugError(
+                f"the run failed: {type(error).__name__}: {error} (--traceback shows where)"
+            ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
         if incomplete.startswith("-"):

@@ -37,7 +37,9 @@ def of_environment(context: click.Context) -> dict[str, object] | None:
     """
     found = typed(context)
     if wrong := [name for name in found if not name.startswith("env.")]:
-        raise UsageError(f"--{wrong[0].replace('_', '-', 1)}: here there is one environment; write --env.NAME VALUE")
+        raise UsageError(
+            f"--{wrong[0].replace('_', '-', 1)}: here there is one environment; write --env.NAME VALUE"
+        )
     return {name.removeprefix("env."): value for name, value in found.items()} or None
 
 
@@ -60,7 +62,9 @@ def taken(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
             continue
         value = text if equals else next(left, None)
         if value is None or name.endswith("."):
-            raise UsageError(f"{flag}: write {'NAME VALUE behind the dot' if name.endswith('.') else 'a value'}")
+            raise UsageError(
+                f"{flag}: write {'NAME VALUE behind the dot' if name.endswith('.') else 'a value'}"
+            )
         found[name] = parsed(value)
     return rest, found
 

@@ -25,8 +25,12 @@ def called(arguments: list[str], whole: bool) -> int:
         _outlast(trains)
     stderr = sys.stderr
     try:
-        with aside(to_the_end=whole, to_nobody=trains) if "--json" in words else nullcontext() as out:
-            code = app.main(words, prog_name="rlplug", standalone_mode=False, obj=Asked(out, traceback))
+        with (
+            aside(to_the_end=whole, to_nobody=trains) if "--json" in words else nullcontext() as out
+        ):
+            code = app.main(
+                words, prog_name="rlplug", standalone_mode=False, obj=Asked(out, traceback)
+            )
         return code if isinstance(code, int) else 0  # what a command gave to ctx.exit()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -43,7 +47,9 @@ def called(arguments: list[str], whole: bool) -> int:
         if traceback:
             raise
         return _say(str(error), error.exit_code)
-    except Exception as error:  # the last resort: environments, plugins and what they import may raise anything
+    except (
+        Exception
+    ) as error:  # the last resort: environments, plugins and what they import may raise anything
         if traceback:
             raise
         return _failed(words, error)
@@ -51,8 +57,12 @@ def called(arguments: list[str], whole: bool) -> int:
         if "_RLPLUG_COMPLETE" in os.environ:
             raise  # so click ends when it has completed a word
         if sys.stderr is not stderr:
-            return _unread()  # click has found that nobody reads on, for which it changes the streams
-        return _say(f"{_ended(words)}: an environment or a plugin called sys.exit({error.code!r})", 1)
+            return (
+                _unread()
+            )  # click has found that nobody reads on, for which it changes the streams
+        return _say(
+            f"{_ended(words)}: an environment or a plugin called sys.exit({error.code!r})", 1
+        )
 
 
 def _outlast(trains: bool) -> None:
@@ -86,7 +96,10 @@ def _failed(words: list[str], error: Exception) -> int:
     from rlplug_core.config.targets import place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
+        return _say(
+            f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is",
+            2,
+        )
     said = plain(f"{type(error).__name__}: {error}{place_of(error)}{_remedy(error)}", 1000)
     return _say(f"{_ended(words)}: {said} (--traceback shows where)", 1)
 
@@ -98,7 +111,9 @@ def settle(words: list[str]) -> tuple[list[str], bool]:
         The other arguments, and whether a traceback was asked for.
     """
     rest: list[str] = []
-    disabled = [os.environ["RLPLUG_DISABLED_PLUGINS"]] if os.environ.get("RLPLUG_DISABLED_PLUGINS") else []
+    disabled = (
+        [os.environ["RLPLUG_DISABLED_PLUGINS"]] if os.environ.get("RLPLUG_DISABLED_PLUGINS") else []
+    )
     traceback = False
     position = 0
     while position < len(words):
@@ -110,7 +125,11 @@ def settle(words: list[str]) -> tuple[list[str], bool]:
             traceback = True
         elif word.startswith("-Pno:"):
             disabled.append(word.removeprefix("-Pno:"))
-        elif word == "-P" and words[position + 1 : position + 2] and words[position + 1].startswith("no:"):
+        elif (
+            word == "-P"
+            and words[position + 1 : position + 2]
+            and words[position + 1].startswith("no:")
+        ):
             position += 1
             disabled.append(words[position].removeprefix("no:"))
         else:
@@ -136,7 +155,11 @@ def _sentence(error: object) -> str:
     assert isinstance(error, click.ClickException)
     said = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
-    return f"{said[:1].lower()}{said[1:]} ('{context.command_path} --help' shows what there is)" if context else said
+    return (
+        f"{said[:1].lower()}{said[1:]} ('{context.command_path} --help' shows what there is)"
+        if context
+        else said
+    )
 
 
 def _say(sentence: str, code: int) -> int:

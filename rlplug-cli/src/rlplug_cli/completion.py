@@ -11,7 +11,8 @@ from click.shell_completion import CompletionItem
 from rlplug_core.plugins.families import families
 
 #: Where runs are unless somebody says otherwise, and the words for a checkpoint by what it is.
-OUT, KINDS = Path("runs"), ("best", "final", "latest")
+OUT = Path("runs")
+KINDS = ("best", "final", "latest")
 
 
 def runs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -26,21 +27,34 @@ def run_names() -> list[str]:
     return _names("config.json")
 
 
-def runs_and_sweeps(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def runs_and_sweeps(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """The same, and whole sweeps."""
     sweeps = [CompletionItem(name) for name in _names("sweep.json") if name.startswith(incomplete)]
     return [*sweeps, *runs(ctx, parameter, incomplete)]
 
 
-def checkpoints(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def checkpoints(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """The checkpoints of the run that the words before name."""
-    named = [ctx.params.get("run"), *ctx.args]  # an option without its value leaves the words before it where they are
+    named = [
+        ctx.params.get("run"),
+        *ctx.args,
+    ]  # an option without its value leaves the words before it where they are
     places = [path / "checkpoints" for word in named if word for path in (Path(word), OUT / word)]
-    kept = (sorted(path.name for path in place.iterdir() if path.is_dir()) for place in places if place.is_dir())
+    kept = (
+        sorted(path.name for path in place.iterdir() if path.is_dir())
+        for place in places
+        if place.is_dir()
+    )
     return _beginning([*KINDS, *next(kept, [])], incomplete)
 
 
-def environments(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def environments(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Ids of the families that are installed, in any case."""
     ids = {id for family in families() if family.installed for id in family.ids if "*" not in id}
     return [CompletionItem(id) for id in sorted(ids) if id.lower().startswith(incomplete.lower())]
@@ -53,7 +67,11 @@ def assignments(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def _names(file: str) -> list[str]:
     """The directories in and below `runs` that hold a file, by name."""
-    return sorted(str(path.parent.relative_to(OUT)) for depth in ("*", "*/*") for path in OUT.glob(f"{depth}/{file}"))
+    return sorted(
+        str(path.parent.relative_to(OUT))
+        for depth in ("*", "*/*")
+        for path in OUT.glob(f"{depth}/{file}")
+    )
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -81,7 +81,8 @@ def aside(to_the_end: bool = False, to_nobody: bool = False) -> Iterator[IO[str]
     stdout = sys.stdout
     stdout.flush()
     try:
-        number, kept = stdout.fileno(), os.dup(1)
+        number = stdout.fileno()
+        kept = os.dup(1)
     except (OSError, io.UnsupportedOperation):  # stdout is no file of the system's, or is closed
         number = kept = -1
     file = os.fdopen(os.dup(kept), "w", encoding="utf-8") if number == 1 else stdout

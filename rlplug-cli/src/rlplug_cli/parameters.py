@@ -33,8 +33,12 @@ TYPES = {
     "target": "FILE.py:NAME",
 }
 _PYTHON: dict[str, type | tuple[type, ...]] = {
-    "int": int, "float": (int, float), "bool": bool, "str": str, "target": str,
-}  # fmt: skip
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "str": str,
+    "target": str,
+}
 #: The last part of the option that names a network of a user's own.
 FACTORY = "factory"
 
@@ -48,10 +52,14 @@ class Value(_ParamType):
     """The value of one option; refuses a wrong type or range before anything heavy is imported."""
 
     def __init__(self, option: Option, owner: str, complete: Callable[[], Iterable[str]]) -> None:
-        self.option, self.owner, self.complete = option, owner, complete
+        self.option = option
+        self.owner = owner
+        self.complete = complete
         self.name = "|".join(option.choices) or TYPES[option.type]
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
         return parsed(self.option, value, self.owner) if isinstance(value, str) else value
 
     def shell_complete(
@@ -73,7 +81,11 @@ class Whole(_ParamType):
             number = whole(value) if isinstance(value, str) else int(value)
         except ValueError:
             number = 0
-        return number if number > 0 else self.fail(f"{value!r} is no whole number of at least 1", param, ctx)
+        return (
+            number
+            if number > 0
+            else self.fail(f"{value!r} is no whole number of at least 1", param, ctx)
+        )
 
 
 #: Types of options that may be typed several times.
@@ -86,20 +98,31 @@ class SchemaOption(click.Option):
     `complete` gives the words that its value may begin with.
     """
 
-    def __init__(self, option: Option, owner: str, complete: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(
+        self, option: Option, owner: str, complete: Callable[[], Iterable[str]] = tuple
+    ) -> None:
         self.option = option
         yes = flag(option.name)
         names = [f"{yes}/--no-{yes[2:]}" if option.type == "bool" else yes, variable(option.name)]
         kind = None if option.type == "bool" else Value(option, owner, complete)
         several = option.type in SEVERAL
         super().__init__(
-            names, type=kind, default=None, multiple=several, help=described(option), metavar=kind and kind.name
+            names,
+            type=kind,
+            default=None,
+            multiple=several,
+            help=described(option),
+            metavar=kind and kind.name,
         )
 
     def type_cast_value(self, ctx: click.Context, value: object) -> object:
         """The values of an option that is typed several times, one after the other."""
         cast = super().type_cast_value(ctx, value)
-        return [text for texts in cast for text in texts] if self.multiple and cast is not None else cast
+        return (
+            [text for texts in cast for text in texts]
+            if self.multiple and cast is not None
+            else cast
+        )
 
 
 def flag(name: str) -> str:
@@ -136,7 +159,13 @@ def spelled(option: Option, value: Any) -> Iterator[str]:
             yield from (word, one)
     else:
         yield word
-        yield ",".join(map(str, value)) if isinstance(value, list | tuple) else "none" if value is None else str(value)
+        yield (
+            ",".join(map(str, value))
+            if isinstance(value, list | tuple)
+            else "none"
+            if value is None
+            else str(value)
+        )
 
 
 def parsed(option: Option, text: str, owner: str) -> Any:
@@ -167,9 +196,13 @@ def _wrong(option: Option, value: object) -> str:
         return _wrong_items(option, value)
     if option.type == "choice":
         return "" if value in option.choices else f"one of {', '.join(option.choices)}"
-    if not isinstance(value, _PYTHON[option.type]) or (isinstance(value, bool) and option.type != "bool"):
+    if not isinstance(value, _PYTHON[option.type]) or (
+        isinstance(value, bool) and option.type != "bool"
+    ):
         number = "a number or a schedule such as linear(a,b)" if option.scheduled else "a number"
-        return {"int": "an integer", "float": number, "bool": "yes or no"}.get(option.type, "a text")
+        return {"int": "an integer", "float": number, "bool": "yes or no"}.get(
+            option.type, "a text"
+        )
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _out_of_range(option, value)
     return ""
@@ -177,13 +210,16 @@ def _wrong(option: Option, value: object) -> str:
 
 def _wrong_items(option: Option, value: object) -> str:
     kind = _PYTHON.get(option.type[:-1], str)
-    if isinstance(value, list) and all(isinstance(item, kind) and not isinstance(item, bool) for item in value):
+    if isinstance(value, list) and all(
+        isinstance(item, kind) and not isinstance(item, bool) for item in value
+    ):
         return ""
     return "texts" if kind is str else f"numbers as in {shown(option.default or [64, 64])}"
 
 
 def _out_of_range(option: Option, value: float) -> str:
-    low, high = option.minimum, option.maximum
+    low = option.minimum
+    high = option.maximum
     if low is not None and not (value > low if option.open_minimum else value >= low):
         return f"a number {'above' if option.open_minimum else 'of at least'} {low:g}"
     if high is not None and not value <= high:
@@ -212,7 +248,9 @@ def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dic
             continue
         if name not in known:
             near = nearest(name, known)
-            raise BadConfig(f"{owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)")
+            raise BadConfig(
+                f"{owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)"
+            )
         values[name] = parsed(known[name], text, owner)
     return values
 
@@ -227,13 +265,16 @@ def from_file(path: Path | None, options: Iterable[Option], owner: str) -> dict[
     """
     if path is None:
         return {}
-    known, values = {option.name: option for option in options}, _toml(path, "configuration")
+    known = {option.name: option for option in options}
+    values = _toml(path, "configuration")
     for name, value in values.items():
         if name.startswith(tuple(PREFIXES.values())):
             continue
         if name not in known:
             near = nearest(name, known)
-            raise BadConfig(f"{path}: {owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)")
+            raise BadConfig(
+                f"{path}: {owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)"
+            )
         _check(path, known[name], value, owner)
     return values
 
@@ -247,7 +288,9 @@ def _check(file: Path | str, option: Option, value: object, owner: str, name: st
         schedule = written(text) if option.type == "float" else None
     except BadConfig as error:
         raise BadConfig(f"{file}: '{name or option.name}': {error}") from error
-    for one in tested(option, schedule) if schedule else (meant(option.name, plain(value, option.type)),):
+    for one in (
+        tested(option, schedule) if schedule else (meant(option.name, plain(value, option.type)),)
+    ):
         if wanted := _wrong(option, one):
             raise BadConfig(
                 f"{file}: '{name or option.name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its "
@@ -257,7 +300,11 @@ def _check(file: Path | str, option: Option, value: object, owner: str, name: st
 
 def nets(options: Iterable[Option]) -> list[str]:
     """Return the prefix of the options of each network of an algorithm: `net.`, and of a few `critic_net.`."""
-    return [option.name.removesuffix(FACTORY) for option in options if option.name.endswith(f"net.{FACTORY}")]
+    return [
+        option.name.removesuffix(FACTORY)
+        for option in options
+        if option.name.endswith(f"net.{FACTORY}")
+    ]
 
 
 def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str, object]:
@@ -273,20 +320,28 @@ def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str
     elif ":" in word and not word.endswith(".py"):
         values = {FACTORY: word}
     else:
-        raise UsageError(f"--net {word}: it names no function; write --net ./my_net.py:make or --net my_net.toml")
+        raise UsageError(
+            f"--net {word}: it names no function; write --net ./my_net.py:make or --net my_net.toml"
+        )
     found: dict[str, object] = {}
     for prefix in nets(options):
-        known = {one.name.removeprefix(prefix): one for one in options if one.name.startswith(prefix)}
+        known = {
+            one.name.removeprefix(prefix): one for one in options if one.name.startswith(prefix)
+        }
         for name, value in values.items():
             _check_network(word, name, value, known, owner)
             found[prefix + name] = value
     return found
 
 
-def _check_network(file: str, name: str, value: object, known: Mapping[str, Option], owner: str) -> None:
+def _check_network(
+    file: str, name: str, value: object, known: Mapping[str, Option], owner: str
+) -> None:
     if name not in known:
         near = nearest(name, known)
-        raise BadConfig(f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)")
+        raise BadConfig(
+            f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)"
+        )
     _check(file, known[name], value, owner, name)
 
 
@@ -300,16 +355,28 @@ def _toml(path: Path, noun: str) -> dict[str, object]:
 
 
 def gathered(
-    given: Mapping[str, object], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str,
+    given: Mapping[str, object],
+    pairs: Sequence[str],
+    file: Path | None,
+    options: Sequence[Option],
+    owner: str,
     net: str | None = None,
-) -> tuple[dict[str, object], dict[str, str]]:  # fmt: skip
+) -> tuple[dict[str, object], dict[str, str]]:
     """Return what the user set and where: an option wins over `--set`, that over `--net` and that over the file.
 
     Presets and defaults come later.
     """
-    typed = {option.name: given[variable(option.name)] for option in options if variable(option.name) in given}
-    typed |= {name: value for name, value in given.items() if name.startswith(tuple(PREFIXES.values()))}
+    typed = {
+        option.name: given[variable(option.name)]
+        for option in options
+        if variable(option.name) in given
+    }
+    typed |= {
+        name: value for name, value in given.items() if name.startswith(tuple(PREFIXES.values()))
+    }
     return merge(
-        ("option", typed), ("set", assigned(pairs, options, owner)), ("net", network(net, options, owner)),
+        ("option", typed),
+        ("set", assigned(pairs, options, owner)),
+        ("net", network(net, options, owner)),
         ("config", from_file(file, options, owner)),
-    )  # fmt: skip
+    )

@@ -114,7 +114,9 @@ def generate(kind: str, name: str, out: Path, form: str = "") -> tuple[Path, dic
     form = form_of(kind, form)
     root = out / f"rlplug-{name}"
     if root.exists():
-        raise UsageError(f"{root} exists already; choose another name, or another directory with --out")
+        raise UsageError(
+            f"{root} exists already; choose another name, or another directory with --out"
+        )
     files = rendered(kind, name, form)
     for path, text in files.items():
         target = root / path
@@ -137,11 +139,15 @@ def checked(kind: str, name: str) -> str:
             f"as in '{near or 'my-idea'}'"
         )
     if len(name) > LONGEST:
-        raise UsageError(f"'{name}' is too long for the name of a plugin: at most {LONGEST} characters")
+        raise UsageError(
+            f"'{name}' is too long for the name of a plugin: at most {LONGEST} characters"
+        )
     if owner := _owner(kind, name):
         raise UsageError(f"the name '{name}' is taken: {owner}; choose another one")
     if _stands_twice(kind, camel(name)):
-        raise UsageError(f"'{name}' would give the name {camel(name)} to two things in the code; choose another one")
+        raise UsageError(
+            f"'{name}' would give the name {camel(name)} to two things in the code; choose another one"
+        )
     return name
 
 
@@ -161,7 +167,9 @@ def form_of(kind: str, form: str) -> str:
 def rendered(kind: str, name: str, form: str = "") -> dict[str, str]:
     """The files of a plugin: paths to texts."""
     form = form_of(kind, form)
-    values = _values(KINDS[kind], name) | {"batch": "Transitions" if form == "replay" else "Rollout"}
+    values = _values(KINDS[kind], name) | {
+        "batch": "Transitions" if form == "replay" else "Rollout"
+    }
     files = {}
     for template in _templates(kind, form):
         text = Template(template.read_text(encoding="utf-8")).substitute(values)
@@ -196,7 +204,12 @@ def _owner(kind: str, name: str) -> str:
 def _stands_twice(kind: str, cls: str) -> bool:
     """Return whether a class of this name would hide something that the code uses."""
     forms = KINDS[kind].forms or ("",)
-    code = [text for form in forms for path, text in rendered(kind, "own", form).items() if path.endswith(".py")]
+    code = [
+        text
+        for form in forms
+        for path, text in rendered(kind, "own", form).items()
+        if path.endswith(".py")
+    ]
     used = {name for text in code for name in _names(ast.parse(text))} - {"Own", "OwnConfig"}
     return cls in used or cls in vars(builtins)
 
@@ -229,14 +242,23 @@ def _package(name: str) -> str:
 def _values(kind: Kind, name: str) -> dict[str, str]:
     """Return the values of the templates' variables."""
     values = {
-        "id": name, "distribution": f"rlplug-{name}", "package": _package(name), "cls": camel(name),
-        "words": name.replace("-", " ").capitalize(), "env": f"{name}/{camel(name)}-v0",
-        "bounds": bounds(__version__), "group": kind.group, "year": str(datetime.date.today().year),
+        "id": name,
+        "distribution": f"rlplug-{name}",
+        "package": _package(name),
+        "cls": camel(name),
+        "words": name.replace("-", " ").capitalize(),
+        "env": f"{name}/{camel(name)}-v0",
+        "bounds": bounds(__version__),
+        "group": kind.group,
+        "year": str(datetime.date.today().year),
         "summary": f"{camel(name)}, {kind.noun} for rlplug",
-    }  # fmt: skip
+    }
     requirements = ", ".join(f'"{line}"' for line in ("rlplug-core$bounds", *kind.requirements))
     later = {
-        "requirements": requirements, "target": kind.target, "run": kind.run, "about": kind.about,
+        "requirements": requirements,
+        "target": kind.target,
+        "run": kind.run,
+        "about": kind.about,
         "index": _INDEX if kind.indexed else "",
-    }  # fmt: skip
+    }
     return values | {key: Template(text).substitute(values) for key, text in later.items()}

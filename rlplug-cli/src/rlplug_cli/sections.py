@@ -8,32 +8,95 @@ from fnmatch import fnmatchcase
 #: Sections that algorithms share: their titles, and patterns of the options in them.
 SHARED = {
     "How long and how much data": (
-        "total_timesteps", "num_envs", "n_steps", "batch_size", "n_epochs", "buffer_*", "learning_starts", "train_freq",
-        "gradient_steps", "replay_ratio", "n_step", "random_steps", "her",
+        "total_timesteps",
+        "num_envs",
+        "n_steps",
+        "batch_size",
+        "n_epochs",
+        "buffer_*",
+        "learning_starts",
+        "train_freq",
+        "gradient_steps",
+        "replay_ratio",
+        "n_step",
+        "random_steps",
+        "her",
     ),
-    "Exploration": ("exploration_*", "eval_eps", "softmax_temperature", "noisy*", "action_noise", "noise_*"),
+    "Exploration": (
+        "exploration_*",
+        "eval_eps",
+        "softmax_temperature",
+        "noisy*",
+        "action_noise",
+        "noise_*",
+    ),
     "Loss": (
-        "gamma", "gae_lambda", "clip_range*", "target_kl", "normalize_*", "popart", "ent_coef", "vf_coef", "autotune",
-        "target_entropy", "double", "loss", "kappa", "tau", "target_update_interval", "target_*noise*", "policy_delay",
-        "priority.*", "v_min", "v_max", "*n_atoms", "*quantiles*", "max_importance_weight", "trust_region_delta",
-        "average_policy_decay", "n_action_samples", "n_critics",
+        "gamma",
+        "gae_lambda",
+        "clip_range*",
+        "target_kl",
+        "normalize_*",
+        "popart",
+        "ent_coef",
+        "vf_coef",
+        "autotune",
+        "target_entropy",
+        "double",
+        "loss",
+        "kappa",
+        "tau",
+        "target_update_interval",
+        "target_*noise*",
+        "policy_delay",
+        "priority.*",
+        "v_min",
+        "v_max",
+        "*n_atoms",
+        "*quantiles*",
+        "max_importance_weight",
+        "trust_region_delta",
+        "average_policy_decay",
+        "n_action_samples",
+        "n_critics",
     ),
     "Network": ("net", "net.*", "critic_net.*", "dueling", "recurrent_*", "renorm_*"),
     "Optimizer": (
-        "*learning_rate", "anneal_lr", "optimizer", "momentum", "optimizer_kwargs.*", "max_grad_norm",
-        "n_critic_updates", "*kfac_*", "cg_*", "line_search_max_iter", "sub_sampling_factor",
+        "*learning_rate",
+        "anneal_lr",
+        "optimizer",
+        "momentum",
+        "optimizer_kwargs.*",
+        "max_grad_norm",
+        "n_critic_updates",
+        "*kfac_*",
+        "cg_*",
+        "line_search_max_iter",
+        "sub_sampling_factor",
     ),
-}  # fmt: skip
+}
 #: Sections of the options that every run has.
 RUNS = {
     "Seed and end of the run": (
-        "seed", "max_episodes", "max_seconds", "target_return", "early_stopping_*", "lr_*", "min_delta", "controller",
+        "seed",
+        "max_episodes",
+        "max_seconds",
+        "target_return",
+        "early_stopping_*",
+        "lr_*",
+        "min_delta",
+        "controller",
     ),
     "Evaluation": ("eval_*", "final_eval_*", "record_every"),
-    "Checkpoints and logs": ("checkpoint_every", "resume_exact", "keep_checkpoints", "log", "log_every"),
+    "Checkpoints and logs": (
+        "checkpoint_every",
+        "resume_exact",
+        "keep_checkpoints",
+        "log",
+        "log_every",
+    ),
     "Starting weights and data sets": ("init", "init_parts", "freeze", "dataset", "offline"),
     "Wrappers, processes and devices": ("*",),
-}  # fmt: skip
+}
 
 
 def titles(algorithm: str) -> Iterable[str]:
@@ -44,9 +107,15 @@ def titles(algorithm: str) -> Iterable[str]:
 
 def title(option: str, algorithm: str, own: bool) -> str:
     """Return the section of an option: one that algorithms share, the algorithm's own, or one of those of every run."""
-    return _section(option, SHARED) or (f"Options of {algorithm}" if own else _section(option, RUNS))
+    return _section(option, SHARED) or (
+        f"Options of {algorithm}" if own else _section(option, RUNS)
+    )
 
 
 def _section(option: str, sections: Mapping[str, Sequence[str]]) -> str:
-    found = (title for title, patterns in sections.items() if any(fnmatchcase(option, one) for one in patterns))
+    found = (
+        title
+        for title, patterns in sections.items()
+        if any(fnmatchcase(option, one) for one in patterns)
+    )
     return next(found, "")

@@ -22,25 +22,42 @@ if TYPE_CHECKING:
 
 
 def trained(
-    algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str], *, name: str | None, out: Path,
-    as_json: bool, quiet: bool = False,
-) -> None:  # fmt: skip
+    algorithm: str,
+    env: str,
+    values: Mapping[str, object],
+    origins: Mapping[str, str],
+    *,
+    name: str | None,
+    out: Path,
+    as_json: bool,
+    quiet: bool = False,
+) -> None:
     """Train a new run and say what came of it."""
     say = None if quiet else partial(echo, err=as_json)
 
     def train(watch: Callable[[Progress], None]) -> Run:
         from rlplug_core.runs.run import train
 
-        return train(algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say)
+        return train(
+            algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say
+        )
 
     shown(titled(algorithm, env, values, origins), train, as_json, quiet)
 
 
-def titled(algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
+def titled(
+    algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str]
+) -> str:
     """The header of a run: what is trained on what, its wrappers, and the options that somebody chose."""
-    chosen = [name for name, origin in origins.items() if origin not in ("preset", "default") and name in values]
+    chosen = [
+        name
+        for name, origin in origins.items()
+        if origin not in ("preset", "default") and name in values
+    ]
     words = [
-        f"{name}={_shown(values[name])}" for name in sorted(chosen, key="wrap".__ne__) if name not in ("seed", "env")
+        f"{name}={_shown(values[name])}"
+        for name in sorted(chosen, key="wrap".__ne__)
+        if name not in ("seed", "env")
     ]
     parts = [
         file_name(algorithm),
@@ -57,8 +74,11 @@ def _shown(value: object) -> str:
 
 
 def shown(
-    title: str, work: Callable[[Callable[[Progress], None]], Run], as_json: bool, quiet: bool = False
-) -> None:  # fmt: skip
+    title: str,
+    work: Callable[[Callable[[Progress], None]], Run],
+    as_json: bool,
+    quiet: bool = False,
+) -> None:
     """Run `work` under the progress display, unless it shall be quiet; then say what came of it.
 
     That is the final evaluation, the run's path and the way to MLflow.
@@ -70,7 +90,9 @@ def shown(
             run = work(watch)
     try:
         episodes.refresh(run.path)
-    except NotWritten as error:  # a table that the journal can make again is no reason to call a run failed
+    except (
+        NotWritten
+    ) as error:  # a table that the journal can make again is no reason to call a run failed
         warn(str(error))
     if as_json:
         echo_json(result(run))
@@ -83,9 +105,13 @@ def result(run: Run) -> dict[str, object]:
     state = mirror.State.read(run.path)
     sent = {"tracking_uri": state.tracking_uri, "run_id": state.run_id} if state else None
     return {
-        "run": str(run.path), "name": run.name, "status": run.status, "reason": ended(run.path),
-        "final_eval": final_evaluation(run.path), "mlflow": sent,
-    }  # fmt: skip
+        "run": str(run.path),
+        "name": run.name,
+        "status": run.status,
+        "reason": ended(run.path),
+        "final_eval": final_evaluation(run.path),
+        "mlflow": sent,
+    }
 
 
 def conclusion(run: Run) -> str:
@@ -102,9 +128,14 @@ def conclusion(run: Run) -> str:
 def said(found: Mapping[str, Any]) -> list[str]:
     """A final evaluation as two lines: the last weights, and the best checkpoint."""
     lines = []
-    for of, title in (("last_", "final evaluation  last weights"), ("", "                  best checkpoint")):
+    for of, title in (
+        ("last_", "final evaluation  last weights"),
+        ("", "                  best checkpoint"),
+    ):
         if f"{of}checkpoint" in found:  # runs of older versions judged their best checkpoint alone
-            spread, least, most = (found.get(f"{of}return_{name}", math.nan) for name in ("std", "min", "max"))
+            spread, least, most = (
+                found.get(f"{of}return_{name}", math.nan) for name in ("std", "min", "max")
+            )
             rate = found.get(f"{of}success_rate")
             success = "" if rate is None else f"success rate {rate:.1%}, "
             lines.append(
@@ -119,7 +150,9 @@ def said(found: Mapping[str, Any]) -> list[str]:
 
 def by_agent(found: Mapping[str, Any], begin: str) -> str:
     """The mean returns of agents, `a 1.0, b 2.0`, from the entries whose names begin so; empty where there are none."""
-    means = {name.removeprefix(begin): value for name, value in found.items() if name.startswith(begin)}
+    means = {
+        name.removeprefix(begin): value for name, value in found.items() if name.startswith(begin)
+    }
     return ", ".join(f"{agent} {figures(mean)}" for agent, mean in means.items())
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-option = click.option("--trust", is_flag=True, help="Execute code that came with the run, whoever wrote it.")
+option = click.option(
+    "--trust", is_flag=True, help="Execute code that came with the run, whoever wrote it."
+)
 
 
 def given(run: Path, trust: bool) -> bool:
@@ -18,4 +20,6 @@ def given(run: Path, trust: bool) -> bool:
     from rlplug_core.runs.trust import doubts
 
     found = doubts(run, RunDirectory.open(run).config)
-    return bool(found) and click.confirm(f"this would execute {' and '.join(found)}; go on?", err=True)
+    return bool(found) and click.confirm(
+        f"this would execute {' and '.join(found)}; go on?", err=True
+    )

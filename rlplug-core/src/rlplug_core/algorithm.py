@@ -54,7 +54,9 @@ def by_rules() -> str:
     if missing := why_not_numba():
         return f"rules; {missing}" if "no use" in missing else "rules"
     alone = torch.get_num_threads() == 1 or has_scipy()
-    return "rules, with loops by numba" + ("" if alone else "; without SciPy, threads share single products")
+    return "rules, with loops by numba" + (
+        "" if alone else "; without SciPy, threads share single products"
+    )
 
 
 def check_actions(algorithm: type[object], spec: Spec) -> None:
@@ -63,7 +65,8 @@ def check_actions(algorithm: type[object], spec: Spec) -> None:
     Raises:
         UsageError: it is not.
     """
-    actions, kind = getattr(algorithm, "actions", ()), type(spec.action).__name__
+    actions = getattr(algorithm, "actions", ())
+    kind = type(spec.action).__name__
     if actions and kind not in actions:
         needed = ", ".join(actions[:-1]) + " or " * (len(actions) > 1) + actions[-1]
         given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
@@ -118,8 +121,12 @@ class Algorithm(nn.Module, Generic[B]):
 
     def __init__(self, spec: Spec, config: Any, context: Context) -> None:
         super().__init__()
-        self.spec, self.config, self.context = spec, config, context
-        self.device, self.seeds, self.inference_backend = context.device, context.seeds, context.inference_backend
+        self.spec = spec
+        self.config = config
+        self.context = context
+        self.device = context.device
+        self.seeds = context.seeds
+        self.inference_backend = context.inference_backend
         if context.cudagraphs and self.inference_backend == "auto":
             self.inference_backend = "cudagraphs"
         self.generator = context.seeds.child("learner", context.rank).generator()
@@ -133,7 +140,9 @@ class Algorithm(nn.Module, Generic[B]):
             self.build()
         self.running = [module for module in self.modules() if isinstance(module, Running)]
         self._check_norms()
-        if len(self.optimizers) == 1:  # backward need not choose among parameters, which takes 10 microseconds
+        if (
+            len(self.optimizers) == 1
+        ):  # backward need not choose among parameters, which takes 10 microseconds
             self.optimizers[0].inputs = None
 
     def _seed(self, seed: int) -> None:
@@ -153,7 +162,9 @@ class Algorithm(nn.Module, Generic[B]):
         raise self._lacking("buffer(self)")
 
     def _lacking(self, method: str) -> PluginError:
-        return PluginError(f"{type(self).__name__} has no {method}, which every algorithm needs; write one")
+        return PluginError(
+            f"{type(self).__name__} has no {method}, which every algorithm needs; write one"
+        )
 
     def learn(self, batch: B, now: Any, clock: Clock) -> Result:
         """Learn from one batch.
@@ -168,10 +179,14 @@ class Algorithm(nn.Module, Generic[B]):
     def update(self, batch: B, clock: Clock) -> Result:
         """Learn from one batch, then move running statistics by it; runners call it, authors write `learn`."""
         now = self.config.at(clock) if self.config.schedules else self.config
-        with np.errstate(over="ignore"):  # the optimizer ends a run where a loss or a gradient is infinite
+        with np.errstate(
+            over="ignore"
+        ):  # the optimizer ends a run where a loss or a gradient is infinite
             result = self.learn(batch, now, clock)
         if not isinstance(result, Result):
-            raise PluginError(f"{type(self).__name__}.learn returned {result!r}; return rl.Result(metrics)")
+            raise PluginError(
+                f"{type(self).__name__}.learn returned {result!r}; return rl.Result(metrics)"
+            )
         if self.running:
             with self.context.absorbing:
                 for module in self.running:
@@ -179,9 +194,14 @@ class Algorithm(nn.Module, Generic[B]):
         return result
 
     def optimizer(
-        self, name: str, modules: Iterable[nn.Module], *, learning_rate: Schedule | float,
-        max_grad_norm: Schedule | float | None = None, rule: UpdateRule | None = None,
-    ) -> Optimizer:  # fmt: skip
+        self,
+        name: str,
+        modules: Iterable[nn.Module],
+        *,
+        learning_rate: Schedule | float,
+        max_grad_norm: Schedule | float | None = None,
+        rule: UpdateRule | None = None,
+    ) -> Optimizer:
         """Make an optimizer of the modules' trainable parameters, which move to the device and into one flat tensor.
 
         Weight decay is for networks: it leaves a learned `Temperature` alone.
@@ -196,17 +216,32 @@ class Algorithm(nn.Module, Generic[B]):
         Raises:
             ValueError: another optimizer has this name.
         """
-        modules, rule = list(modules), rule or Adam()
+        modules = list(modules)
+        rule = rule or Adam()
         made = self.context.optimizer(
-            [parameter for module in modules for parameter in module.to(self.device).parameters()
-             if parameter.requires_grad],
-            name=f"{type(self).__name__}.{name}", rule=rule, learning_rate=learning_rate, max_grad_norm=max_grad_norm,
-        )  # fmt: skip
+            [
+                parameter
+                for module in modules
+                for parameter in module.to(self.device).parameters()
+                if parameter.requires_grad
+            ],
+            name=f"{type(self).__name__}.{name}",
+            rule=rule,
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+        )
         if decays(rule):
-            inner = {one for module in modules for one in module.modules() if isinstance(one, Temperature)}
+            inner = {
+                one
+                for module in modules
+                for one in module.modules()
+                if isinstance(one, Temperature)
+            }
             made.undecayed = [made.part(one.log) for one in inner if one.autotune]
         if any(made.name == other.name for other in self.optimizers):
-            raise ValueError(f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name")
+            raise ValueError(
+                f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name"
+            )
         if self._recorded_steps is not None:
             made.record(self._recorded_steps)
         self.optimizers.append(made)
@@ -256,7 +291,9 @@ class Algorithm(nn.Module, Generic[B]):
             value: float = attrgetter(name)(self.config)
         except AttributeError as error:
             near = did_you_mean(name, flatten(self.config))
-            raise PluginError(f"{type(self).__name__} has no option '{name}' to follow a schedule{near}") from error
+            raise PluginError(
+                f"{type(self).__name__} has no option '{name}' to follow a schedule{near}"
+            ) from error
         return linear(value, 0.0) if anneal else constant(value)
 
     def agent_seeds(self, rank: int) -> Seeds:

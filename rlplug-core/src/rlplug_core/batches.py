@@ -34,7 +34,9 @@ class Batch:
 
     def __post_init__(self, share: Tensor | None) -> None:
         self.arrays = None
-        self.counts = self.weight / (self.weight > 0).sum().clamp_(min=1) if share is None else share
+        self.counts = (
+            self.weight / (self.weight > 0).sum().clamp_(min=1) if share is None else share
+        )
 
     def mean(self, value: Tensor) -> Tensor:
         """The weighted mean of `value` [B] that keeps the weights' scale."""
@@ -46,14 +48,20 @@ class Batch:
             return self.arrays  # type: ignore[no-any-return]  # it is of this class
         parts = ((name, getattr(self, name)) for name in NAMES.get(type(self)) or listed(self))
         arrays: dict[str, Any] = {
-            name: one.numpy() if isinstance(one, Tensor) else tree_map(Tensor.numpy, one) for name, one in parts
+            name: one.numpy() if isinstance(one, Tensor) else tree_map(Tensor.numpy, one)
+            for name, one in parts
         }
         return type(self)(**arrays, share=self.counts.numpy())  # type: ignore[arg-type]  # arrays in a tensor's place
 
     def standard_normal(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
         """Draw standard normal numbers of float32 as what this batch is of: a tensor on its device, or an array."""
-        drawn, weight = generator.standard_normal(shape, dtype=np.float32), self.weight
-        return torch.from_numpy(drawn).to(weight.device, non_blocking=True) if isinstance(weight, Tensor) else drawn
+        drawn = generator.standard_normal(shape, dtype=np.float32)
+        weight = self.weight
+        return (
+            torch.from_numpy(drawn).to(weight.device, non_blocking=True)
+            if isinstance(weight, Tensor)
+            else drawn
+        )
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
@@ -74,7 +82,10 @@ class Batch:
         counts = weight / (weight > 0).sum(1, keepdim=True).clamp_(min=1)
         split = gathered._mapped(lambda tensor: tensor.split(size))
         for number, share in enumerate(counts.unbind()):
-            yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
+            yield type(self)(
+                share=share,
+                **{name: tree_map(itemgetter(number), each) for name, each in split.items()},
+            )
 
     def split(self: T, size: int, share: Tensor) -> Iterator[T]:
         """The rows in their order, `size` at a time, as views; each part has the `share` [size] of its rows in a mean.
@@ -82,33 +93,51 @@ class Batch:
         Where arrays are known, those of each part are, too.
         """
         count = len(self.weight) // size
-        made = self._split(count, share, lambda tensor: tensor.view(count, size, *tensor.shape[1:]).unbind())
+        made = self._split(
+            count, share, lambda tensor: tensor.view(count, size, *tensor.shape[1:]).unbind()
+        )
         if self.arrays is None:
             yield from made
             return
-        arrays = self.arrays._split(count, share.numpy(), lambda a: a.reshape(count, size, *a.shape[1:]))
+        arrays = self.arrays._split(
+            count, share.numpy(), lambda a: a.reshape(count, size, *a.shape[1:])
+        )
         for part, in_numpy in zip(made, arrays, strict=True):
             part.arrays = in_numpy
             yield part
 
     def _split(self: T, count: int, share: Tensor, apart: Callable[[Any], Any]) -> Iterator[T]:
         names = NAMES.get(type(self)) or listed(self)
-        for parts in zip(*(_in_parts(getattr(self, name), count, apart) for name in names), strict=True):
+        for parts in zip(
+            *(_in_parts(getattr(self, name), count, apart) for name in names), strict=True
+        ):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
     def _array_parts(self: T, order: Array, size: int) -> Iterator[T]:
         count = len(order) // size
-        split = self._mapped(lambda a: a.take(order[: count * size], 0).reshape(count, size, *a.shape[1:]))
+        split = self._mapped(
+            lambda a: a.take(order[: count * size], 0).reshape(count, size, *a.shape[1:])
+        )
         weight = split["weight"]
         counts = weight / (weight > 0).sum(1, keepdims=True, dtype=np.float32).clip(1)
         for number, share in enumerate(counts):
-            yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
+            yield type(self)(
+                share=share,
+                **{name: tree_map(itemgetter(number), each) for name, each in split.items()},
+            )
 
     def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
-        return {name: tree_map(function, getattr(self, name)) for name in NAMES.get(type(self)) or listed(self)}
+        return {
+            name: tree_map(function, getattr(self, name))
+            for name in NAMES.get(type(self)) or listed(self)
+        }
 
     def to(self: T, device: torch.device) -> T:
-        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        return (
+            self
+            if device.type == "cpu"
+            else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        )
 
 
 def _in_parts(tree: Any, count: int, apart: Callable[[Any], Any]) -> Iterable[Any]:
@@ -224,14 +253,17 @@ class Rollout:
         successor = value[1:]
         if self.cuts.count:
             successor = successor.copy()
-            successor.reshape(-1)[self.cuts.index[: self.cuts.count]] = critic(self.cuts.obs)[: self.cuts.count]
+            successor.reshape(-1)[self.cuts.index[: self.cuts.count]] = critic(self.cuts.obs)[
+                : self.cuts.count
+            ]
         return value[:-1], successor
 
     def samples(self, advantage: Array, target: Array, device: torch.device) -> Samples:
         """The rows flattened to [T * N] tensors on `device`, which share this rollout's memory on the CPU."""
         if self.views is None:
             self.views = Views(self)
-        views, tensor = self.views, torch.from_numpy
+        views = self.views
+        tensor = torch.from_numpy
         share = views.equal if self.whole else None
         estimates: Any = advantage.reshape(-1), target.reshape(-1)
         by_value = tensor(estimates[0]), tensor(estimates[1])
@@ -241,7 +273,13 @@ class Rollout:
         weight, obs, action, extras, equal = views.arrays
         counts: Any = made.counts.numpy() if share is None else equal
         made.arrays = Samples(
-            weight, counts, obs=obs, action=action, advantage=estimates[0], target=estimates[1], extras=extras
+            weight,
+            counts,
+            obs=obs,
+            action=action,
+            advantage=estimates[0],
+            target=estimates[1],
+            extras=extras,
         )
         return made
 
@@ -260,7 +298,9 @@ class Views:
         def flat(array: Array) -> Array:
             return array[:steps].reshape(steps * num_envs, *array.shape[2:])
 
-        self.all_obs = tree_map(lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs)
+        self.all_obs = tree_map(
+            lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs
+        )
         self.equal = torch.full((steps * num_envs,), 1 / (steps * num_envs))
         stored = (rollout.weight, rollout.obs, rollout.action, rollout.extras)
         self.arrays: Any = (*(tree_map(flat, each) for each in stored), self.equal.numpy())
@@ -275,7 +315,9 @@ def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> 
         yield batch
         return
     order = torch.from_numpy(generator.permutation(rows))
-    yield from batch.parts(order if isinstance(batch.weight, np.ndarray) else order.to(batch.weight.device), size)
+    yield from batch.parts(
+        order if isinstance(batch.weight, np.ndarray) else order.to(batch.weight.device), size
+    )
 
 
 def along_rows(name: str, parts: list[Any]) -> Any:
@@ -299,12 +341,16 @@ def concatenated(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = alon
         made.arrays = arrays
         return made
     found: dict[str, Any] = {
-        name: tree_map(lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts))
+        name: tree_map(
+            lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts)
+        )
         for name in NAMES.get(type(first)) or listed(first)
     }
     weight = found["weight"]
     known = isinstance(weight, np.ndarray)  # a batch finds the share of tensors itself
-    return type(first)(share=weight / np.float32(np.count_nonzero(weight) or 1) if known else None, **found)
+    return type(first)(
+        share=weight / np.float32(np.count_nonzero(weight) or 1) if known else None, **found
+    )
 
 
 def rows_of(obs: Obs) -> int:
@@ -339,7 +385,8 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Te
     Returns:
         Terms [B], with a gradient in `ratio`.
     """
-    low, high = 1 - clip_range, 1 + clip_range
+    low = 1 - clip_range
+    high = 1 + clip_range
     if not isinstance(ratio, Tensor):
         return ratio.clipped_product(advantage, low, high)
     return (ratio * advantage).minimum(ratio.clamp(low, high) * advantage)
@@ -347,7 +394,7 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Te
 
 def value_error(
     value: Tensor, target: Tensor, before: Tensor, clip: float | None, unit: Tensor | float = 1.0
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Squared errors of values [B]; with `clip` those of the values within `clip * unit` of `before`, where larger.
 
     Part of PPO's published code and not of its paper (Engstrom et al., 2020, arXiv:2005.12729, section 3).

@@ -52,7 +52,9 @@ class Clock:
             share: of the run's env steps, the part that it sees.
         """
         own = PartClock(self.total, self.steps, updates, share)
-        own.limit, own.scale, own.stop = self.limit, self.scale, self.stop
+        own.limit = self.limit
+        own.scale = self.scale
+        own.stop = self.stop
         return own
 
     def of_part(self, share: float) -> Clock:
@@ -73,8 +75,11 @@ class Clock:
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]
-        self.updates, self.scale = state["updates"], state["scale"]
+        self.total = state["total"]
+        self.limit = state["limit"]
+        self.steps = state["steps"]
+        self.updates = state["updates"]
+        self.scale = state["scale"]
 
 
 class PartClock(Clock):
@@ -97,7 +102,9 @@ class AgentClock(Clock):
 
     def __init__(self, clock: Clock, share: float) -> None:
         super().__init__(clock.total, round(clock.steps * share), clock.updates)
-        self.limit, self.scale, self.stop = clock.limit, clock.scale, clock.stop
+        self.limit = clock.limit
+        self.scale = clock.scale
+        self.stop = clock.stop
         self.passed = clock.progress
 
     @property
@@ -117,7 +124,8 @@ class Steering:
     __slots__ = ("_clock", "stopped")
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self.stopped = clock, False
+        self._clock = clock
+        self.stopped = False
 
     @property
     def total(self) -> int:
@@ -146,7 +154,9 @@ class Steering:
     @scale.setter
     def scale(self, value: float) -> None:
         if not 0 <= value < inf:
-            raise ValueError(f"scale is {value}; learning rates are multiplied by it, so it is a finite number from 0")
+            raise ValueError(
+                f"scale is {value}; learning rates are multiplied by it, so it is a finite number from 0"
+            )
         self._clock.scale = float(value)
 
     @property
@@ -190,9 +200,12 @@ class SharedClock(Clock):
     __slots__ = ("rank", "signals", "slots")
 
     def __init__(self, total: int, slots: Counters, signals: Signals, rank: int) -> None:
-        self.slots, self.signals, self.rank = slots, signals, rank
+        self.slots = slots
+        self.signals = signals
+        self.rank = rank
         self.total = self.limit = total
-        self.steps, self.updates = sum(slots), 0
+        self.steps = sum(slots)
+        self.updates = 0
 
     def advance(self, count: int) -> None:
         self.slots[self.rank] += count
@@ -208,7 +221,9 @@ class SharedClock(Clock):
 
     def load_state_dict(self, state: State) -> None:
         """Take over the counts; what multiplies learning rates stays the whole run's."""
-        self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]
+        self.total = state["total"]
+        self.limit = state["limit"]
+        self.steps = state["steps"]
         self.updates = state["updates"]
 
 

@@ -51,7 +51,8 @@ class BadFile(RlplugError):
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} cannot be used: {reason}")
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
 
 
 class BadEnv(RlplugError):
@@ -71,7 +72,8 @@ class NotWritten(RlplugError):
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}; {remedy}")
-        self.what, self.remedy = what, remedy
+        self.what = what
+        self.remedy = remedy
 
 
 class UsageError(RlplugError):
@@ -123,7 +125,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # 4 ms, and what is typed is mostly right
 
     lower = {name.lower(): name for name in known}
-    near = [f"'{lower[match]}'" for match in get_close_matches(word.lower(), lower, n=3, cutoff=0.6)]
+    near = [
+        f"'{lower[match]}'" for match in get_close_matches(word.lower(), lower, n=3, cutoff=0.6)
+    ]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -78,7 +78,12 @@ class Agent(Stateful, Protocol):
         ...
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
     ) -> Act:
         """Answer the observations of all N environments.
 

@@ -25,7 +25,9 @@ class Seeds:
 
     def generator(self) -> np.random.Generator:
         """A fresh generator; two calls give two generators that draw the same numbers."""
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=self.path)))
+        return np.random.Generator(
+            np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=self.path))
+        )
 
     def integer(self) -> int:
         """A seed for foreign code, in [0, 2**31)."""
@@ -40,9 +42,14 @@ class Draws:
     """
 
     def __init__(
-        self, generator: np.random.Generator, draw: Callable[[np.random.Generator, int], Array], size: int = 256
+        self,
+        generator: np.random.Generator,
+        draw: Callable[[np.random.Generator, int], Array],
+        size: int = 256,
     ) -> None:
-        self.generator, self.draw, self.size = generator, draw, size
+        self.generator = generator
+        self.draw = draw
+        self.size = size
         self._refill()
 
     def _refill(self) -> None:
@@ -59,7 +66,9 @@ class Draws:
         value: Array = self.block[position]
         if not rows or len(value) == rows:
             return value
-        return np.concatenate([value, *(self.next() for _ in range(-(-rows // len(value)) - 1))])[:rows]
+        return np.concatenate([value, *(self.next() for _ in range(-(-rows // len(value)) - 1))])[
+            :rows
+        ]
 
     def state_dict(self) -> State:
         return {"before": self.before, "position": self.position}
@@ -76,8 +85,18 @@ def global_state() -> State:
     version, internal, extra = random.getstate()
     state: State = {
         "torch": torch.get_rng_state(),
-        "numpy": {"name": str(name), "keys": keys, "position": position, "has_gauss": has_gauss, "gauss": gauss},
-        "python": {"version": version, "internal": np.array(internal, dtype=np.uint64), "gauss": extra},
+        "numpy": {
+            "name": str(name),
+            "keys": keys,
+            "position": position,
+            "has_gauss": has_gauss,
+            "gauss": gauss,
+        },
+        "python": {
+            "version": version,
+            "internal": np.array(internal, dtype=np.uint64),
+            "gauss": extra,
+        },
     }
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["cuda"] = torch.cuda.get_rng_state_all()
@@ -88,7 +107,9 @@ def load_global_state(state: State) -> None:
     """Put the process's generators back to what `global_state` read."""
     torch.set_rng_state(state["torch"])
     legacy = state["numpy"]
-    np.random.set_state((legacy["name"], legacy["keys"], legacy["position"], legacy["has_gauss"], legacy["gauss"]))
+    np.random.set_state(
+        (legacy["name"], legacy["keys"], legacy["position"], legacy["has_gauss"], legacy["gauss"])
+    )
     internal = tuple(int(word) for word in state["python"]["internal"])
     random.setstate((state["python"]["version"], internal, state["python"]["gauss"]))
     if "cuda" in state and torch.cuda.is_available():

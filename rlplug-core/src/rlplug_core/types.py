@@ -82,7 +82,11 @@ class Spec:
     def without_goals(self, wrapper: str) -> Spec:
         """Return the same inside a wrapper that changes rewards or goals: other goals would be paid as without it."""
         why = f"{wrapper} around {self.id} may change rewards or goals, of which compute_reward knows nothing"
-        return self if self.goals is None else replace(self, goals=None, no_goals=f"{why}; leave that wrapper out")
+        return (
+            self
+            if self.goals is None
+            else replace(self, goals=None, no_goals=f"{why}; leave that wrapper out")
+        )
 
 
 @dataclass(slots=True)
@@ -140,20 +144,39 @@ class Timestep:
     turn: Array | None = None
 
     @classmethod
-    def opening(cls, obs: Obs, reward: Array, is_first: Array, never: Array, turn: Array | None = None) -> Timestep:
+    def opening(
+        cls, obs: Obs, reward: Array, is_first: Array, never: Array, turn: Array | None = None
+    ) -> Timestep:
         """The result of `reset`, in which no row holds a transition; `never` [N] is False everywhere."""
         return cls(
-            obs=obs, final_obs=obs, reward=reward, terminated=never, truncated=never, is_first=is_first, valid=never,
-            episodes=(), ended=False, count=0, turn=turn,
-        )  # fmt: skip
+            obs=obs,
+            final_obs=obs,
+            reward=reward,
+            terminated=never,
+            truncated=never,
+            is_first=is_first,
+            valid=never,
+            episodes=(),
+            ended=False,
+            count=0,
+            turn=turn,
+        )
 
     @classmethod
     def quiet(cls, obs: Obs, reward: Array, never: Array, always: Array) -> Timestep:
         """The result of a step in which nothing ended; `never` [N] is False everywhere, `always` [N] True."""
         return cls(
-            obs=obs, final_obs=obs, reward=reward, terminated=never, truncated=never, is_first=never, valid=always,
-            episodes=(), ended=False, count=len(always),
-        )  # fmt: skip
+            obs=obs,
+            final_obs=obs,
+            reward=reward,
+            terminated=never,
+            truncated=never,
+            is_first=never,
+            valid=always,
+            episodes=(),
+            ended=False,
+            count=len(always),
+        )
 
 
 @dataclass(slots=True)
@@ -209,7 +232,10 @@ class Chunk:
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Apply `function` to the leaves of nested dictionaries of the same shape; None stays None."""
     if isinstance(tree, dict):
-        return {key: tree_map(function, value, *(other[key] for other in others)) for key, value in tree.items()}
+        return {
+            key: tree_map(function, value, *(other[key] for other in others))
+            for key, value in tree.items()
+        }
     if tree is None:
         return None
     return function(tree, *others)

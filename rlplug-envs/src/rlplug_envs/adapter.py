@@ -17,7 +17,14 @@ from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
 from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
-from rlplug_envs.watch import Watch, check_counted, check_info, check_late_mask, check_results, check_rewards
+from rlplug_envs.watch import (
+    Watch,
+    check_counted,
+    check_info,
+    check_late_mask,
+    check_results,
+    check_rewards,
+)
 
 GymVector: TypeAlias = VectorEnv[Any, Any, Any]
 MakeVector: TypeAlias = Callable[[], GymVector]
@@ -44,18 +51,27 @@ class Adapter:
         self.venv = venv = make()
         id = id or type(venv.unwrapped).__name__
         if isinstance(venv.unwrapped, AsyncVectorEnv):
-            inexact = f"{id}: its environments live in other processes, whose state cannot be captured"
+            inexact = (
+                f"{id}: its environments live in other processes, whose state cannot be captured"
+            )
         if inexact is None:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self._finish = self._in_mode(id)
         said = self.said_first()
         check_info(id, said, "reset")
-        self._view = View(venv.single_observation_space, venv.single_action_space, said, id, batched=True)
+        self._view = View(
+            venv.single_observation_space, venv.single_action_space, said, id, batched=True
+        )
         rows = venv.num_envs
         self.action_space = venv.single_action_space
-        self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact=inexact, limit=registered(venv))
-        self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
-        self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+        self.spec = Spec(
+            self._view.obs, self._view.action, rows, id, inexact=inexact, limit=registered(venv)
+        )
+        self._action_shape: tuple[int, ...] | None = (
+            None  # until the first reset, so that `step` refuses
+        )
+        self._never = np.zeros(rows, np.bool_)
+        self._always = np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._maskless = not masked(self._view.obs)
         self._verified = False
@@ -93,7 +109,8 @@ class Adapter:
 
     def reset(self, seed: int) -> Timestep:
         """Start every environment; from its own seed where the vector environment takes one for each."""
-        num_envs, never = self.spec.num_envs, self._never
+        num_envs = self.spec.num_envs
+        never = self._never
         self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
@@ -114,7 +131,9 @@ class Adapter:
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
         to_env = self._view.to_env
-        value, gain, terminated, truncated, info = self.venv.step(action if to_env is None else to_env(action))
+        value, gain, terminated, truncated, info = self.venv.step(
+            action if to_env is None else to_env(action)
+        )
         self._info = info
         self._time += 1
         if info.__class__ is not dict or (self._maskless and MASK in info):
@@ -162,11 +181,15 @@ class Adapter:
 
     def info(self, key: str) -> list[Any]:
         """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
-        values, said = self._info.get(key), self._info.get(f"_{key}", self._always)
+        values = self._info.get(key)
+        said = self._info.get(f"_{key}", self._always)
         if said is self._always and isinstance(values, np.ndarray) and values.ndim == 1:
             told: list[Any] = values.tolist()
             return told
-        return [None if values is None or not said[row] else values[row] for row in range(self.spec.num_envs)]
+        return [
+            None if values is None or not said[row] else values[row]
+            for row in range(self.spec.num_envs)
+        ]
 
     def running_returns(self) -> Array:
         """The sum of rewards of each running episode [N]."""
@@ -182,33 +205,52 @@ class Adapter:
             return self._never
         return (self._time - self._begun >= self._limit) & ~over
 
-    def _next_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
+    def _next_step(
+        self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
+    ) -> Timestep:
         """Rows that ended in the last call were reset in this one, and hold no transition."""
-        opened, valid = self._resetting, ~self._resetting
+        opened = self._resetting
+        valid = ~self._resetting
         reward[opened], self._totals[opened], self._begun[opened] = 0, 0, self._time
         ended = ended & valid
         due = self._due(ended)
         final = self._restart(obs, due)
-        self._resetting, self._loud = ended, bool(ended.any())
+        self._resetting = ended
+        self._loud = bool(ended.any())
         return self._timestep(
-            obs, final, reward, terminated=terminated & valid, ended=ended | due, is_first=opened | due, valid=valid
+            obs,
+            final,
+            reward,
+            terminated=terminated & valid,
+            ended=ended | due,
+            is_first=opened | due,
+            valid=valid,
         )
 
-    def _same_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
+    def _same_step(
+        self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
+    ) -> Timestep:
         """Rows that ended are reset already; their true successors are in `info`."""
         due = self._due(ended)
         final = self._restart(obs, due) if due.any() else tree_map(np.copy, obs)
         over = ended | due
         if ended.any():
             self._successors(final, ended, info)
-        return self._timestep(obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always)
+        return self._timestep(
+            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always
+        )
 
     def _successors(self, final_obs: Obs, ended: Array, info: Any) -> None:
         """Put the true successors of the rows that ended, which `info` holds, into `final_obs`."""
         if "final_obs" not in info:
-            raise BadEnv(f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended")
-        body, successors = self._view.body(final_obs), info["final_obs"]
-        if isinstance(successors, list) or (isinstance(successors, np.ndarray) and successors.dtype == object):
+            raise BadEnv(
+                f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended"
+            )
+        body = self._view.body(final_obs)
+        successors = info["final_obs"]
+        if isinstance(successors, list) or (
+            isinstance(successors, np.ndarray) and successors.dtype == object
+        ):
             for row in np.flatnonzero(ended).tolist():
                 put(body, row, successors[row], self._when)
         else:
@@ -218,14 +260,20 @@ class Adapter:
                 raise self._refusal(error, np.flatnonzero(ended)) from None
         check_counted(self._when, self.spec.obs, final_obs)
         if self._view.masked:
-            masks = np.broadcast_to(self._mask(info.get("final_info", {}), self._always), final_obs[MASK].shape)
+            masks = np.broadcast_to(
+                self._mask(info.get("final_info", {}), self._always), final_obs[MASK].shape
+            )
             merge(final_obs[MASK], ended, masks)
 
-    def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
+    def _disabled(
+        self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
+    ) -> Timestep:
         """Rows that ended are reset by us."""
         over = ended | self._due(ended)
         final = self._restart(obs, over)
-        return self._timestep(obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always)
+        return self._timestep(
+            obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always
+        )
 
     def _restart(self, obs: Obs, rows: Array) -> Obs:
         """Reset the rows of a mask; returns what was to be seen before, the same object where there are none."""
@@ -253,27 +301,48 @@ class Adapter:
         self._verified = True
 
     def _timestep(
-        self, obs: Obs, final_obs: Obs, reward: Array, *, terminated: Array, ended: Array, is_first: Array, valid: Array
-    ) -> Timestep:  # fmt: skip
+        self,
+        obs: Obs,
+        final_obs: Obs,
+        reward: Array,
+        *,
+        terminated: Array,
+        ended: Array,
+        is_first: Array,
+        valid: Array,
+    ) -> Timestep:
         """The Timestep of a call in which an episode ended or opened; closes the statistics of those that ended."""
-        time, rows = self._time, np.flatnonzero(ended)
+        time = self._time
+        rows = np.flatnonzero(ended)
         episodes = [self._episode(int(row)) for row in rows]
         self._totals[rows], self._begun[rows] = 0, time
         self._deadline = self._begun.min() + self._limit
         if episodes:
             check_last(final_obs, self.spec.id)
         return Timestep(
-            obs=obs, final_obs=final_obs, reward=reward, terminated=terminated, truncated=ended & ~terminated,
-            is_first=is_first, valid=valid, episodes=episodes, ended=bool(episodes), count=int(np.count_nonzero(valid)),
-        )  # fmt: skip
+            obs=obs,
+            final_obs=final_obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=ended & ~terminated,
+            is_first=is_first,
+            valid=valid,
+            episodes=episodes,
+            ended=bool(episodes),
+            count=int(np.count_nonzero(valid)),
+        )
 
     def _episode(self, row: int) -> Episode:
         """The episode of a row that ends now; rows that were reset already have their last `info` apart."""
         apart = "final_info" in self._info and self._info.get("_final_info", self._always)[row]
         info = of_row(self._info["final_info"] if apart else self._info, row, self.spec.num_envs)
         return Episode(
-            row, float(self._totals[row]), int(self._time - self._begun[row]), success(info), numbers(info)
-        )  # fmt: skip
+            row,
+            float(self._totals[row]),
+            int(self._time - self._begun[row]),
+            success(info),
+            numbers(info),
+        )
 
     def _write(self, obs: Obs, value: Any, info: object, maskless: Array) -> None:
         """Write what a call gave; the rows `maskless` [N] may have come without a mask."""
@@ -289,7 +358,9 @@ class Adapter:
 
     def _refusal(self, found: Misfit, rows: Array) -> BadEnv:
         """Return what is said of observations that do not fit, of which the numbers of rows are `rows`."""
-        return BadEnv(f"{self._when(int(rows[found.index[0]])) if found.index else self.spec.id}: {found}")
+        return BadEnv(
+            f"{self._when(int(rows[found.index[0]])) if found.index else self.spec.id}: {found}"
+        )
 
     def _mask(self, info: Any, maskless: Array) -> Any:
         """The masks of allowed actions; a row without one, which Gymnasium fills with zeros, allows everything."""
@@ -297,7 +368,11 @@ class Adapter:
         rows = info.get(f"_{MASK}", self._always)
         for row in np.flatnonzero(~rows & ~maskless).tolist():
             raise lacking(self._when(row))
-        return np.where(rows.reshape(-1, *[1] * (np.ndim(given) - 1)), given, 1) if MASK in info else given
+        return (
+            np.where(rows.reshape(-1, *[1] * (np.ndim(given) - 1)), given, 1)
+            if MASK in info
+            else given
+        )
 
     def state_dict(self) -> State:
         """The vector's state and the running episodes; for an inexact environment only the reason."""
@@ -308,7 +383,12 @@ class Adapter:
         except Uncapturable as error:
             return {"inexact": f"{self.spec.id}: {error}"}
         lengths = self._time - self._begun
-        return {"venv": venv, "lengths": lengths, "totals": self._totals.copy(), "resetting": self._resetting.copy()}
+        return {
+            "venv": venv,
+            "lengths": lengths,
+            "totals": self._totals.copy(),
+            "resetting": self._resetting.copy(),
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
@@ -318,7 +398,9 @@ class Adapter:
         check_state(state, len(state.get("lengths", ())), self.spec)
         self.reset(0)  # what environments make on their first reset must exist before it is filled
         restore(self.venv, state["venv"])
-        self._begin(np.array(state["lengths"]), np.array(state["totals"]), np.array(state["resetting"]))
+        self._begin(
+            np.array(state["lengths"]), np.array(state["totals"]), np.array(state["resetting"])
+        )
 
     def close(self) -> None:
         self.venv.close()
@@ -327,7 +409,10 @@ class Adapter:
 def _check_own(env: GymEnv, id: str) -> None:
     """Raise BadEnv where two resets give the same array: the second has changed what the first gave."""
     first, second = (env.reset(seed=0)[0] for _ in range(2))
-    if any(np.may_share_memory(one, other) for one, other in zip(arrays(first), arrays(second), strict=False)):
+    if any(
+        np.may_share_memory(one, other)
+        for one, other in zip(arrays(first), arrays(second), strict=False)
+    ):
         raise BadEnv(
             f"{id}: its environments write each observation into the same array, which a reset in the mode SAME_STEP "
             "changes before the last observation of an episode is read; return a copy, or take the mode NEXT_STEP"
@@ -340,5 +425,8 @@ def _usual(flags: Array, gain: Any, *ends: Any) -> bool:
         gain.__class__ is np.ndarray
         and gain.shape == flags.shape
         and gain.dtype.kind in "fiu"
-        and all(end.__class__ is np.ndarray and end.shape == flags.shape and end.dtype == flags.dtype for end in ends)
+        and all(
+            end.__class__ is np.ndarray and end.shape == flags.shape and end.dtype == flags.dtype
+            for end in ends
+        )
     )

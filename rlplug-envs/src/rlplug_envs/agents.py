@@ -53,14 +53,22 @@ class Agents:
         self._kinds = _kinds(self._games[0])
         self._masks = _masks(self._games[0])
         self.action_space, self._view = _view(self._games[0], self._kinds, self._masks, id)
-        view, rows = self._view, len(self.agents)
+        view = self._view
+        rows = len(self.agents)
         kinds = tuple(self._kinds[agent] for agent in self.agents) if self._kinds else ()
         turns = not isinstance(self._games[0], Parallel)
-        self.spec = Spec(view.obs, view.action, rows, id, inexact, agents=self.agents, kinds=kinds, turns=turns)
-        self._rows = [{name: n * len(names) + place for place, name in enumerate(names)} for n in range(num_envs)]
+        self.spec = Spec(
+            view.obs, view.action, rows, id, inexact, agents=self.agents, kinds=kinds, turns=turns
+        )
+        self._rows = [
+            {name: n * len(names) + place for place, name in enumerate(names)}
+            for n in range(num_envs)
+        ]
         self._obs = self._unseen()
-        self._first, self._over = np.ones(rows, np.bool_), np.zeros(rows, np.bool_)
-        self._totals, self._lengths = np.zeros(rows), np.zeros(rows, np.int64)
+        self._first = np.ones(rows, np.bool_)
+        self._over = np.zeros(rows, np.bool_)
+        self._totals = np.zeros(rows)
+        self._lengths = np.zeros(rows, np.int64)
         self._show: Show | None = None
         self._ready = False
 
@@ -70,8 +78,10 @@ class Agents:
         self._obs = self._unseen()
         for number, game in enumerate(self._games):
             self._open(number, game.reset(row_seed(seed, number)))
-        never, reward = np.zeros(len(self.agents), np.bool_), np.zeros(len(self.agents), np.float32)
-        obs, first = self._obs, self._first.copy()
+        never = np.zeros(len(self.agents), np.bool_)
+        reward = np.zeros(len(self.agents), np.float32)
+        obs = self._obs
+        first = self._first.copy()
         return Timestep.opening(obs, reward, first, never, self._turn())
 
     def step(self, action: Array) -> Timestep:
@@ -83,13 +93,25 @@ class Agents:
         rows = len(self.agents)
         terminated, truncated, valid = (np.zeros(rows, np.bool_) for _ in range(3))
         self._obs = obs = tree_map(np.copy, self._obs)
-        reward, episodes, finished = np.zeros(rows, np.float32), list[Episode](), list[int]()
+        reward = np.zeros(rows, np.float32)
+        episodes = list[Episode]()
+        finished = list[int]()
         now = Timestep(
-            obs=obs, final_obs=obs, reward=reward, terminated=terminated, truncated=truncated, is_first=self._first,
-            valid=valid, episodes=episodes, ended=False, count=0,
-        )  # fmt: skip
+            obs=obs,
+            final_obs=obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            is_first=self._first,
+            valid=valid,
+            episodes=episodes,
+            ended=False,
+            count=0,
+        )
         for number, (game, at) in enumerate(zip(self._games, self._rows, strict=True)):
-            seen = game.step({agent: _plain(one_of(self._own(choices, agent), at[agent])) for agent in game.turn})
+            seen = game.step(
+                {agent: _plain(one_of(self._own(choices, agent), at[agent])) for agent in game.turn}
+            )
             for agent, one in seen.items():
                 self._take(now, at[agent], one, episodes)
             self._see(number, False)
@@ -113,7 +135,9 @@ class Agents:
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Write down what an agent is told, and its episode where that ends it."""
         if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
-            one.reward = checked_reward(self._when(row, one), one.reward, one.terminated, one.truncated)
+            one.reward = checked_reward(
+                self._when(row, one), one.reward, one.terminated, one.truncated
+            )
         if one.opens and self._over[row]:  # it comes back, to an episode of its own
             self._over[row], self._totals[row], self._lengths[row] = False, 0.0, 0
         self._totals[row] += one.reward
@@ -134,14 +158,18 @@ class Agents:
 
     def _episode(self, row: int, info: Mapping[str, object]) -> Episode:
         self._over[row] = True
-        total, length, agent = float(self._totals[row]), int(self._lengths[row]), self.agents[row]
+        total = float(self._totals[row])
+        length = int(self._lengths[row])
+        agent = self.agents[row]
         return Episode(row, total, length, success=success(info), info=numbers(info), agent=agent)
 
     def _finish(self, now: Timestep, finished: list[int], episodes: list[Episode]) -> None:
         """Reset worlds in which nobody is left; who was never there has an episode of length 0."""
         now.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
-            episodes += [self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]]
+            episodes += [
+                self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]
+            ]
         check_last(now.final_obs, self.spec.id)
         for number in finished:
             self._open(number, self._games[number].reset(None))
@@ -149,7 +177,12 @@ class Agents:
     def _open(self, number: int, seen: dict[str, Seen]) -> None:
         """Begin the episodes of a world, and see what those see who are told something."""
         rows = list(self._rows[number].values())
-        self._first[rows], self._over[rows], self._totals[rows], self._lengths[rows] = True, False, 0.0, 0
+        self._first[rows], self._over[rows], self._totals[rows], self._lengths[rows] = (
+            True,
+            False,
+            0.0,
+            0,
+        )
         for agent, one in seen.items():
             row = self._rows[number][agent]
             self._totals[row] += one.reward
@@ -169,7 +202,9 @@ class Agents:
             own[MASK][row] = self._view.mask(one.info, ended or agent not in self._masks)
         if isinstance(own, dict) and MASK in own:
             if not own[MASK][row].any():
-                own[MASK][row] = 1  # nothing is left to be done: whatever is chosen is not asked for
+                own[MASK][row] = (
+                    1  # nothing is left to be done: whatever is chosen is not asked for
+                )
         elif MASK in one.info:
             raise BadEnv(
                 f"{self.spec.id}: the info of {agent} has an '{MASK}', and after the first reset nobody's had one; "
@@ -183,13 +218,21 @@ class Agents:
     def _space(self, agent: str) -> Space:
         """The space of an agent's own observations."""
         space = self._view.obs
-        return space[self._kinds[agent]] if isinstance(space, spaces.Dict) and self._kinds else space
+        return (
+            space[self._kinds[agent]] if isinstance(space, spaces.Dict) and self._kinds else space
+        )
 
     def _turn(self) -> Array | None:
         """Return who acts next, [N]; None where all do."""
         if not self.spec.turns:
             return None
-        return np.array([agent in game.turn for game, at in zip(self._games, self._rows, strict=True) for agent in at])
+        return np.array(
+            [
+                agent in game.turn
+                for game, at in zip(self._games, self._rows, strict=True)
+                for agent in at
+            ]
+        )
 
     def _see(self, number: int, opens: bool) -> None:
         if self._show is not None and number == 0:
@@ -220,7 +263,11 @@ class Agents:
             games = capture(self._games)
         except Uncapturable as error:
             return {"inexact": f"{self.spec.id}: {error}"}
-        return {"games": games, "obs": tree_map(np.copy, self._obs), **{n: a.copy() for n, a in self._arrays().items()}}
+        return {
+            "games": games,
+            "obs": tree_map(np.copy, self._obs),
+            **{n: a.copy() for n, a in self._arrays().items()},
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
@@ -236,7 +283,12 @@ class Agents:
             array[:] = state[name]
 
     def _arrays(self) -> dict[str, Array]:
-        return {"first": self._first, "over": self._over, "totals": self._totals, "lengths": self._lengths}
+        return {
+            "first": self._first,
+            "over": self._over,
+            "totals": self._totals,
+            "lengths": self._lengths,
+        }
 
     def close(self) -> None:
         for game in self._games:
@@ -259,10 +311,16 @@ def _spaces(game: Game, agent: str) -> tuple[Space, Space]:
 def _masks(game: Game) -> dict[str, Info]:
     """The infos with the only mask that an agent is given, by agent; who is not here may do everything."""
     told = game.infos().items()
-    return {agent: info for agent, info in told if MASK in info and not masked(game.env.observation_space(agent))}
+    return {
+        agent: info
+        for agent, info in told
+        if MASK in info and not masked(game.env.observation_space(agent))
+    }
 
 
-def _view(game: Game, kinds: Mapping[str, str], masks: Mapping[str, Info], id: str) -> tuple[Space, View]:
+def _view(
+    game: Game, kinds: Mapping[str, str], masks: Mapping[str, Info], id: str
+) -> tuple[Space, View]:
     """The action space, of all kinds side by side, and how agents see the world.
 
     Raises:
@@ -272,10 +330,14 @@ def _view(game: Game, kinds: Mapping[str, str], masks: Mapping[str, Info], id: s
         obs, action = _spaces(game, game.agents[0])
         return action, View(obs, action, next(iter(masks.values()), {}), id)
     if masks:
-        raise BadEnv(f"{id}: its agents' spaces differ, so put '{MASK}' beside the observation, and not into info")
+        raise BadEnv(
+            f"{id}: its agents' spaces differ, so put '{MASK}' beside the observation, and not into info"
+        )
     pairs = {kind: _spaces(game, kind) for kind in dict.fromkeys(kinds.values())}
     actions = spaces.Dict([(kind, action) for kind, (_, action) in pairs.items()])
-    return actions, View(spaces.Dict({kind: obs for kind, (obs, _) in pairs.items()}), actions, {}, id)
+    return actions, View(
+        spaces.Dict({kind: obs for kind, (obs, _) in pairs.items()}), actions, {}, id
+    )
 
 
 def _plain(action: object) -> object:

@@ -40,22 +40,39 @@ from rlplug_envs.paid import Paid
 Path: TypeAlias = tuple[str, ...]
 
 #: Seconds that the test of an environment takes of which a step takes long, and the steps that it makes of each.
-ENOUGH, LEAST = 5.0, 8
+ENOUGH = 5.0
+LEAST = 8
 
 #: The key that marks a dictionary as an encoded value of another type.
 KIND = "~"
 #: Arrays of these types are stored as they are; others as bytes.
 STORED = frozenset("?bBhHiIlLqQefd")
 #: Attributes of Gymnasium's own classes that never change behavior: records of how something was built.
-IMMATERIAL = frozenset({"env_fns", "_saved_kwargs", "_cached_spec", "_ezpickle_args", "_ezpickle_kwargs"})
+IMMATERIAL = frozenset(
+    {"env_fns", "_saved_kwargs", "_cached_spec", "_ezpickle_args", "_ezpickle_kwargs"}
+)
 #: Gymnasium's toy text environments keep a table of all transitions, up to thousands, made once from their arguments.
 TABLES = IMMATERIAL | {"P"}
 BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
 #: Code, not state: the environment that is restored keeps its own.
-CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
+CODE = (
+    type,
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    np.ufunc,
+    np.dtype,
+    EnvSpec,
+    logging.Logger,
+)
 #: Code too, of classes that are not always there.
 KEPT = frozenset(
-    {mujoco.RENDERER, "pygame.surface.Surface", "pygame.font.Font", "pygame.freetype.Font", "pygame.time.Clock"}
+    {
+        mujoco.RENDERER,
+        "pygame.surface.Surface",
+        "pygame.font.Font",
+        "pygame.freetype.Font",
+        "pygame.time.Clock",
+    }
 )
 #: Four numbers in an object of C.
 RECTANGLE = "pygame.rect.Rect"
@@ -87,14 +104,18 @@ def restore(root: object, state: object) -> None:
 
 class _Encoder:
     def __init__(self) -> None:
-        self.seen: dict[int, tuple[Path, object]] = {}  # the objects too, lest another one gets the id
+        self.seen: dict[
+            int, tuple[Path, object]
+        ] = {}  # the objects too, lest another one gets the id
         self.arrays: list[tuple[Path, Array]] = []
 
     def encode(self, value: Any, path: Path) -> object:
         kind = type(value)
         if value is None or kind is bool or kind is int or kind is str:
             return value
-        if kind is Paid:  # no part of a state, so that those of runs without it fit: whoever asks it keeps its sum
+        if (
+            kind is Paid
+        ):  # no part of a state, so that those of runs without it fit: whoever asks it keeps its sum
             return self.encode(value.env, path)
         if kind is float:
             return value if isfinite(value) else {KIND: "float", "value": repr(value)}
@@ -102,7 +123,11 @@ class _Encoder:
             return {KIND: "scalar", "value": _encode_array(np.array([value]), path)}
         if isinstance(value, enum.Enum):
             return {KIND: "enum", "name": value.name}
-        if isinstance(value, CODE) or (kind is types.FunctionType and value.__closure__ is None) or _name(kind) in KEPT:
+        if (
+            isinstance(value, CODE)
+            or (kind is types.FunctionType and value.__closure__ is None)
+            or _name(kind) in KEPT
+        ):
             return {KIND: "kept"}
         if kind is tuple:
             return {KIND: "tuple", "items": self._items(value, path)}
@@ -136,7 +161,9 @@ class _Encoder:
             return _encode_foreign(value, _name(kind), path)
         if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
             constant = _constant(kind)
-            attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
+            attributes = {
+                name: inner for name, inner in vars(value).items() if name not in constant
+            }
             inner = {name: self.encode(part, (*path, name)) for name, part in attributes.items()}
             return {KIND: "object", "type": _name(kind), "attributes": inner}
         if kind is types.FunctionType:
@@ -150,19 +177,30 @@ class _Encoder:
     def _encode_dict(self, value: dict[Any, Any], path: Path) -> object:
         if all(type(key) is str for key in value) and KIND not in value:
             return {key: self.encode(inner, (*path, key)) for key, inner in value.items()}
-        return {KIND: "dict", "keys": self._items(value, (*path, "keys")), "values": self._items(value.values(), path)}
+        return {
+            KIND: "dict",
+            "keys": self._items(value, (*path, "keys")),
+            "values": self._items(value.values(), path),
+        }
 
     def _encode_space(self, space: Space, path: Path) -> object:
         """A space is constant but for the generator it samples with, None until it is used."""
-        parts = [self._encode_space(part, (*path, str(number))) for number, part in enumerate(_parts(space))]
+        parts = [
+            self._encode_space(part, (*path, str(number)))
+            for number, part in enumerate(_parts(space))
+        ]
         generator = self.encode(space._np_random, (*path, "random"))
         return {KIND: "space", "random": generator, "parts": parts}
 
     def _refuse_views(self, array: Array, path: Path) -> None:
         """Two arrays on the same memory would be torn apart by restoring."""
         for other_path, other in self.arrays:
-            if (array.base is not None or other.base is not None) and np.may_share_memory(array, other):
-                raise Uncapturable(f"{_where(path)} shares memory with {_where(other_path)}, which cannot be captured")
+            if (array.base is not None or other.base is not None) and np.may_share_memory(
+                array, other
+            ):
+                raise Uncapturable(
+                    f"{_where(path)} shares memory with {_where(other_path)}, which cannot be captured"
+                )
         self.arrays.append((path, array))
 
 
@@ -188,7 +226,11 @@ def _encode_array(array: Array, path: Path) -> object:
         return array.copy()
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     data = np.frombuffer(array.tobytes(order="F" if fortran else "C"), np.uint8).copy()
-    record = {"dtype": array.dtype.str, "shape": list(array.shape), "order": "F" if fortran else "C"}
+    record = {
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "order": "F" if fortran else "C",
+    }
     return {KIND: "array", **record, "data": data}
 
 
@@ -238,7 +280,9 @@ class _Decoder:
             return self._array(state["value"])[0]
         if kind == "enum":
             if not isinstance(current, enum.Enum):
-                raise Uncapturable(f"{_where(path)} was the enum member {state['name']}, here it is {current!r}")
+                raise Uncapturable(
+                    f"{_where(path)} was the enum member {state['name']}, here it is {current!r}"
+                )
             return type(current)[state["name"]]
         if kind == "kept":
             if current is None:
@@ -282,7 +326,9 @@ class _Decoder:
             made = random.Random()
             made.setstate(self.decode(state["state"], None, path))
         else:
-            raise Uncapturable(f"{_where(path)} was saved as '{kind}', which this version does not know")
+            raise Uncapturable(
+                f"{_where(path)} was saved as '{kind}', which this version does not know"
+            )
         self.made[path] = made
         return made
 
@@ -299,7 +345,10 @@ class _Decoder:
         attributes, saved = vars(current), state["attributes"]
         if not all(isinstance(name, str) for name in saved):
             raise Uncapturable(f"{_where(path)} has an attribute without a name")
-        values = {name: self.decode(part, attributes.get(name), (*path, name)) for name, part in saved.items()}
+        values = {
+            name: self.decode(part, attributes.get(name), (*path, name))
+            for name, part in saved.items()
+        }
         for name in attributes.keys() - values.keys() - _constant(type(current)):
             del attributes[name]
         attributes.update(values)
@@ -328,17 +377,23 @@ class _Decoder:
 
     def _fill_mujoco(self, kind: str, state: State, current: object, path: Path) -> object:
         if _name(type(current)) != (mujoco.DATA if kind == "simulation" else mujoco.MODEL):
-            raise Uncapturable(f"{_where(path)} was a MuJoCo {kind}, here it is a {_name(type(current))}")
+            raise Uncapturable(
+                f"{_where(path)} was a MuJoCo {kind}, here it is a {_name(type(current))}"
+            )
         if kind == "simulation":
             mujoco.restore_data(current, state)
         elif mujoco.fingerprint(current) != state["digest"]:
-            raise Uncapturable(f"{_where(path)} is another MuJoCo model than was captured; it changes as it is used")
+            raise Uncapturable(
+                f"{_where(path)} is another MuJoCo model than was captured; it changes as it is used"
+            )
         self.made[path] = current
         return current
 
     def _fill_rectangle(self, state: State, current: Any, path: Path) -> object:
         if _name(type(current)) != RECTANGLE:
-            raise Uncapturable(f"{_where(path)} was a rectangle, here it is a {_name(type(current))}")
+            raise Uncapturable(
+                f"{_where(path)} was a rectangle, here it is a {_name(type(current))}"
+            )
         self.made[path] = current
         current.update(*state["sides"])
         return current
@@ -346,7 +401,9 @@ class _Decoder:
     def _fill_closure(self, state: State, current: Any, path: Path) -> object:
         """A function keeps its code, and gets back what it holds of the function around it."""
         if getattr(current, "__qualname__", None) != state["name"]:
-            raise Uncapturable(f"{_where(path)} was the function {state['name']}, here it is {current!r}")
+            raise Uncapturable(
+                f"{_where(path)} was the function {state['name']}, here it is {current!r}"
+            )
         self.made[path] = current
         cells = current.__closure__
         values = self._items(state["cells"], [cell.cell_contents for cell in cells], path)
@@ -356,7 +413,9 @@ class _Decoder:
 
     def _fill_game(self, state: State, current: object, path: Path) -> object:
         if _name(type(current)) != ale.INTERFACE:
-            raise Uncapturable(f"{_where(path)} was an Atari game, here it is a {_name(type(current))}")
+            raise Uncapturable(
+                f"{_where(path)} was an Atari game, here it is a {_name(type(current))}"
+            )
         ale.restore_game(current, state["state"])
         self.made[path] = current
         return current
@@ -373,7 +432,11 @@ class _Decoder:
     def _array(self, state: object) -> Array:
         if isinstance(state, dict):
             data = np.asarray(state["data"], np.uint8).tobytes()
-            return np.frombuffer(data, np.dtype(state["dtype"])).reshape(state["shape"], order=state["order"]).copy("K")
+            return (
+                np.frombuffer(data, np.dtype(state["dtype"]))
+                .reshape(state["shape"], order=state["order"])
+                .copy("K")
+            )
         return np.array(state)
 
 
@@ -424,7 +487,8 @@ def self_test(make: Callable[[], Env], steps: int = 64) -> str:
         UsageError: there is a mask, and it does not fit the actions.
     """
     with untouched():
-        first, second = make(), make()
+        first = make()
+        second = make()
         try:
             return _compare(first, second, steps)
         finally:
@@ -437,13 +501,16 @@ def _compare(first: Env, second: Env, steps: int) -> str:
     space = deepcopy(first.spec.action)
     space.seed(0)
     actions = [sample(space, first.spec.num_envs) for _ in range(steps)]
-    begun = first.reset(1)  # restoring begins with a reset to seed 0, which must not bring back what was not captured
+    begun = first.reset(
+        1
+    )  # restoring begins with a reset to seed 0, which must not bring back what was not captured
     started = time.perf_counter()
     *_, now = _played(first, begun.obs, actions[:LEAST])
     actions = actions[: _affordable((time.perf_counter() - started) / LEAST)]
     *_, now = _played(first, now.obs, actions[: len(actions) // 2])
     obs = tree_map(np.copy, now.obs)
-    state, generators = first.state_dict(), global_state()
+    state = first.state_dict()
+    generators = global_state()
     if "inexact" in state:
         return str(state["inexact"])
     expected = [_bytes(now) for now in _played(first, obs, actions)]
@@ -491,11 +558,15 @@ def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
 
 def _called(error: BaseException) -> str:
     """Return which method of an environment an exception came through last, "reset" where a step begins an episode."""
-    found, frames = "step", error.__traceback__
+    found = "step"
+    frames = error.__traceback__
     while frames is not None:
-        name, owner = frames.tb_frame.f_code.co_name, frames.tb_frame.f_locals.get("self")
+        name = frames.tb_frame.f_code.co_name
+        owner = frames.tb_frame.f_locals.get("self")
         # By its owner: a clock of an environment's may have a `reset`, too.
-        if name in ("reset", "step") and isinstance(owner, gymnasium.Env | VectorEnv | Parallel | Turns):
+        if name in ("reset", "step") and isinstance(
+            owner, gymnasium.Env | VectorEnv | Parallel | Turns
+        ):
             found = name
         frames = frames.tb_next
     return found
@@ -504,7 +575,13 @@ def _called(error: BaseException) -> str:
 def _bytes(timestep: Timestep) -> list[bytes]:
     """Everything the timestep says, so that equal means equal to the bit."""
     found: list[bytes] = [f"{timestep.episodes} {timestep.ended} {timestep.count}".encode()]
-    trees: list[object] = [timestep.obs, timestep.final_obs, timestep.reward, timestep.terminated, timestep.truncated]
+    trees: list[object] = [
+        timestep.obs,
+        timestep.final_obs,
+        timestep.reward,
+        timestep.terminated,
+        timestep.truncated,
+    ]
     trees += [timestep.is_first, timestep.valid]
     while trees:
         tree = trees.pop()

@@ -22,7 +22,8 @@ LEAST = -LARGEST
 #: Where a sum of squares is no more, no number is NaN, infinite or larger than float32 holds: one product shows it.
 #: A float64 of numpy's own, which is not made a float32 to be compared with one.
 SQUARES = np.float64(LARGEST) ** 2
-FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
 #: Types of single whole numbers that arrays of int64 hold as they are.
 WHOLE = frozenset({int, np.int64, np.int32})
 
@@ -54,13 +55,18 @@ def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Arr
         Misfit: it does not; the sentence calls it the observation `name`.
     """
     if (
-        value.__class__ is np.ndarray and value.dtype is FLOAT64 and dtype is FLOAT32 and value.shape == shape
+        value.__class__ is np.ndarray
+        and value.dtype is FLOAT64
+        and dtype is FLOAT32
+        and value.shape == shape
         and np.vdot(value, value) <= SQUARES
-    ):  # fmt: skip
+    ):
         return value  # as most do that come here
     array = value if value.__class__ is np.ndarray else _as_array(value, name)
     if array.shape != shape:
-        raise Misfit(f"the observation{name} has shape {array.shape}, its observation space says {shape}")
+        raise Misfit(
+            f"the observation{name} has shape {array.shape}, its observation space says {shape}"
+        )
     if array.dtype == dtype:
         return array
     kind, wanted = array.dtype.kind, dtype.kind
@@ -97,16 +103,23 @@ def _held(dtype: Dtype, other: Dtype) -> bool:
 def _check_whole(array: Array, name: str) -> None:
     if (cut := array != np.trunc(array)).any():
         index, said = _first(array, cut)
-        raise Misfit(f"the observation{name} {said}, and its observation space has whole numbers; give one", index)
+        raise Misfit(
+            f"the observation{name} {said}, and its observation space has whole numbers; give one",
+            index,
+        )
 
 
 def _check_range(array: Array, dtype: Dtype, name: str) -> None:
     """Raise Misfit for a number that a type of whole numbers does not hold."""
-    low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    low, high = (
+        (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    )
     if not array.size or (low <= array.min().item() and array.max().item() <= high):
         return
     # As Python's numbers: numpy compares int64 with uint64 as floats.
-    index, said = _first(array, np.array([not low <= one <= high for one in array.reshape(-1).tolist()]))
+    index, said = _first(
+        array, np.array([not low <= one <= high for one in array.reshape(-1).tolist()])
+    )
     raise Misfit(
         f"the observation{name} {said}, and {dtype}, the type of its observation space, has {low} to {high}; "
         "let observation_space hold all that is given",
@@ -120,7 +133,9 @@ def _check_size(array: Array, name: str) -> None:
         index, said = _first(array, bad)
         if not np.isfinite(array[index]):
             raise Misfit(f"an observation{name} {wrong(array[index])}", index)
-        raise Misfit(f"the observation{name} {said}, more than float32 holds; give smaller numbers", index)
+        raise Misfit(
+            f"the observation{name} {said}, more than float32 holds; give smaller numbers", index
+        )
 
 
 def _first(array: Array, chosen: Array) -> tuple[tuple[int, ...], str]:
@@ -131,7 +146,11 @@ def _first(array: Array, chosen: Array) -> tuple[tuple[int, ...], str]:
 
 def wrong(number: Any) -> str:
     """Return what is said of a number that is none, or infinite."""
-    return "is not a number (NaN)" if np.isnan(number) else f"is infinite ({number}); give finite numbers"
+    return (
+        "is not a number (NaN)"
+        if np.isnan(number)
+        else f"is infinite ({number}); give finite numbers"
+    )
 
 
 def part(value: Any, name: str) -> Any:
@@ -155,7 +174,12 @@ def misfit(target: Obs, value: Any, batched: bool = False, where: str = "") -> M
                 return found
         return None
     try:
-        fit(value, target.shape if batched else target.shape[1:], target.dtype, f" '{where[:-1]}'" if where else "")
+        fit(
+            value,
+            target.shape if batched else target.shape[1:],
+            target.dtype,
+            f" '{where[:-1]}'" if where else "",
+        )
     except Misfit as found:
         return found
     return None

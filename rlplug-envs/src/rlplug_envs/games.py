@@ -83,7 +83,8 @@ class Parallel:
 
     def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
         obs, rewards, terminated, truncated, infos = self.env.step(dict(actions))
-        before, left = self.turn, set(self.env.agents)
+        before = self.turn
+        left = set(self.env.agents)
         seen = {}
         for agent in before:
             ends = bool(terminated[agent])
@@ -99,7 +100,11 @@ class Parallel:
         for agent in self.env.agents:
             if agent not in seen:  # it has come into the world
                 seen[agent] = Seen.opening(obs[agent], infos.get(agent, {}))
-        self.turn = [agent for agent in self.env.agents if not (seen[agent].terminated or seen[agent].truncated)]
+        self.turn = [
+            agent
+            for agent in self.env.agents
+            if not (seen[agent].terminated or seen[agent].truncated)
+        ]
         return seen
 
 
@@ -132,12 +137,16 @@ class Turns:
 
     def _told(self) -> dict[str, Seen]:
         """Ask those who have ended, and the one who is in turn."""
-        seen, self.turn = {}, []
+        seen = {}
+        self.turn = []
         while self.env.agents and not self.turn:
             agent = self.env.agent_selection
             obs, reward, terminated, truncated, info = self.env.last()
-            cut, opens = bool(truncated) and not terminated, agent not in self.acted
-            seen[agent] = Seen(obs, reward, terminated=bool(terminated), truncated=cut, info=info, opens=opens)
+            cut = bool(truncated) and not terminated
+            opens = agent not in self.acted
+            seen[agent] = Seen(
+                obs, reward, terminated=bool(terminated), truncated=cut, info=info, opens=opens
+            )
             if terminated or truncated:
                 self.env.step(None)
             else:

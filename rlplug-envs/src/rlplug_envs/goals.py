@@ -17,10 +17,17 @@ from rlplug_envs.paid import Paid
 
 #: Wrappers that leave rewards alone.
 PAY_ALIKE = (
-    gymnasium.ObservationWrapper, gymnasium.ActionWrapper, wrappers.TimeLimit, wrappers.OrderEnforcing,
-    wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics, wrappers.RecordVideo, wrappers.HumanRendering,
-    wrappers.RenderCollection, Paid,
-)  # fmt: skip
+    gymnasium.ObservationWrapper,
+    gymnasium.ActionWrapper,
+    wrappers.TimeLimit,
+    wrappers.OrderEnforcing,
+    wrappers.PassiveEnvChecker,
+    wrappers.RecordEpisodeStatistics,
+    wrappers.RecordVideo,
+    wrappers.HumanRendering,
+    wrappers.RenderCollection,
+    Paid,
+)
 
 
 #: The parts of an observation that are goals.
@@ -38,7 +45,9 @@ class SupportsGoals(Protocol):
 class SupportsGoalEnds(Protocol):
     """One that can also say whether reaching a goal ends the task."""
 
-    def compute_terminated(self, achieved_goal: Array, desired_goal: Array, info: object) -> object: ...
+    def compute_terminated(
+        self, achieved_goal: Array, desired_goal: Array, info: object
+    ) -> object: ...
 
 
 class Each:
@@ -51,8 +60,10 @@ class Each:
     """
 
     def __init__(self, function: Any, dtype: Any, achieved: Array, desired: Array) -> None:
-        self.function, self.dtype = function, dtype
-        self.achieved, self.desired = achieved, desired
+        self.function = function
+        self.dtype = dtype
+        self.achieved = achieved
+        self.desired = desired
         self.whole = self._takes_whole_batches()
 
     def _takes_whole_batches(self) -> bool:
@@ -66,7 +77,8 @@ class Each:
             return False
 
     def __call__(self, achieved: Array, desired: Array) -> Array:
-        achieved, desired = _like(self.achieved, achieved), _like(self.desired, desired)
+        achieved = _like(self.achieved, achieved)
+        desired = _like(self.desired, desired)
         if self.whole:
             return np.asarray(self.function(achieved, desired, {}), self.dtype)
         each = [self.function(*pair, {}) for pair in zip(achieved, desired, strict=True)]
@@ -80,7 +92,8 @@ def _like(own: Array, goals: Array) -> Array:
 
 def with_goals(spec: Spec, env: GymEnv) -> Spec:
     """Return the spec of an environment with what its goals give, or with why nobody can tell."""
-    found, wrapper = _with_own(spec, env), _unknown_wrapper(env)
+    found = _with_own(spec, env)
+    wrapper = _unknown_wrapper(env)
     return found.without_goals(wrapper) if wrapper else found
 
 
@@ -96,29 +109,46 @@ def _unknown_wrapper(env: GymEnv) -> str:
 
 def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
     """Return whether goals pass an observation wrapper as they are, tried with one observation."""
-    space = deepcopy(env.env.observation_space)  # a draw from the environment's own would move its generator
+    space = deepcopy(
+        env.env.observation_space
+    )  # a draw from the environment's own would move its generator
     if not isinstance(space, spaces.Dict) or not space.spaces.keys() >= GOALS:
         return True
     space.seed(0)
     seen = space.sample()
     try:
         shown = env.observation(deepcopy(seen))
-        return all(np.allclose(np.ravel(shown[name]), np.ravel(seen[name]), rtol=1e-5) for name in sorted(GOALS))
+        return all(
+            np.allclose(np.ravel(shown[name]), np.ravel(seen[name]), rtol=1e-5)
+            for name in sorted(GOALS)
+        )
     except Exception:  # noqa: BLE001 - it may raise anything about what no environment gave it
         return False
 
 
 def _with_own(spec: Spec, env: GymEnv) -> Spec:
     """Return the spec with what goals of the environment itself give, or with why they give nothing alone."""
-    inner, space = env.unwrapped, env.observation_space
-    if not isinstance(inner, SupportsGoals) or not isinstance(space, spaces.Dict) or not space.spaces.keys() >= GOALS:
+    inner = env.unwrapped
+    space = env.observation_space
+    if (
+        not isinstance(inner, SupportsGoals)
+        or not isinstance(space, spaces.Dict)
+        or not space.spaces.keys() >= GOALS
+    ):
         return spec
-    zeros = [_zeros(space[name], inner.observation_space, name) for name in ("achieved_goal", "desired_goal")]
+    zeros = [
+        _zeros(space[name], inner.observation_space, name)
+        for name in ("achieved_goal", "desired_goal")
+    ]
     tried = "compute_reward"
     try:
         reward = Each(inner.compute_reward, np.float32, *zeros)
         tried = "compute_terminated"
-        ends = Each(inner.compute_terminated, np.bool_, *zeros) if isinstance(inner, SupportsGoalEnds) else None
+        ends = (
+            Each(inner.compute_terminated, np.bool_, *zeros)
+            if isinstance(inner, SupportsGoalEnds)
+            else None
+        )
     except Exception as error:  # noqa: BLE001 - an environment may raise anything, and most runs ask for no other goals
         why = f"{tried} of {spec.id} fails with zeros and an empty info ({describe(error)})"
         return replace(spec, no_goals=f"{why}; let it depend on the goals alone")

@@ -25,7 +25,9 @@ class Settings:
             if name.startswith("_") or not env.has_wrapper_attr(name):
                 known = [one for one in vars(env.unwrapped) if not one.startswith("_")]
                 near = did_you_mean(name, known)
-                raise UsageError(f"{id} has no attribute '{name}' to set{near} (it has {', '.join(known) or 'none'})")
+                raise UsageError(
+                    f"{id} has no attribute '{name}' to set{near} (it has {', '.join(known) or 'none'})"
+                )
         self.wanted = dict(settings)
 
     def apply(self, row: int, env: GymEnv) -> None:
@@ -55,4 +57,6 @@ def _set(env: GymEnv, settings: Mapping[str, object]) -> None:
         try:
             env.set_wrapper_attr(name, value)
         except Exception as error:  # a foreign property may refuse with anything
-            raise BadEnv(f"{type(env.unwrapped).__name__} refuses to set '{name}' to {value!r}: {error}") from error
+            raise BadEnv(
+                f"{type(env.unwrapped).__name__} refuses to set '{name}' to {value!r}: {error}"
+            ) from error

@@ -13,7 +13,8 @@ from rlplug_core.protocols import Show
 from rlplug_core.types import Array, GymEnv, GymWrapper
 
 #: What counts as a number in `info`, and how many of them are kept of an episode.
-NUMBER, MOST = (bool, int, float, np.bool_, np.integer, np.floating), 32
+NUMBER = (bool, int, float, np.bool_, np.integer, np.floating)
+MOST = 32
 #: Where environments say in `info` whether an episode succeeded.
 SUCCESS = ("is_success", "success")
 #: What is drawn, in messages.
@@ -49,7 +50,9 @@ class Shown(GymWrapper):
         try:
             drawn = self.env.render()
         except NotImplementedError as error:  # Gymnasium's own, without a message
-            raise BadEnv(f"{name} has no frames; give it a method render, which returns {FRAME}") from error
+            raise BadEnv(
+                f"{name} has no frames; give it a method render, which returns {FRAME}"
+            ) from error
         return picture(drawn, name)
 
 
@@ -88,7 +91,12 @@ def numbers(info: Mapping[str, object]) -> dict[str, float]:
     """The finite numbers that a step's `info` says, and whether it succeeded; read where an episode ends."""
     found: dict[str, float] = {}
     for key, value in list(info.items()):
-        if isinstance(value, NUMBER) and isinstance(key, str) and len(found) < MOST and _finite(value):
+        if (
+            isinstance(value, NUMBER)
+            and isinstance(key, str)
+            and len(found) < MOST
+            and _finite(value)
+        ):
             found[key] = float(value)
     return found
 
@@ -110,7 +118,11 @@ def of_row(info: object, row: int, rows: int) -> Mapping[str, object]:
         return own if isinstance(own, Mapping) else {}
     if not isinstance(info, Mapping):
         return {}
-    values = {key: value for key, value in info.items() if isinstance(value, np.ndarray) and value.shape == (rows,)}
+    values = {
+        key: value
+        for key, value in info.items()
+        if isinstance(value, np.ndarray) and value.shape == (rows,)
+    }
     said = {key: mask for key, mask in values.items() if key.startswith("_")}
     return {
         key: value[row]

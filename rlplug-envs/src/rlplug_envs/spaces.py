@@ -38,13 +38,17 @@ class View:
         masked: whether the mask comes from `info`.
     """
 
-    def __init__(self, obs: Space, action: Space, info: Mapping[str, object], id: str, batched: bool = False) -> None:
+    def __init__(
+        self, obs: Space, action: Space, info: Mapping[str, object], id: str, batched: bool = False
+    ) -> None:
         self.id = id
         self.obs = canonical_obs(obs, id)
         self.action, self.to_env = canonical_action(action, id)
         for what, space in (("observations", self.obs), ("actions", self.action)):
             if not spaces.utils.flatdim(space):
-                raise BadEnv(f"{id}: {what} of its space {plain(str(space), 60)} hold no number; give at least one")
+                raise BadEnv(
+                    f"{id}: {what} of its space {plain(str(space), 60)} hold no number; give at least one"
+                )
         nested = isinstance(self.obs, spaces.Dict)
         self.masked = MASK in info and not masked(self.obs)
         self._wrapped = self.masked and not nested
@@ -52,8 +56,12 @@ class View:
         self._shape: tuple[int, ...] = ()
         if self.masked:
             shape = self._shape = self._mask_shape(info, batched)
-            inner = dict(self.obs.spaces) if isinstance(self.obs, spaces.Dict) else {"obs": self.obs}
-            self.obs = spaces.Dict({**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])})
+            inner = (
+                dict(self.obs.spaces) if isinstance(self.obs, spaces.Dict) else {"obs": self.obs}
+            )
+            self.obs = spaces.Dict(
+                {**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])}
+            )
 
     def _mask_shape(self, info: Mapping[str, object], batched: bool) -> tuple[int, ...]:
         """Return the shape of one environment's mask."""
@@ -91,7 +99,9 @@ class View:
 
 def lacking(where: str) -> BadEnv:
     """Return what is said where a mask is missing that a step should have."""
-    return BadEnv(f"{where}: info has no '{MASK}' in the middle of an episode, though its reset gave one")
+    return BadEnv(
+        f"{where}: info has no '{MASK}' in the middle of an episode, though its reset gave one"
+    )
 
 
 def masked(space: Space) -> bool:
@@ -104,10 +114,13 @@ def canonical_obs(space: Space, id: str) -> Space:
     if isinstance(space, spaces.Dict):
         return spaces.Dict({name: canonical_obs(sub, id) for name, sub in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
-        return spaces.Dict({str(number): canonical_obs(sub, id) for number, sub in enumerate(space.spaces)})
+        return spaces.Dict(
+            {str(number): canonical_obs(sub, id) for number, sub in enumerate(space.spaces)}
+        )
     if isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.dtype != np.float32:
         with np.errstate(over="ignore"):
-            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+            low = space.low.astype(np.float32)
+            high = space.high.astype(np.float32)
         return spaces.Box(low, high, dtype=np.float32)
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return space
@@ -142,7 +155,8 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], ob
 
 def _counting(space: spaces.Discrete) -> Callable[[Array], object] | None:
     """Return what makes a space's own numbers, and type, of those that count from 0; None where they are the same."""
-    start, dtype = int(space.start), space.dtype
+    start = int(space.start)
+    dtype = space.dtype
     if dtype != np.int64:
         return lambda action: (action + start).astype(dtype)
     return (lambda action: action + start) if start else None
@@ -157,10 +171,13 @@ class Apart:
         made = {str(name): canonical_action(part, id) for name, part in inner}
         # A list of pairs keeps the order, where a dictionary would be sorted.
         self.canonical = spaces.Dict([(name, canonical) for name, (canonical, _) in made.items()])
-        self.parts: list[tuple[str, slice, tuple[int, ...], np.dtype[Any], Callable[[Array], Any] | None]] = []
+        self.parts: list[
+            tuple[str, slice, tuple[int, ...], np.dtype[Any], Callable[[Array], Any] | None]
+        ] = []
         end = 0
         for name, (canonical, to_env) in made.items():
-            start, shape = end, shape_of(canonical)
+            start = end
+            shape = shape_of(canonical)
             end += prod(shape)
             self.parts.append((name, slice(start, end), shape, dtype_of(canonical), to_env))
 
@@ -177,21 +194,28 @@ class Rescale:
     """Canonical Box actions [N, ...] to the environment's own: scaled where both bounds are finite, always clipped."""
 
     def __init__(self, space: spaces.Box) -> None:
-        self.dtype, self.low, self.high = space.low.dtype, space.low, space.high
+        self.dtype = space.low.dtype
+        self.low = space.low
+        self.high = space.high
         bounded, *factors = scale_and_shift(space)
         self.scale, self.shift = (one.astype(self.dtype) for one in factors)
         self.shifted = bool(self.shift.any())
         self.identity = bool((self.scale == 1).all()) and not self.shifted
         self.bounds = self.low[None], self.high[None]
-        bottom, top = np.where(bounded, -1, space.low), np.where(bounded, 1, space.high)
-        self.canonical = spaces.Box(bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type)
+        bottom = np.where(bounded, -1, space.low)
+        top = np.where(bounded, 1, space.high)
+        self.canonical = spaces.Box(
+            bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type
+        )
 
     def __call__(self, action: Array) -> Array:
         """A fresh array, which an environment may keep."""
         if action.dtype != self.dtype:
             action = action.astype(self.dtype)
         low, high = self.bounds
-        if len(action) != len(low):  # to broadcast the bounds of one row takes as long as to compare with them
+        if len(action) != len(
+            low
+        ):  # to broadcast the bounds of one row takes as long as to compare with them
             rows = np.ones((len(action), *(1,) * self.low.ndim), self.dtype)
             low, high = self.bounds = rows * self.low, rows * self.high
         if self.identity:
@@ -216,7 +240,11 @@ def write(target: Obs, value: Any) -> None:
     if isinstance(target, dict):
         for name, inner in target.items():
             write(inner, part(value, name))
-    elif value.__class__ is np.ndarray and value.dtype is target.dtype and value.shape == target.shape:
+    elif (
+        value.__class__ is np.ndarray
+        and value.dtype is target.dtype
+        and value.shape == target.shape
+    ):
         target[...] = value
     else:
         target[...] = fit(value, target.shape, target.dtype)
@@ -262,7 +290,9 @@ def merge(target: Obs, rows: Array, source: Any, name: str = "") -> None:
             merge(inner, rows, part(source, key), f"{name}/{key}" if name else key)
     else:
         chosen = np.asarray(source)[rows]
-        target[rows] = fit(chosen, (len(chosen), *target.shape[1:]), target.dtype, f" '{name}'" if name else "")
+        target[rows] = fit(
+            chosen, (len(chosen), *target.shape[1:]), target.dtype, f" '{name}'" if name else ""
+        )
 
 
 def same(one: Obs, other: Obs, rows: Array) -> bool:

@@ -19,7 +19,18 @@ from rlplug_core.nets.actions import one_of
 from rlplug_core.plugins.single_wrappers import Single, repeating
 from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import (
+    MASK,
+    Array,
+    Episode,
+    GymEnv,
+    Obs,
+    Space,
+    Spec,
+    State,
+    Timestep,
+    tree_map,
+)
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.casts import LARGEST, LEAST, WHOLE, Misfit, fit, misfit, unusable
 from rlplug_envs.families.limits import limit_of
@@ -37,7 +48,7 @@ from rlplug_envs.watch import (
     check_reset,
     check_result,
     checked_reward,
-)  # fmt: skip
+)
 
 Make: TypeAlias = Callable[[], GymEnv]
 Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
@@ -78,8 +89,11 @@ def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Ob
     """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended, and with a watch."""
     sets = []
     for _ in range(2):
-        obs, reward = allocate(spec.obs, spec.num_envs), np.zeros(spec.num_envs, np.float32)
-        sets.append((Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, spec.id)))
+        obs = allocate(spec.obs, spec.num_envs)
+        reward = np.zeros(spec.num_envs, np.float32)
+        sets.append(
+            (Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, spec.id))
+        )
     return sets
 
 
@@ -101,32 +115,47 @@ class SerialEnvs:
         inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
     """
 
-    def __init__(self, make: Make, num_envs: int, id: str = "", limit: int = 0, inexact: str | None = None) -> None:
+    def __init__(
+        self, make: Make, num_envs: int, id: str = "", limit: int = 0, inexact: str | None = None
+    ) -> None:
         if num_envs < 1:
             raise BadEnv(f"{id}: num_envs is {num_envs}; it is at least 1")
         if inexact is None:
-            inexact = self_test(lambda: SerialEnvs(make, 1, id, min(limit, 20) if limit else 0, inexact=""))
+            inexact = self_test(
+                lambda: SerialEnvs(make, 1, id, min(limit, 20) if limit else 0, inexact="")
+            )
         self._make = make
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
         _, info = check_reset(id or type(env.unwrapped).__name__, env.reset(seed=0))
-        self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
-        view, known = self._view, min(filter(None, (limit, limit_of(env))), default=0)
-        self.spec = with_goals(Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env)
+        self._view = View(
+            env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__
+        )
+        view = self._view
+        known = min(filter(None, (limit, limit_of(env))), default=0)
+        self.spec = with_goals(
+            Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env
+        )
         self.action_space = env.action_space
-        self._paid = [found for found in map(paid_of, self.envs) if found]  # of every row, or of none
+        self._paid = [
+            found for found in map(paid_of, self.envs) if found
+        ]  # of every row, or of none
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
         self._flat = not isinstance(self._view.obs, spaces.Dict)
-        self._shape, self._dtype = self._view.obs.shape or (), np.dtype(self._view.obs.dtype)
+        self._shape = self._view.obs.shape or ()
+        self._dtype = np.dtype(self._view.obs.dtype)
         # Classes of observations that need no second look beside arrays.
         self._whole = WHOLE if self._shape == () and self._dtype is INT64 else frozenset[type]()
         self._maskless = not masked(self._view.obs)
         self._to_env = self._view.to_env
         self._choose = choosing(env.action_space, self._to_env)
-        self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
-        self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
+        self._action_shape: tuple[int, ...] | None = (
+            None  # until the first reset, so that `step` refuses
+        )
+        self._never = np.zeros(num_envs, np.bool_)
+        self._always = np.ones(num_envs, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._limit = limit or inf
         self._first_row = 0
@@ -142,7 +171,8 @@ class SerialEnvs:
 
     def reset(self, seed: int) -> Timestep:
         """Start every environment from its own seed, derived from `seed`. No row holds a transition yet."""
-        num_envs, never = self.spec.num_envs, self._never
+        num_envs = self.spec.num_envs
+        never = self._never
         self._begin([0] * num_envs, [0.0] * num_envs)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
@@ -161,8 +191,14 @@ class SerialEnvs:
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
         choices = self._choose(action)
-        flat, shape, dtype, totals, infos, ended = self._flat, self._shape, self._dtype, self._totals, self._infos, None
-        whole, maskless = self._whole, self._maskless
+        flat = self._flat
+        shape = self._shape
+        dtype = self._dtype
+        totals = self._totals
+        infos = self._infos
+        ended = None
+        whole = self._whole
+        maskless = self._maskless
         result: Any = ()
         try:
             for row, step in enumerate(self._steps):
@@ -175,8 +211,14 @@ class SerialEnvs:
                 if not flat:
                     self._write(obs, row, value, info, terminated or truncated)
                 else:
-                    same = value.__class__ is np.ndarray and value.dtype is dtype and value.shape == shape
-                    obs[row] = value if same or value.__class__ in whole else fit(value, shape, dtype)
+                    same = (
+                        value.__class__ is np.ndarray
+                        and value.dtype is dtype
+                        and value.shape == shape
+                    )
+                    obs[row] = (
+                        value if same or value.__class__ in whole else fit(value, shape, dtype)
+                    )
                 reward[row] = gain
                 totals[row] += float(gain)
                 infos[row] = info
@@ -208,9 +250,15 @@ class SerialEnvs:
             raise BadEnv(f"{where}: {error}") from None
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             return
-        if isinstance(error, OverflowError) and result and (told := misfit(self._now[1], result[0])):
+        if (
+            isinstance(error, OverflowError)
+            and result
+            and (told := misfit(self._now[1], result[0]))
+        ):
             raise BadEnv(f"{where}: {told}") from None  # a whole number that no array holds
-        if isinstance(error, ValueError) or not isinstance(result, tuple):  # a TypeError may come of its arguments
+        if isinstance(error, ValueError) or not isinstance(
+            result, tuple
+        ):  # a TypeError may come of its arguments
             five = "(observation, reward, terminated, truncated, info)"
             raise BadEnv(f"{where}: step() returned something else than {five}: {error}") from error
 
@@ -233,25 +281,39 @@ class SerialEnvs:
 
     def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
         """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
-        num_envs, time = self.spec.num_envs, self._time
+        num_envs = self.spec.num_envs
+        time = self._time
         for row, begun in enumerate(self._begun):
             if time - begun >= self._limit:
                 ended.setdefault(row, False)
-        terminated, first = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
-        final, episodes, totals = tree_map(np.copy, obs), [], self.running_returns().tolist()
+        terminated = np.zeros(num_envs, np.bool_)
+        first = np.zeros(num_envs, np.bool_)
+        final = tree_map(np.copy, obs)
+        episodes = []
+        totals = self.running_returns().tolist()
         for row in sorted(ended):
             terminated[row], first[row] = ended[row], True
             info = self._infos[row]
-            episodes.append(Episode(row, totals[row], time - self._begun[row], success(info), numbers(info)))
+            episodes.append(
+                Episode(row, totals[row], time - self._begun[row], success(info), numbers(info))
+            )
             self._totals[row], self._begun[row] = 0.0, time
             self._settings.apply(row, self.envs[row])
             self._open(obs, row, self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
         self._look(watch)  # at what the resets gave
         return Timestep(
-            obs=obs, final_obs=final, reward=reward, terminated=terminated, truncated=first & ~terminated,
-            is_first=first, valid=self._always, episodes=episodes, ended=True, count=num_envs,
-        )  # fmt: skip
+            obs=obs,
+            final_obs=final,
+            reward=reward,
+            terminated=terminated,
+            truncated=first & ~terminated,
+            is_first=first,
+            valid=self._always,
+            episodes=episodes,
+            ended=True,
+            count=num_envs,
+        )
 
     def _open(self, obs: Obs, row: int, result: object) -> None:
         """Write a first observation, and look at what came with it."""
@@ -264,7 +326,9 @@ class SerialEnvs:
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, False)
 
-    def _write(self, obs: Obs, row: int, value: object, info: dict[str, object], ended: bool) -> None:
+    def _write(
+        self, obs: Obs, row: int, value: object, info: dict[str, object], ended: bool
+    ) -> None:
         put(self._view.body(obs), row, value, self._where)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, ended)
@@ -289,7 +353,10 @@ class SerialEnvs:
 
         A time limit stays that of their own steps, of which a wrapper may take several at once.
         """
-        id, make, envs, around = self.spec.id, self._make, iter(self.envs), self.around(wrap)
+        id = self.spec.id
+        make = self._make
+        envs = iter(self.envs)
+        around = self.around(wrap)
         limit = 0 if self._limit == inf else min(int(self._limit), 20)
         spec = self.envs[0].spec
         kind = (repr(spec) if spec else make, wrap)
@@ -314,7 +381,9 @@ class SerialEnvs:
 
         def wrapped(env: GymEnv) -> GymEnv:
             env = TimeLimit(env, limit) if limit else env
-            return wrap(paid(env) if isinstance(wrap, Single) else env)  # our own sum rewards at most
+            return wrap(
+                paid(env) if isinstance(wrap, Single) else env
+            )  # our own sum rewards at most
 
         return wrapped
 
@@ -366,7 +435,9 @@ class SerialEnvs:
         self._settings.load_state_dict(state, self.envs)
         restore(self.envs, state["envs"])
         self._begin(list(state["lengths"]), list(state["totals"]))
-        for one, total in zip(self._paid, state["totals"], strict=False):  # none, or one for each row
+        for one, total in zip(
+            self._paid, state["totals"], strict=False
+        ):  # none, or one for each row
             one.paid_so_far = total
 
     def close(self) -> None:
@@ -395,4 +466,6 @@ def check_state(state: State, num_envs: int, spec: Spec) -> None:
     if "inexact" in state:
         raise BadEnv(f"{spec.id}: its state was not saved ({state['inexact']}); reset it instead")
     if num_envs != spec.num_envs:
-        raise BadEnv(f"{spec.id}: the saved state is of {num_envs} environments, these are {spec.num_envs}")
+        raise BadEnv(
+            f"{spec.id}: the saved state is of {num_envs} environments, these are {spec.num_envs}"
+        )

@@ -83,11 +83,14 @@ class Watch:
         self.parts = [_said_of(watched) for watched in self.parts]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
-        with np.errstate(invalid="ignore", over="ignore"):  # an infinity beside no bound, or beside a large one
+        with np.errstate(
+            invalid="ignore", over="ignore"
+        ):  # an infinity beside no bound, or beside a large one
             far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
         rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
         if len(rows) and self.id not in _said:
-            row, when = rows[0], f"environment {self.first + rows[0]}, step {lengths[rows[0]]} of its episode"
+            row = rows[0]
+            when = f"environment {self.first + rows[0]}, step {lengths[rows[0]]} of its episode"
             value = obs[row][far[row]].reshape(-1)[0]
             _said.add(self.id)
             warn(
@@ -97,7 +100,9 @@ class Watch:
 
 
 #: Types that need no second look: of rewards, and of what says that an episode is over.
-NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.bool_, np.float64, np.float32, np.int64, np.int32})
+NUMBERS: frozenset[Any] = frozenset(
+    {float, int, bool, np.bool_, np.float64, np.float32, np.int64, np.int32}
+)
 FLAGS = frozenset({bool, np.bool_})
 
 
@@ -125,7 +130,9 @@ def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str 
     elif isinstance(space, Ranged) and (found := stray(space, obs)):
         row, told = found
         where = f" '{name}'" if name else ""
-        raise BadEnv(f"{when(row)}: the observation{where} {told}; let observation_space hold all that is given")
+        raise BadEnv(
+            f"{when(row)}: the observation{where} {told}; let observation_space hold all that is given"
+        )
 
 
 def check_reset(where: str, result: Any) -> Any:
@@ -134,13 +141,17 @@ def check_reset(where: str, result: Any) -> Any:
         check_info(where, result[1], "reset")
         return result
     told = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
-    raise BadEnv(f"{where}: reset() returned {told}; return two, the observation and a dictionary: return obs, {{}}")
+    raise BadEnv(
+        f"{where}: reset() returned {told}; return two, the observation and a dictionary: return obs, {{}}"
+    )
 
 
 def check_info(where: str, info: Any, method: str) -> None:
     """Raise BadEnv unless what `method` returned as its info is a dictionary."""
     if not isinstance(info, Mapping):
-        raise BadEnv(f"{where}: {method}() returned {plain(repr(info), 60)} as info; give a dictionary")
+        raise BadEnv(
+            f"{where}: {method}() returned {plain(repr(info), 60)} as info; give a dictionary"
+        )
 
 
 def check_late_mask(where: str, info: Mapping[str, object]) -> None:
@@ -165,7 +176,9 @@ def refuse_reward(where: str, gain: Any) -> BadEnv:
     """Return what is said of a reward that is no number from -LARGEST to LARGEST."""
     if isinstance(gain, int) or np.isfinite(gain):
         said = f"a number of {gain.bit_length()} bits" if isinstance(gain, int) else f"{gain:g}"
-        return BadEnv(f"{where}: the reward is {said}, more than float32 holds; give a smaller number")
+        return BadEnv(
+            f"{where}: the reward is {said}, more than float32 holds; give a smaller number"
+        )
     return BadEnv(f"{where}: the reward is {gain}; give a finite number")
 
 
@@ -183,7 +196,9 @@ def checked_reward(where: str, gain: Any, terminated: Any, truncated: Any) -> An
 
 def check_rewards(when: Callable[[int], str], gain: Array) -> None:
     """Raise BadEnv for a reward [N] that float32 does not hold; `when` names a row and its step."""
-    for row, paid in enumerate(gain.tolist()):  # as Python's own numbers, which may be longer than any of numpy's
+    for row, paid in enumerate(
+        gain.tolist()
+    ):  # as Python's own numbers, which may be longer than any of numpy's
         if not LEAST <= paid <= LARGEST:
             raise refuse_reward(when(row), paid)
 
@@ -193,7 +208,9 @@ def check_results(id: str, lengths: Array, *results: Any) -> None:
     for name, value in zip(("reward", "terminated", "truncated"), results, strict=True):
         if np.shape(value) != lengths.shape:
             expected = f"give an array of shape {lengths.shape}"
-            raise BadEnv(f"{id}, step {max(lengths)}: {name} has the shape {np.shape(value)}; {expected}")
+            raise BadEnv(
+                f"{id}, step {max(lengths)}: {name} has the shape {np.shape(value)}; {expected}"
+            )
     for row, values in enumerate(zip(*results, strict=True)):
         check_result(f"{id}, environment {row}, step {lengths[row]} of its episode", *values)
 

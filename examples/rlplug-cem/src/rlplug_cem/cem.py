@@ -10,7 +10,8 @@ import rlplug_core as rl
 
 @dataclass(frozen=True)
 class CEMConfig(rl.Config):
-    population: rl.Count = 32  # episodes, each with parameters of its own, between two updates of their distribution
+    # episodes, each with parameters of its own, between two updates of their distribution
+    population: rl.Count = 32
     elite: rl.Count = 6  # the best of them, to which the distribution is fitted
     noise: rl.NonNegative = 0.1  # added to the elite's standard deviation, falls to 0 over the run
 
@@ -18,8 +19,13 @@ class CEMConfig(rl.Config):
 class Perturbed:
     """Draws parameters where an episode begins and carries them to its end; without exploring, the mean."""
 
-    def __init__(self, mean: rl.Array, std: rl.Array, spec: rl.Spec, generator: np.random.Generator) -> None:
-        self.mean, self.std, self.spec, self.generator = mean, std, spec, generator
+    def __init__(
+        self, mean: rl.Array, std: rl.Array, spec: rl.Spec, generator: np.random.Generator
+    ) -> None:
+        self.mean = mean
+        self.std = std
+        self.spec = spec
+        self.generator = generator
 
     def weights(self) -> rl.State:
         return {"mean": self.mean}
@@ -28,14 +34,23 @@ class Perturbed:
         return np.tile(self.mean, (num_envs, 1, 1))
 
     def act(
-        self, obs: rl.Array, is_first: rl.Array, recurrent_state: rl.Array, clock: rl.Clock, explore: bool = True
+        self,
+        obs: rl.Array,
+        is_first: rl.Array,
+        recurrent_state: rl.Array,
+        clock: rl.Clock,
+        explore: bool = True,
     ) -> rl.Act:
         if explore and is_first.any():
-            drawn = self.mean + self.std * self.generator.standard_normal(recurrent_state.shape, np.float32)
+            drawn = self.mean + self.std * self.generator.standard_normal(
+                recurrent_state.shape, np.float32
+            )
             recurrent_state = np.where(is_first[:, None, None], drawn, recurrent_state)
         inputs = np.insert(obs.reshape(len(obs), 1, -1), 0, 1, -1)  # the 1 is for the bias
         outputs = (inputs @ (recurrent_state if explore else self.mean[None]))[:, 0]
-        action = outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
+        action = (
+            outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
+        )
         return rl.Act(action, recurrent_state, {"played": recurrent_state})
 
     def state_dict(self) -> rl.State:
@@ -48,34 +63,54 @@ class Perturbed:
 class CEM:
     """A learner without gradients, which inherits nothing."""
 
-    Config, runners, actions = CEMConfig, ("sync",), ("Discrete", "Box")
+    Config = CEMConfig
+    runners = ("sync",)
+    actions = ("Discrete", "Box")
 
     def __init__(self, spec: rl.Spec, config: CEMConfig, context: rl.Context) -> None:
-        if not isinstance(spec.obs, spaces.Box) or not isinstance(spec.action, spaces.Discrete | spaces.Box):
+        if not isinstance(spec.obs, spaces.Box) or not isinstance(
+            spec.action, spaces.Discrete | spaces.Box
+        ):
             raise rl.UsageError(
                 f"cem needs Box observations and Discrete or Box actions, not {spec.obs} and {spec.action}"
             )
-        self.spec, self.config, self.seeds = spec, config, context.seeds
-        self.mean = np.zeros((spaces.flatdim(spec.obs) + 1, spaces.flatdim(spec.action)), np.float32)
-        self.std, self.returns, self.finished = np.ones_like(self.mean), np.zeros(1), list[tuple[float, rl.Array]]()
+        self.spec = spec
+        self.config = config
+        self.seeds = context.seeds
+        self.mean = np.zeros(
+            (spaces.flatdim(spec.obs) + 1, spaces.flatdim(spec.action)), np.float32
+        )
+        self.std = np.ones_like(self.mean)
+        self.returns = np.zeros(1)
+        self.finished = list[tuple[float, rl.Array]]()
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Perturbed:
-        return Perturbed(self.mean, self.std, self.spec, self.seeds.child("agent", rank).generator())
+        return Perturbed(
+            self.mean, self.std, self.spec, self.seeds.child("agent", rank).generator()
+        )
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(steps=32)
 
     def update(self, batch: rl.Rollout, clock: rl.Clock) -> rl.Result:
         for t, over in enumerate((batch.terminated | batch.truncated) & (batch.weight > 0)):
-            self.returns = np.where(batch.is_first[t], 0.0, self.returns) + batch.weight[t] * batch.reward[t]
-            self.finished += [(self.returns[n], batch.extras["played"][t, n].copy()) for n in np.flatnonzero(over)]
+            self.returns = (
+                np.where(batch.is_first[t], 0.0, self.returns) + batch.weight[t] * batch.reward[t]
+            )
+            self.finished += [
+                (self.returns[n], batch.extras["played"][t, n].copy()) for n in np.flatnonzero(over)
+            ]
         if len(self.finished) < self.config.population:
             return rl.Result({})
         if not np.isfinite([total for total, _ in self.finished]).all():
             raise rl.NonFinite("the return of an episode is not finite")
         elite = sorted(self.finished, key=lambda episode: -episode[0])[: self.config.elite]
-        parameters, self.finished = np.stack([played for _, played in elite]), []
-        self.mean[:], self.std[:] = parameters.mean(0), parameters.std(0) + self.config.noise * (1 - clock.progress)
+        parameters = np.stack([played for _, played in elite])
+        self.finished = []
+        self.mean[:], self.std[:] = (
+            parameters.mean(0),
+            parameters.std(0) + self.config.noise * (1 - clock.progress),
+        )
         return rl.Result({"cem/elite_return": elite[-1][0], "cem/std": float(self.std.mean())})
 
     def state_dict(self) -> rl.State:
@@ -83,4 +118,5 @@ class CEM:
 
     def load_state_dict(self, state: rl.State) -> None:
         self.mean[:], self.std[:] = state["mean"], state["std"]
-        self.returns, self.finished = state["returns"], list(state["finished"])
+        self.returns = state["returns"]
+        self.finished = list(state["finished"])

@@ -35,9 +35,12 @@ class GoalCurriculum:
     def ended(self, episodes: Sequence[Episode], clock: Steering) -> None:
         """Episodes that began before the last move count too: they were easier, and are few."""
         c = self.config
-        self.successes = [*self.successes, *(bool(episode.success) for episode in episodes)][-c.episodes :]
+        self.successes = [*self.successes, *(bool(episode.success) for episode in episodes)][
+            -c.episodes :
+        ]
         if len(self.successes) == c.episodes and sum(self.successes) >= c.success * c.episodes:
-            self.distance, self.successes = min(self.distance + c.step, c.end), []
+            self.distance = min(self.distance + c.step, c.end)
+            self.successes = []
 
     def settings(self) -> Mapping[str, object]:
         return {self.config.attribute: self.distance}
@@ -46,4 +49,5 @@ class GoalCurriculum:
         return {"distance": self.distance, "successes": list(self.successes)}
 
     def load_state_dict(self, state: State) -> None:
-        self.distance, self.successes = state["distance"], list(state["successes"])
+        self.distance = state["distance"]
+        self.successes = list(state["successes"])

@@ -33,7 +33,9 @@ class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         self.place = self.age = 0
         return self._observation(), {}
 
-    def step(self, action: np.int64) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: np.int64
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         onward = int(action) == self.place * 5 % 7 % 2
         self.place = max(0, self.place + (1 if onward else -1))
         self.age += 1

@@ -20,10 +20,12 @@ class DynaConfig(rl.Config):
     train_freq: rl.Count = 2  # env steps between updates
     batch_size: rl.Count = 64  # transitions per gradient step
     buffer_size: rl.Count = 50_000  # transitions kept in the replay buffer
-    planning_steps: rl.Natural = 4  # steps imagined, one after the other, from every transition of a batch; 0 is DQN
+    # steps imagined, one after the other, from every transition of a batch; 0 is DQN
+    planning_steps: rl.Natural = 4
     model_hidden: rl.Count = 128  # units in each of the model's two hidden layers
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    exploration_fraction: rl.Positive = 0.3  # share of the run over which the chance of a random action falls
+    # share of the run over which the chance of a random action falls
+    exploration_fraction: rl.Positive = 0.3
     exploration_final_eps: rl.Fraction = 0.05  # that chance at the end
     tau: rl.Scheduled[rl.Share] = 0.01  # how far the target network moves per gradient step
     net: rl.Net = rl.Net(hidden=(64, 64), activation="relu")
@@ -39,9 +41,12 @@ class WorldModel(nn.Module):
         super().__init__()
         self.actions = actions
         self.layers = nn.Sequential(
-            nn.Linear(features + actions, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
+            nn.Linear(features + actions, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
             nn.Linear(hidden, features + 2),
-        )  # fmt: skip
+        )
 
     def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         chosen = nn.functional.one_hot(action, self.actions).to(obs.dtype)
@@ -57,28 +62,39 @@ class Dyna(rl.Algorithm[rl.Transitions]):
     config: DynaConfig
 
     def build(self) -> None:
-        c, seen, action = self.config, self.spec.obs, self.spec.action
+        c = self.config
+        seen = self.spec.obs
+        action = self.spec.action
         if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
-            raise rl.UsageError(f"dyna imagines vectors, and {self.spec.id} shows {seen}; try --wrap flatten")
+            raise rl.UsageError(
+                f"dyna imagines vectors, and {self.spec.id} shows {seen}; try --wrap flatten"
+            )
         assert isinstance(action, spaces.Discrete)
         self.q_network = rl.QNetwork(self.spec, c.net).to(self.device)
         self.target_network = rl.target_network(self.q_network)
         self.target = rl.Target(self.q_network, self.target_network)
         self.model = WorldModel(seen.shape[0], int(action.n), c.model_hidden).to(self.device)
         rate = self.schedule("learning_rate")
-        self.q_optimizer = self.optimizer("q_network", [self.q_network], learning_rate=rate, max_grad_norm=10.0)
+        self.q_optimizer = self.optimizer(
+            "q_network", [self.q_network], learning_rate=rate, max_grad_norm=10.0
+        )
         self.model_optimizer = self.optimizer("model", [self.model], learning_rate=rate)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
         c = self.config
         epsilon = rl.epsilon_schedule(1.0, c.exploration_final_eps, c.exploration_fraction)
-        return rl.EpsilonGreedy(self.q_network, epsilon, self.agent_seeds(rank), self.inference_backend)
+        return rl.EpsilonGreedy(
+            self.q_network, epsilon, self.agent_seeds(rank), self.inference_backend
+        )
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, 1, c.learning_starts)
-        seeds, gamma = self.seeds.child("buffer"), self.schedule("gamma")
-        return rl.replay_buffer(c.buffer_size, pace, n_step=1, gamma=gamma, seeds=seeds, device=self.device)
+        seeds = self.seeds.child("buffer")
+        gamma = self.schedule("gamma")
+        return rl.replay_buffer(
+            c.buffer_size, pace, n_step=1, gamma=gamma, seeds=seeds, device=self.device
+        )
 
     def learn(self, batch: rl.Transitions, now: DynaConfig, clock: rl.Clock) -> rl.Result:
         model_loss = self.model_loss(batch)
@@ -86,7 +102,10 @@ class Dyna(rl.Algorithm[rl.Transitions]):
         metrics = {"loss/model": model_loss.detach()}
         for _ in range(1 + now.planning_steps):
             loss = self.loss(batch)
-            metrics |= {"loss/value": loss.detach(), "loss/gradient_norm": self.q_optimizer.minimize(loss, clock)}
+            metrics |= {
+                "loss/value": loss.detach(),
+                "loss/gradient_norm": self.q_optimizer.minimize(loss, clock),
+            }
             self.target.move(now.tau)
             batch = self.imagined(batch, now)
         return rl.Result(metrics)
@@ -110,7 +129,9 @@ class Dyna(rl.Algorithm[rl.Transitions]):
         next_obs, reward, logit = self.model(batch.obs, batch.action)
         error = (next_obs - batch.next_obs).square().sum(1)
         loss = torch.where(ended > 0, 0.0, error) + (reward - batch.reward).square()
-        return batch.mean(loss + nn.functional.binary_cross_entropy_with_logits(logit, ended, reduction="none"))
+        return batch.mean(
+            loss + nn.functional.binary_cross_entropy_with_logits(logit, ended, reduction="none")
+        )
 
     @torch.no_grad()
     def imagined(self, batch: rl.Transitions, now: DynaConfig) -> rl.Transitions:
@@ -121,5 +142,11 @@ class Dyna(rl.Algorithm[rl.Transitions]):
         next_obs, reward, logit = self.model(obs, action)
         discount = now.gamma * (1 - logit.sigmoid())
         return replace(
-            batch, obs=obs, action=action, reward=reward, next_obs=next_obs, discount=discount, share=batch.counts
+            batch,
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            discount=discount,
+            share=batch.counts,
         )

@@ -31,7 +31,9 @@ class VisitBonus(Transform):
     def __init__(self, env: Env, config: VisitBonusConfig) -> None:
         super().__init__(env)
         if not isinstance(env.spec.obs, spaces.Box) or len(env.spec.obs.shape) != 1:
-            raise UsageError(f"visit-bonus counts cells, but observations of {env.spec.id} are not one-hot vectors")
+            raise UsageError(
+                f"visit-bonus counts cells, but observations of {env.spec.id} are not one-hot vectors"
+            )
         self.scale = config.scale
         self.visits = np.zeros(env.spec.obs.shape[0], np.int64)
 

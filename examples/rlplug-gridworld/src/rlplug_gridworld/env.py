@@ -22,19 +22,29 @@ class GridWorld:
         self.one_hot = np.eye(len(grid.moves), dtype=np.float32)
         seen = spaces.Box(0, 1, (len(grid.moves),), np.float32)
         self.spec = Spec(seen, spaces.Discrete(len(DIRECTIONS)), num_envs, id)
-        self.never, self.always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
+        self.never = np.zeros(num_envs, np.bool_)
+        self.always = np.ones(num_envs, np.bool_)
 
     def reset(self, seed: int) -> Timestep:
         num_envs = self.spec.num_envs
         self.generators = [Seeds(seed).child("row", row).generator() for row in range(num_envs)]
-        self.cell, self.age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self.cell = np.zeros(num_envs, np.int64)
+        self.age = np.zeros(num_envs, np.int64)
         self._begin(range(num_envs))
         obs = self.one_hot[self.cell]
         reward = np.zeros(num_envs, np.float32)
         return Timestep(
-            obs=obs, final_obs=obs, reward=reward, terminated=self.never, truncated=self.never, is_first=self.always,
-            valid=self.never, episodes=(), ended=False, count=0,
-        )  # fmt: skip
+            obs=obs,
+            final_obs=obs,
+            reward=reward,
+            terminated=self.never,
+            truncated=self.never,
+            is_first=self.always,
+            valid=self.never,
+            episodes=(),
+            ended=False,
+            count=0,
+        )
 
     def step(self, action: Array) -> Timestep:
         num_envs = self.spec.num_envs
@@ -44,15 +54,26 @@ class GridWorld:
         truncated = (self.age >= self.grid.limit) & ~terminated
         over = terminated | truncated
         obs = final_obs = self.one_hot[self.cell]
-        episodes = [Episode(int(row), -float(self.age[row]), int(self.age[row])) for row in np.flatnonzero(over)]
+        episodes = [
+            Episode(int(row), -float(self.age[row]), int(self.age[row]))
+            for row in np.flatnonzero(over)
+        ]
         if episodes:
             self._begin([episode.row for episode in episodes])
             obs = self.one_hot[self.cell]
         reward = np.full(num_envs, -1, np.float32)
         return Timestep(
-            obs=obs, final_obs=final_obs, reward=reward, terminated=terminated, truncated=truncated, is_first=over,
-            valid=self.always, episodes=episodes, ended=bool(episodes), count=num_envs,
-        )  # fmt: skip
+            obs=obs,
+            final_obs=final_obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            is_first=over,
+            valid=self.always,
+            episodes=episodes,
+            ended=bool(episodes),
+            count=num_envs,
+        )
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -63,7 +84,8 @@ class GridWorld:
 
     def load_state_dict(self, state: State) -> None:
         self.reset(0)
-        self.cell, self.age = state["cell"].copy(), state["age"].copy()
+        self.cell = state["cell"].copy()
+        self.age = state["age"].copy()
         for generator, saved in zip(self.generators, state["generators"], strict=True):
             generator.bit_generator.state = saved
 

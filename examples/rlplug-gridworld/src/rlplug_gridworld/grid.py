@@ -30,10 +30,14 @@ class Grid:
     def parse(cls, plan: str, limit: int) -> Grid:
         """A plan in which `#` is wall, `G` the goal, and every other sign floor; walls on all four sides."""
         lines = plan.split()
-        places = [(y, x) for y, line in enumerate(lines) for x, sign in enumerate(line) if sign != "#"]
+        places = [
+            (y, x) for y, line in enumerate(lines) for x, sign in enumerate(line) if sign != "#"
+        ]
         number = {place: cell for cell, place in enumerate(places)}
-        moves = [[number.get((y + down, x + right), cell) for down, right in DIRECTIONS]
-                 for cell, (y, x) in enumerate(places)]  # fmt: skip
+        moves = [
+            [number.get((y + down, x + right), cell) for down, right in DIRECTIONS]
+            for cell, (y, x) in enumerate(places)
+        ]
         (goal,) = (cell for cell, (y, x) in enumerate(places) if lines[y][x] == "G")
         return cls(np.array(moves), goal, limit)
 

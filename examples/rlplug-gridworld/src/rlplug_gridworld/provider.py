@@ -20,5 +20,7 @@ class GridWorlds:
         grid = GRIDS.get(id.partition("/")[2])
         if grid is None:
             known = ", ".join(self.ids())
-            raise UnknownEnv(f"no environment '{id}'{did_you_mean(id, self.ids())} (rlplug-gridworld has {known})")
+            raise UnknownEnv(
+                f"no environment '{id}'{did_you_mean(id, self.ids())} (rlplug-gridworld has {known})"
+            )
         return GridWorld(id, grid, num_envs)

@@ -32,11 +32,19 @@ class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         self.place = self.age = 0
         return self._observation(), {}
 
-    def step(self, action: np.int64) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: np.int64
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         self.place = max(0, self.place + (1 if action == 1 else -1))
         self.age += 1
         arrived = self.place == self.length - 1
-        return self._observation(), float(arrived), arrived, self.age >= self.limit and not arrived, {}
+        return (
+            self._observation(),
+            float(arrived),
+            arrived,
+            self.age >= self.limit and not arrived,
+            {},
+        )
 
     def _observation(self) -> npt.NDArray[np.float32]:
         observation = np.zeros(self.length, np.float32)

@@ -47,38 +47,54 @@ class RND(rl.Algorithm[rl.Rollout]):
     square: Tensor
 
     def build(self) -> None:
-        c, seen = self.config, self.spec.obs
+        c = self.config
+        seen = self.spec.obs
         if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
-            raise rl.UsageError(f"rnd compares vectors, and {self.spec.id} shows {seen}; try --wrap flatten")
+            raise rl.UsageError(
+                f"rnd compares vectors, and {self.spec.id} shows {seen}; try --wrap flatten"
+            )
         self.networks = rl.PolicyAndCritic(self.spec, replace(c.net, shared=False))
-        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
         self.novelty_critic = rl.Critic(self.spec, c.net)
         self.random, self.predictor = (self.features(seen.shape[0]) for _ in range(2))
         self.random.requires_grad_(False)
-        self.register_buffer("square", torch.ones((), device=self.device))  # the running mean square of novelty
+        self.register_buffer(
+            "square", torch.ones((), device=self.device)
+        )  # the running mean square of novelty
         self.all_optimizer = self.optimizer(
-            "all", [self.policy, self.critic, self.novelty_critic, self.predictor],
-            learning_rate=self.schedule("learning_rate"), max_grad_norm=self.schedule("max_grad_norm"),
-        )  # fmt: skip
+            "all",
+            [self.policy, self.critic, self.novelty_critic, self.predictor],
+            learning_rate=self.schedule("learning_rate"),
+            max_grad_norm=self.schedule("max_grad_norm"),
+        )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
         self.predict_novelty = rl.fast_forward(self.novelty_critic, self.inference_backend)
 
     def features(self, inputs: int) -> nn.Module:
-        return nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, self.config.features)).to(self.device)
+        return nn.Sequential(
+            nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, self.config.features)
+        ).to(self.device)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
+        return rl.PolicyAgent(
+            self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True
+        )
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
     def learn(self, batch: rl.Rollout, now: RNDConfig, clock: rl.Clock) -> rl.Result:
-        advantage, target = rl.gae(batch, *batch.values(self.predict_value), now.gamma, now.gae_lambda)
+        advantage, target = rl.gae(
+            batch, *batch.values(self.predict_value), now.gamma, now.gae_lambda
+        )
         reward = self.intrinsic(batch)
         new, new_target = rl.gae(
             replace(batch, reward=reward / float(self.square.sqrt()), views=None),
-            *batch.values(self.predict_novelty), now.intrinsic_gamma, now.gae_lambda,
-        )  # fmt: skip
+            *batch.values(self.predict_novelty),
+            now.intrinsic_gamma,
+            now.gae_lambda,
+        )
         samples = batch.samples(now.ext_coef * advantage + now.int_coef * new, target, self.device)
         told = torch.from_numpy(new_target.reshape(-1)).to(self.device)
         samples = replace(samples, extras={**samples.extras, "novelty": told}, share=samples.counts)
@@ -89,12 +105,15 @@ class RND(rl.Algorithm[rl.Rollout]):
         there = batch.weight > 0
         if there.any():
             self.square.lerp_(torch.tensor(float(np.square(reward[there]).mean()) + 1e-8), 0.05)
-        return rl.Result({**metrics, "loss/gradient_norm": norm, "rnd/novelty": float(reward.mean())})
+        return rl.Result(
+            {**metrics, "loss/gradient_norm": norm, "rnd/novelty": float(reward.mean())}
+        )
 
     def intrinsic(self, batch: rl.Rollout) -> rl.Array:
         """The novelty [T, N] of what each action led to; 0 after a termination, or where the row is absent then."""
         _, found = batch.values(self.novelty)
-        there, ended = batch.weight > 0, batch.terminated | batch.truncated
+        there = batch.weight > 0
+        ended = batch.terminated | batch.truncated
         seen = ended | np.concatenate([there[1:], np.ones_like(there[:1])])
         return np.where(there & seen & ~batch.terminated, found, 0).astype(np.float32)
 
@@ -116,9 +135,12 @@ class RND(rl.Algorithm[rl.Rollout]):
         ratio = (log_prob - batch.extras["log_prob"]).exp()
         advantage = rl.standardize(batch.advantage, batch.weight)
         terms = {
-            "loss/policy": -rl.clipped_surrogate(ratio, advantage, now.clip_range) - now.ent_coef * entropy,
+            "loss/policy": -rl.clipped_surrogate(ratio, advantage, now.clip_range)
+            - now.ent_coef * entropy,
             "loss/value": (value - batch.target).square(),
-            "loss/novelty_value": (self.novelty_critic(batch.obs) - batch.extras["novelty"]).square(),
+            "loss/novelty_value": (
+                self.novelty_critic(batch.obs) - batch.extras["novelty"]
+            ).square(),
             "loss/predictor": self.errors(batch.obs),
         }
         loss = batch.mean(torch.stack(list(terms.values())).sum(0))

@@ -56,7 +56,11 @@ def rlplug_run_end(run: Run, status: str) -> None:
 @hookimpl
 def rlplug_doctor(report: list[str]) -> None:
     place = os.environ.get(VARIABLE)
-    report.append(f"telegraph: events go to {place}" if place else f"telegraph: set {VARIABLE} to a file to get events")
+    report.append(
+        f"telegraph: events go to {place}"
+        if place
+        else f"telegraph: set {VARIABLE} to a file to get events"
+    )
 
 
 def post(run: Run, event: str, data: Mapping[str, object]) -> None:

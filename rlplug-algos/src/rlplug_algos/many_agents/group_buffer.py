@@ -16,7 +16,8 @@ class GroupsBuffer:
     """Hands each group's buffer the rows of its agents; its batches are pairs of a group's name and its batch."""
 
     def __init__(self, groups: tuple[Group, ...], buffers: dict[str, rl.Buffer[Any]]) -> None:
-        self.groups, self.buffers = groups, buffers
+        self.groups = groups
+        self.buffers = buffers
 
     def add(self, step: rl.Step, source: int = 0) -> None:
         for group in self.groups:
@@ -46,9 +47,17 @@ class GroupsBuffer:
 
 def part_of(step: rl.Step, group: Group) -> rl.Step:
     """The rows of a group's agents, as their algorithm knows them."""
-    own, prefix = step_of(step, group.rows(len(step.valid))), f"{group.name}/"
+    own = step_of(step, group.rows(len(step.valid)))
+    prefix = f"{group.name}/"
     return replace(
-        own, obs=group.part(own.obs), action=group.own(own.action), next_obs=group.part(own.next_obs),
-        extras={key.removeprefix(prefix): one for key, one in own.extras.items() if key.startswith(prefix)},
+        own,
+        obs=group.part(own.obs),
+        action=group.own(own.action),
+        next_obs=group.part(own.next_obs),
+        extras={
+            key.removeprefix(prefix): one
+            for key, one in own.extras.items()
+            if key.startswith(prefix)
+        },
         recurrent_state=own.recurrent_state and own.recurrent_state[group.name],
-    )  # fmt: skip
+    )

@@ -50,7 +50,9 @@ class Group:
         if not self.kind:
             return action
         space = self.spec.action
-        return action[:, self._columns].reshape(len(action), *shape_of(space)).astype(dtype_of(space))
+        return (
+            action[:, self._columns].reshape(len(action), *shape_of(space)).astype(dtype_of(space))
+        )
 
     def put(self, action: rl.Array, rows: rl.Array, own: rl.Array) -> None:
         """Write the actions of its rows among those of all."""
@@ -88,20 +90,34 @@ def groups(spec: rl.Spec, words: Iterable[str], separate: bool) -> tuple[Group, 
     for name in names:
         found = next((rule for rule in rules if _fits(name, rule[0])), None)
         if found is None:
-            raise rl.UsageError(f"agent '{name}' of {spec.id} has no algorithm; add --agent '{name}=ppo'")
+            raise rl.UsageError(
+                f"agent '{name}' of {spec.id} has no algorithm; add --agent '{name}=ppo'"
+            )
         members.setdefault((*found, kinds.get(name, ""), name if separate else ""), []).append(name)
-    return tuple(_group(spec, names, algorithm, kind, own) for (_, algorithm, kind, _), own in members.items())
+    return tuple(
+        _group(spec, names, algorithm, kind, own)
+        for (_, algorithm, kind, _), own in members.items()
+    )
 
 
-def _group(spec: rl.Spec, names: tuple[str, ...], algorithm: str, kind: str, own: list[str]) -> Group:
+def _group(
+    spec: rl.Spec, names: tuple[str, ...], algorithm: str, kind: str, own: list[str]
+) -> Group:
     inner = replace(spec, obs=spec.obs[kind], action=spec.action[kind], kinds=()) if kind else spec  # type: ignore[index]
     worlds = spec.num_envs // len(names)
-    inner = replace(inner, num_envs=worlds * len(own), agents=tuple(own) * worlds if spec.agents else ())
+    inner = replace(
+        inner, num_envs=worlds * len(own), agents=tuple(own) * worlds if spec.agents else ()
+    )
     places = tuple(names.index(name) for name in own)
     return Group(
-        name=_called(own, names), algorithm=algorithm, spec=inner, places=places, agents=len(names), kind=kind,
+        name=_called(own, names),
+        algorithm=algorithm,
+        spec=inner,
+        places=places,
+        agents=len(names),
+        kind=kind,
         action=spec.action,
-    )  # fmt: skip
+    )
 
 
 def _called(own: list[str], names: tuple[str, ...]) -> str:

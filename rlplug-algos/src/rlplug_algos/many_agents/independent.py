@@ -26,7 +26,8 @@ UPDATES = "updates of each"
 class IndependentConfig(rl.Config):
     """Options of independent learners."""
 
-    agent: Repeated = ("*=ppo",)  # who learns by what, NAME=ALGORITHM[:option=value,…]; * stands for any letters
+    # who learns by what, NAME=ALGORITHM[:option=value,…]; * stands for any letters
+    agent: Repeated = ("*=ppo",)
     separate: bool = False  # weights for each agent, where a name stands for several
 
 
@@ -41,7 +42,9 @@ class Independent:
     def __init__(self, spec: rl.Spec, config: IndependentConfig, context: rl.Context) -> None:
         self.groups = groups(spec, config.agent, config.separate)
         self.learners = {
-            group.name: learner_of(group.algorithm, group.spec, replace(context, seeds=context.seeds.child(group.name)))
+            group.name: learner_of(
+                group.algorithm, group.spec, replace(context, seeds=context.seeds.child(group.name))
+            )
             for group in self.groups
         }
         #: The part of all rows that each of them sees.
@@ -54,14 +57,18 @@ class Independent:
         return GroupsAgent(self.groups, agents, self.shares)
 
     def buffer(self) -> GroupsBuffer:
-        return GroupsBuffer(self.groups, {name: one.buffer() for name, one in self.learners.items()})
+        return GroupsBuffer(
+            self.groups, {name: one.buffer() for name, one in self.learners.items()}
+        )
 
     def update(self, batch: tuple[str, Any], clock: rl.Clock) -> rl.Result:
         """Let a group's learner learn from its batch; the names of metrics end with the group's."""
         name, own = batch
         result = self.learners[name].update(own, self._clock(name, clock))
         self.updates[name] += 1
-        return rl.Result({f"{metric}/{name}": value for metric, value in result.metrics.items()}, result.priority)
+        return rl.Result(
+            {f"{metric}/{name}": value for metric, value in result.metrics.items()}, result.priority
+        )
 
     def finish(self, clock: rl.Clock) -> None:
         for name, learner in self.learners.items():
@@ -72,7 +79,10 @@ class Independent:
         return clock.with_updates(self.updates[name], self.shares[name])
 
     def state_dict(self) -> rl.State:
-        return {**{name: learner.state_dict() for name, learner in self.learners.items()}, UPDATES: dict(self.updates)}
+        return {
+            **{name: learner.state_dict() for name, learner in self.learners.items()},
+            UPDATES: dict(self.updates),
+        }
 
     def load_state_dict(self, state: rl.State) -> None:
         self.updates |= state.get(UPDATES, {})  # which older checkpoints lack
@@ -83,8 +93,12 @@ class Independent:
 class GroupsAgent:
     """Asks the agent of each group about its rows."""
 
-    def __init__(self, groups: tuple[Group, ...], agents: dict[str, rl.Agent], shares: dict[str, float]) -> None:
-        self.groups, self.agents, self.shares = groups, agents, shares
+    def __init__(
+        self, groups: tuple[Group, ...], agents: dict[str, rl.Agent], shares: dict[str, float]
+    ) -> None:
+        self.groups = groups
+        self.agents = agents
+        self.shares = shares
 
     def weights(self) -> rl.State:
         return {name: agent.weights() for name, agent in self.agents.items()}
@@ -96,9 +110,16 @@ class GroupsAgent:
         return self._spread(memories, num_envs)
 
     def act(
-        self, obs: rl.Obs, is_first: rl.Array, recurrent_state: rl.RecurrentState, clock: rl.Clock, explore: bool = True
+        self,
+        obs: rl.Obs,
+        is_first: rl.Array,
+        recurrent_state: rl.RecurrentState,
+        clock: rl.Clock,
+        explore: bool = True,
     ) -> rl.Act:
-        num_envs, memories, extras = rows_of(obs), dict[str, Any](), dict[str, rl.Array]()
+        num_envs = rows_of(obs)
+        memories = dict[str, Any]()
+        extras = dict[str, rl.Array]()
         first = np.broadcast_to(is_first, num_envs)  # a loaded policy has one flag for all rows
         space = self.groups[0].action
         action = np.zeros((num_envs, *shape_of(space)), dtype_of(space))
@@ -106,10 +127,15 @@ class GroupsAgent:
             rows = group.rows(num_envs)
             before = recurrent_state and some(recurrent_state[group.name], rows)
             own = clock.of_part(self.shares[group.name])
-            one = self.agents[group.name].act(some(group.part(obs), rows), first[rows], before, own, explore)
+            one = self.agents[group.name].act(
+                some(group.part(obs), rows), first[rows], before, own, explore
+            )
             group.put(action, rows, one.action)
             memories[group.name] = one.recurrent_state
-            extras |= {f"{group.name}/{key}": _among(value, rows, num_envs) for key, value in one.extras.items()}
+            extras |= {
+                f"{group.name}/{key}": _among(value, rows, num_envs)
+                for key, value in one.extras.items()
+            }
         return rl.Act(action, self._spread(memories, num_envs), extras)
 
     def _spread(self, memories: dict[str, Any], num_envs: int) -> rl.RecurrentState:

@@ -11,7 +11,8 @@ import torch
 import rlplug_core as rl
 
 #: Where ratings begin, and how far one result moves them at most.
-FIRST_RATING, LARGEST_CHANGE = 1200.0, 16.0
+FIRST_RATING = 1200.0
+LARGEST_CHANGE = 16.0
 
 
 class League:
@@ -24,7 +25,9 @@ class League:
     """
 
     def __init__(self, window: int, past: float, generator: np.random.Generator) -> None:
-        self.window, self.past, self.generator = window, past, generator
+        self.window = window
+        self.past = past
+        self.generator = generator
         self.snapshots: list[dict[str, Any]] = []
         self.rating = FIRST_RATING
         self.opponent: int | None = None
@@ -55,7 +58,11 @@ class League:
         """Put the weights of the present opponent into those of its network."""
         if self.opponent is not None:
             with torch.no_grad():
-                rl.tree_map(lambda own, kept: own.copy_(kept), dict(weights), self.snapshots[self.opponent]["weights"])
+                rl.tree_map(
+                    lambda own, kept: own.copy_(kept),
+                    dict(weights),
+                    self.snapshots[self.opponent]["weights"],
+                )
 
     @property
     def facing(self) -> float:
@@ -70,13 +77,18 @@ class League:
 
     def state_dict(self) -> rl.State:
         return {
-            "snapshots": list(self.snapshots), "rating": self.rating, "opponent": self.opponent,
-            "next_snapshot": self.next_snapshot, "next_choice": self.next_choice,
+            "snapshots": list(self.snapshots),
+            "rating": self.rating,
+            "opponent": self.opponent,
+            "next_snapshot": self.next_snapshot,
+            "next_choice": self.next_choice,
             "generator": self.generator.bit_generator.state,
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: rl.State) -> None:
         self.snapshots = list(state["snapshots"])
-        self.rating, self.opponent = state["rating"], state["opponent"]
-        self.next_snapshot, self.next_choice = state["next_snapshot"], state["next_choice"]
+        self.rating = state["rating"]
+        self.opponent = state["opponent"]
+        self.next_snapshot = state["next_snapshot"]
+        self.next_choice = state["next_choice"]
         self.generator.bit_generator.state = state["generator"]

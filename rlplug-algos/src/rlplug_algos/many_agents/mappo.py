@@ -20,15 +20,19 @@ class MAPPOConfig(rl.Config):
     n_steps: rl.Count = 128  # rollout length per environment
     batch_size: rl.Count = 512  # samples per minibatch
     n_epochs: rl.Count = 10  # passes over each rollout; an incomplete last minibatch is dropped
-    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running deviation of the discounted return
+    normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda
-    normalize_advantage: bool = True  # scale the advantages of a minibatch to mean 0 and deviation 1
+    # scale the advantages of a minibatch to mean 0 and deviation 1
+    normalize_advantage: bool = True
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
-    clip_range_vf: rl.Scheduled[rl.Positive] | None = None  # how far a value may move from the rollout's
+    # how far a value may move from the rollout's
+    clip_range_vf: rl.Scheduled[rl.Positive] | None = None
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    popart: bool = True  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    popart: bool = True
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # let the learning rate fall to 0 over the run
@@ -36,7 +40,11 @@ class MAPPOConfig(rl.Config):
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
-    search = {"learning_rate": rl.log(1e-5, 1e-2), "clip_range": rl.uniform(0.05, 0.3), "ent_coef": rl.log(1e-4, 0.1)}
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "clip_range": rl.uniform(0.05, 0.3),
+        "ent_coef": rl.log(1e-4, 0.1),
+    }
 
 
 class MAPPO(rl.Algorithm[rl.Rollout]):
@@ -50,7 +58,9 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs))
+        rl.check_standardize(
+            c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
+        )
         self.agents = len(dict.fromkeys(self.spec.agents)) or 1
         if self.spec.turns and self.agents > 1:
             raise rl.UsageError(
@@ -58,23 +68,33 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
                 "the others saw after it; use independent or self-play instead"
             )
         self.policy = rl.PolicyNetwork(self.spec, c.net)
-        self.critic = rl.Critic(replace(self.spec, obs=state_space(self.spec.obs, self.agents)), c.net, popart=c.popart)
-        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        self.critic = rl.Critic(
+            replace(self.spec, obs=state_space(self.spec.obs, self.agents)), c.net, popart=c.popart
+        )
+        self.scale_reward = (
+            rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        )
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
+        return rl.PolicyAgent(
+            self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True
+        )
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps, self.agents)
 
     def learn(self, batch: rl.Rollout, now: MAPPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
-        rollout, metrics = self.in_numpy(samples, self.policy, self.critic), dict[str, Tensor]()
+        rollout = self.in_numpy(samples, self.policy, self.critic)
+        metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
             for minibatch in rollout.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
@@ -90,21 +110,38 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         next_value = self.predict_value(successors.reshape(flat.shape)).reshape(shape)
         estimates = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(*estimates, self.device)
-        return replace(samples, share=samples.counts, extras={
-            **samples.extras, "state": torch.from_numpy(flat).to(self.device),
-        })  # fmt: skip
+        return replace(
+            samples,
+            share=samples.counts,
+            extras={
+                **samples.extras,
+                "state": torch.from_numpy(flat).to(self.device),
+            },
+        )
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: MAPPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """PPO's clipped surrogate for what each agent saw, with the squared error of the value of the world's state."""
-        outputs, value = self.policy(batch.obs), self.critic(batch.extras["state"])
+        outputs = self.policy(batch.obs)
+        value = self.critic(batch.extras["state"])
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
-        ratio, unit = log_ratio.exp(), self.critic.unit_beside(value)
-        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        ratio = log_ratio.exp()
+        unit = self.critic.unit_beside(value)
+        advantage = (
+            rl.standardize(batch.advantage, batch.weight)
+            if now.normalize_advantage
+            else batch.advantage / unit
+        )
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
-        value_loss = rl.value_error(value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit)
+        value_loss = rl.value_error(
+            value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit
+        )
         loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
-        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy,
-                   "loss/kl": ratio - 1 - log_ratio}  # fmt: skip
+        metrics = {
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "loss/entropy": entropy,
+            "loss/kl": ratio - 1 - log_ratio,
+        }
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

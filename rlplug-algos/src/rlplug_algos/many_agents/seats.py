@@ -19,9 +19,12 @@ class Seats:
     def __init__(self, spec: rl.Spec) -> None:
         agents = len(dict.fromkeys(spec.agents)) or 1
         if spec.kinds:
-            raise rl.UsageError(f"self-play needs agents with the same spaces, and those of {spec.id} differ")
+            raise rl.UsageError(
+                f"self-play needs agents with the same spaces, and those of {spec.id} differ"
+            )
         worlds = np.arange(spec.num_envs // agents)
-        self.worlds, self.agents = len(worlds), agents
+        self.worlds = len(worlds)
+        self.agents = agents
         self.rows = worlds * agents + worlds % agents
         self.mine = np.zeros(spec.num_envs, np.bool_)
         self.mine[self.rows] = True
@@ -31,9 +34,14 @@ class SeatBuffer:
     """Hands the learner's rows to its buffer, and tells the league who won."""
 
     def __init__(self, seats: Seats, buffer: rl.Buffer[Any], league: League) -> None:
-        self.seats, self.buffer, self.league = seats, buffer, league
-        self.totals, self.playing = np.zeros(len(seats.mine)), np.zeros(seats.worlds, np.bool_)
-        self.theirs = np.full(seats.worlds, np.nan)  # of each world, the rating that was faced when its game began
+        self.seats = seats
+        self.buffer = buffer
+        self.league = league
+        self.totals = np.zeros(len(seats.mine))
+        self.playing = np.zeros(seats.worlds, np.bool_)
+        self.theirs = np.full(
+            seats.worlds, np.nan
+        )  # of each world, the rating that was faced when its game began
         league.open = seats.agents > 1
 
     def add(self, step: rl.Step, source: int = 0) -> None:
@@ -44,7 +52,8 @@ class SeatBuffer:
     def _score(self, step: rl.Step) -> None:
         """Decide the game of each world that begins anew: no end of a single agent's episode says that it is over."""
         shape = self.seats.worlds, self.seats.agents
-        totals, opens = self.totals.reshape(shape), step.is_first.reshape(shape).all(1)
+        totals = self.totals.reshape(shape)
+        opens = step.is_first.reshape(shape).all(1)
         for world in np.flatnonzero(opens & self.playing):
             score = self._result(totals[world], self.seats.rows[world] % self.seats.agents)
             self.league.played(score, float(self.theirs[world]))
@@ -70,7 +79,11 @@ class SeatBuffer:
         self.buffer.feedback(batch, result)
 
     def state_dict(self) -> rl.State:
-        own = {"totals": self.totals.copy(), "playing": self.playing.copy(), "theirs": self.theirs.copy()}
+        own = {
+            "totals": self.totals.copy(),
+            "playing": self.playing.copy(),
+            "theirs": self.theirs.copy(),
+        }
         return {"buffer": self.buffer.state_dict(), **own}
 
     def load_state_dict(self, state: rl.State) -> None:

@@ -18,7 +18,8 @@ class SelfPlayConfig(rl.Config):
     """Options of self-play."""
 
     player: str = "ppo"  # what it learns by, NAME or NAME:option=value,…
-    snapshot_every: rl.Count = 20_000  # env steps after which the present weights become a past version
+    # env steps after which the present weights become a past version
+    snapshot_every: rl.Count = 20_000
     swap_every: rl.Count = 4_000  # env steps that an opponent stays
     window: rl.Count = 10  # how many past versions are kept
     past: rl.Share = 0.5  # chance that an opponent is a past version, and not the present weights
@@ -42,12 +43,16 @@ class SelfPlay:
         #: The part of all rows that is the learner's.
         self.share = own.num_envs / spec.num_envs
         self.learner = learner_of(config.player, own, context)
-        self.opponent = learner_of(config.player, own, replace(context, seeds=context.seeds.child("opponent")))
+        self.opponent = learner_of(
+            config.player, own, replace(context, seeds=context.seeds.child("opponent"))
+        )
         self.league = League(config.window, config.past, context.seeds.child("league").generator())
         self.config = config
 
     def agent(self, rank: int = 0, ranks: int = 1) -> SelfPlayAgent:
-        return SelfPlayAgent(self, self.learner.agent(rank, ranks), self.opponent.agent(rank, ranks))
+        return SelfPlayAgent(
+            self, self.learner.agent(rank, ranks), self.opponent.agent(rank, ranks)
+        )
 
     def buffer(self) -> SeatBuffer:
         return SeatBuffer(self.seats, self.learner.buffer(), self.league)
@@ -72,8 +77,12 @@ class SelfPlayAgent:
     """Acts for the learner in its seats and for the opponent in all others; in every seat while no league is open."""
 
     def __init__(self, learner: SelfPlay, own: rl.Agent, opponent: rl.Agent) -> None:
-        self.league, self.config, self.seats = learner.league, learner.config, learner.seats
-        self.own, self.opponent, self.share = own, opponent, learner.share
+        self.league = learner.league
+        self.config = learner.config
+        self.seats = learner.seats
+        self.own = own
+        self.opponent = opponent
+        self.share = learner.share
 
     def weights(self) -> rl.State:
         return self.own.weights()
@@ -84,7 +93,12 @@ class SelfPlayAgent:
         return memory
 
     def act(
-        self, obs: rl.Obs, is_first: rl.Array, recurrent_state: rl.RecurrentState, clock: rl.Clock, explore: bool = True
+        self,
+        obs: rl.Obs,
+        is_first: rl.Array,
+        recurrent_state: rl.RecurrentState,
+        clock: rl.Clock,
+        explore: bool = True,
     ) -> rl.Act:
         if not (explore and self.league.open):
             return self.own.act(obs, is_first, recurrent_state, clock, explore)

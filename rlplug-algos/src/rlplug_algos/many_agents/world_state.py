@@ -48,7 +48,9 @@ def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
     """Observations as vectors of float32; `leading` is the number of dimensions before theirs."""
     if isinstance(obs, dict):
         assert isinstance(space, spaces.Dict)
-        return np.concatenate([_flat(obs[name], part, leading) for name, part in space.spaces.items()], -1)
+        return np.concatenate(
+            [_flat(obs[name], part, leading) for name, part in space.spaces.items()], -1
+        )
     shape = obs.shape[:leading]
     if isinstance(space, Counted):
         vectors = OneHot(space).in_numpy(obs.reshape(-1, *(space.shape or ())))

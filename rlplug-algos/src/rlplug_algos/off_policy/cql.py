@@ -16,28 +16,39 @@ import rlplug_core as rl
 class CQLConfig(rl.Config):
     """Options of CQL."""
 
-    learning_starts: rl.Count = 1_000  # env steps before the first gradient step; none are needed offline
+    # env steps before the first gradient step; none are needed offline
+    learning_starts: rl.Count = 1_000
     random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer, beside a data set
-    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_storage: rl.Store = "memory"
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    conservative_weight: rl.Scheduled[rl.NonNegative] = 5.0  # weight of the term that lowers values of other actions
-    n_action_samples: rl.Count = 10  # actions drawn uniformly, and as many from the policy, to estimate that term
-    bc_steps: rl.Natural = 0  # updates at the beginning in which the policy imitates the data's actions
+    # weight of the term that lowers values of other actions
+    conservative_weight: rl.Scheduled[rl.NonNegative] = 5.0
+    # actions drawn uniformly, and as many from the policy, to estimate that term
+    n_action_samples: rl.Count = 10
+    # updates at the beginning in which the policy imitates the data's actions
+    bc_steps: rl.Natural = 0
     soft_q_backup: bool = False  # count the entropy in the critics' targets too, as sac does
-    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
-    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
-    target_entropy: rl.Scheduled[float] | None = None  # that entropy in nats; none is minus the action's dimensions
+    # weight of the entropy; with autotune its value at the beginning
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0
+    # learn the weight of the entropy, so that the policy keeps the target entropy
+    autotune: bool = True
+    # that entropy in nats; none is minus the action's dimensions
+    target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
+    # how far target networks move per update (Polyak averaging); 1 copies
+    tau: rl.Scheduled[rl.Share] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    learning_rate: rl.Scheduled[rl.Positive] = 1e-4  # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and of the entropy's weight
+    learning_rate: rl.Scheduled[rl.Positive] = 1e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm, policy and temperature as one
+    # clip gradients to this norm, policy and temperature as one
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -62,43 +73,70 @@ class CQL(rl.Algorithm[rl.Transitions]):
         self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
-        self.critics = rl.ActionCritics(lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics)
+        self.critics = rl.ActionCritics(
+            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+        )
         self.target_critics = rl.target_network(self.critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
+        self.temperature = rl.Temperature(
+            c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
+        )
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "critics",
+            [self.critics],
+            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.policy_optimizer = self.optimizer(
-            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "policy",
+            [self.policy, self.temperature],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.frozen_critics = rl.Frozen(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
-        return rl.SampleAgent(self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps)
+        return rl.SampleAgent(
+            self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps
+        )
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
-            c.buffer_size, pace, n_step=1, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage,
-        )  # fmt: skip
+            c.buffer_size,
+            pace,
+            n_step=1,
+            gamma=self.schedule("gamma"),
+            seeds=self.seeds.child("buffer"),
+            device=self.device,
+            storage=c.buffer_storage,
+        )
 
     def learn(self, batch: rl.Transitions, now: CQLConfig, clock: rl.Clock) -> rl.Result:
-        size, dims, n = len(batch.action), self.head.dims, now.n_action_samples
+        size = len(batch.action)
+        dims = self.head.dims
+        n = now.n_action_samples
         noise, next_noise = batch.standard_normal(self.generator, (2, size, dims))
         others = batch.standard_normal(self.generator, (size, n, dims))
-        uniform = 2 * torch.from_numpy(self.generator.random((size, n, dims), "float32")).to(self.device) - 1
+        uniform = (
+            2 * torch.from_numpy(self.generator.random((size, n, dims), "float32")).to(self.device)
+            - 1
+        )
         loss, metrics = self.critic_loss(batch, next_noise, others, uniform, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         with self.frozen_critics:
-            loss, further = self.policy_loss(batch, noise, now, imitates=clock.updates < now.bc_steps)
-        metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+            loss, further = self.policy_loss(
+                batch, noise, now, imitates=clock.updates < now.bc_steps
+            )
+        metrics |= {
+            **further,
+            "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
+        }
         self.target.move(now.tau)
         return rl.Result(metrics)
 
@@ -112,7 +150,10 @@ class CQL(rl.Algorithm[rl.Transitions]):
         gap = self.log_sum_exp(batch, others, uniform) - q
         error = 0.5 * (q - target).square().sum(0)
         loss = batch.mean(now.conservative_weight * gap.sum(0) + error)
-        metrics = {"loss/value": batch.mean(error.detach()), "loss/conservative": batch.mean(gap.detach().mean(0))}
+        metrics = {
+            "loss/value": batch.mean(error.detach()),
+            "loss/conservative": batch.mean(gap.detach().mean(0)),
+        }
         return loss, {**metrics, "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     @torch.no_grad()
@@ -130,10 +171,14 @@ class CQL(rl.Algorithm[rl.Transitions]):
         """
         size, n, dims = uniform.shape
         with torch.no_grad():
-            action, log_prob = self.head.draw(self.policy(batch.obs).repeat_interleave(n, 0), others.flatten(0, 1))
+            action, log_prob = self.head.draw(
+                self.policy(batch.obs).repeat_interleave(n, 0), others.flatten(0, 1)
+            )
         actions = torch.cat([uniform, action.reshape(uniform.shape)], 1).reshape(-1, dims)
         obs = rl.tree_map(lambda rows: rows.repeat_interleave(2 * n, 0), batch.obs)
-        density = torch.cat([torch.full_like(uniform[..., 0], -dims * log(2)), log_prob.reshape(size, n)], 1)
+        density = torch.cat(
+            [torch.full_like(uniform[..., 0], -dims * log(2)), log_prob.reshape(size, n)], 1
+        )
         q = self.critics(obs, actions).reshape(-1, size, 2 * n)
         found: Tensor = (q - density).logsumexp(2) - log(2 * n)
         return found
@@ -145,6 +190,14 @@ class CQL(rl.Algorithm[rl.Transitions]):
         """alpha * log pi(a | s) - min Q(s, a) as in SAC; at first log pi(a_data | s) for Q, as in the authors' code."""
         outputs = self.policy(batch.obs)
         action, log_prob = self.head.draw(outputs, noise)
-        q = self.head.log_prob(outputs, batch.action) if imitates else self.critics.lowest(batch.obs, action)
-        target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)
+        q = (
+            self.head.log_prob(outputs, batch.action)
+            if imitates
+            else self.critics.lowest(batch.obs, action)
+        )
+        target_entropy = (
+            -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        )
+        return rl.soft_policy_loss(
+            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
+        )

@@ -22,30 +22,39 @@ class CrossQConfig(rl.Config):
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
-    her: rl.Natural = 0  # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_storage: rl.Store = "memory"
+    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    her: rl.Natural = 0
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
-    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
-    target_entropy: rl.Scheduled[float] | None = None  # that entropy in nats; none is minus the action's dimensions
+    # weight of the entropy; with autotune its value at the beginning
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0
+    # learn the weight of the entropy, so that the policy keeps the target entropy
+    autotune: bool = True
+    # that entropy in nats; none is minus the action's dimensions
+    target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
     policy_delay: rl.Count = 3  # gradient steps of the critics for one of the policy
-    renorm_warmup: rl.Natural = 100_000  # gradient steps with plain batch normalization at the beginning
+    # gradient steps with plain batch normalization at the beginning
+    renorm_warmup: rl.Natural = 100_000
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.Net = rl.Net(
         hidden=(256, 256), activation="relu"
     )  # network of the critics; the paper's is 2048 wide
-    learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and of the entropy's weight
+    learning_rate: rl.Scheduled[rl.Positive] = 1e-3
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm, policy and temperature as one
+    # clip gradients to this norm, policy and temperature as one
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2),
-    }  # fmt: skip
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "critic_learning_rate": rl.log(1e-5, 1e-2),
+    }
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
@@ -65,30 +74,49 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         self.policy = rl.RenormPolicy(self.spec, c.net, c.renorm_warmup)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
-        self.critics = rl.Ensemble(lambda: rl.RenormCritic(self.spec, c.critic_net, c.renorm_warmup), c.n_critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
+        self.critics = rl.Ensemble(
+            lambda: rl.RenormCritic(self.spec, c.critic_net, c.renorm_warmup), c.n_critics
+        )
+        self.temperature = rl.Temperature(
+            c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
+        )
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, betas=(0.5, 0.999), eps=1e-8),
-        )  # fmt: skip
+            "critics",
+            [self.critics],
+            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, betas=(0.5, 0.999), eps=1e-8),
+        )
         self.policy_optimizer = self.optimizer(
-            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, betas=(0.5, 0.999), eps=1e-8),
-        )  # fmt: skip
+            "policy",
+            [self.policy, self.temperature],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, betas=(0.5, 0.999), eps=1e-8),
+        )
         self.frozen_critics = rl.Frozen(self.critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
-        return rl.SampleAgent(self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps)
+        return rl.SampleAgent(
+            self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps
+        )
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
-            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage, her=c.her, spec=self.spec,
-        )  # fmt: skip
+            c.buffer_size,
+            pace,
+            n_step=c.n_step,
+            gamma=self.schedule("gamma"),
+            seeds=self.seeds.child("buffer"),
+            device=self.device,
+            storage=c.buffer_storage,
+            her=c.her,
+            spec=self.spec,
+        )
 
     def learn(self, batch: rl.Transitions, now: CrossQConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
@@ -98,7 +126,10 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.frozen_critics:
                 loss, further, policy_moments = self.policy_loss(batch, noise, now)
-            metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+            metrics |= {
+                **further,
+                "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
+            }
             rl.absorb_moments(self.policy, policy_moments)
         rl.absorb_moments(self.critics, moments)
         return rl.Result(metrics)
@@ -112,14 +143,20 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
             action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         obs = rl.tree_map(lambda now, then: torch.cat([now, then]), batch.obs, batch.next_obs)
         actions = torch.cat([batch.action.reshape(action.shape), action])
-        weight = torch.cat([batch.weight, batch.weight * (batch.discount > 0)])  # nothing is seen after a termination
+        weight = torch.cat(
+            [batch.weight, batch.weight * (batch.discount > 0)]
+        )  # nothing is seen after a termination
         moments: rl.Moments = []
         q, next_q = self.critics(obs, actions, weight, moments).chunk(2, 1)
         target = batch.reward + batch.discount * (
             next_q.detach().amin(0) - self.temperature(now.ent_coef) * log_prob
-        )  # fmt: skip
+        )
         loss = batch.mean(0.5 * (q - target).square().sum(0))
-        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}, moments
+        return (
+            loss,
+            {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))},
+            moments,
+        )
 
     @rl.pure
     def policy_loss(
@@ -129,7 +166,9 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         moments: rl.Moments = []
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
         q = self.critics(batch.obs, action).amin(0)
-        target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        target_entropy = (
+            -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        )
         loss, metrics = rl.soft_policy_loss(
             batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
         )

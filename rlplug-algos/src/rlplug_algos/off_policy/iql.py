@@ -20,29 +20,39 @@ LOG_STD = (-5.0, 2.0)
 class IQLConfig(rl.Config):
     """Options of IQL."""
 
-    learning_starts: rl.Count = 1_000  # env steps before the first gradient step; none are needed offline
+    # env steps before the first gradient step; none are needed offline
+    learning_starts: rl.Count = 1_000
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer, beside a data set
-    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_storage: rl.Store = "memory"
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     expectile: rl.Scheduled[rl.Share] = (
         0.7  # expectile of values over the data's actions; 0.5 is their mean, 1 the best
     )
-    beta: rl.Scheduled[rl.NonNegative] = 3.0  # how strongly the policy prefers actions of advantage; 0 imitates all
-    max_weight: rl.Scheduled[rl.Positive] = 100.0  # the largest weight of an action in the policy's loss
+    # how strongly the policy prefers actions of advantage; 0 imitates all
+    beta: rl.Scheduled[rl.NonNegative] = 3.0
+    # the largest weight of an action in the policy's loss
+    max_weight: rl.Scheduled[rl.Positive] = 100.0
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
+    # how far target networks move per update (Polyak averaging); 1 copies
+    tau: rl.Scheduled[rl.Share] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of critics and values
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    # clip gradients to this norm; none leaves them
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy, critics and values
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
-    search = {"learning_rate": rl.log(1e-5, 1e-2), "expectile": rl.uniform(0.5, 0.95), "beta": rl.log(0.5, 20)}
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "expectile": rl.uniform(0.5, 0.95),
+        "beta": rl.log(0.5, 20),
+    }
 
 
 class IQL(rl.Algorithm[rl.Transitions]):
@@ -58,18 +68,26 @@ class IQL(rl.Algorithm[rl.Transitions]):
         norm = rl.observation_norm(self.spec.obs, c.net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm)
         self.value = rl.Critic(self.spec, c.net, norm=norm)
-        self.critics = rl.ActionCritics(lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics)
+        self.critics = rl.ActionCritics(
+            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+        )
         self.target_critics = rl.target_network(self.critics)
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics", [self.critics, self.value], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "critics",
+            [self.critics, self.value],
+            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.policy_optimizer = self.optimizer(
-            "policy", [self.policy], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "policy",
+            [self.policy],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.target = rl.Target(self.critics, self.target_critics)
         self.log_stds = [one for one in self.policy.modules() if isinstance(one, LogStd)]
 
@@ -80,9 +98,14 @@ class IQL(rl.Algorithm[rl.Transitions]):
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
-            c.buffer_size, pace, n_step=1, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage,
-        )  # fmt: skip
+            c.buffer_size,
+            pace,
+            n_step=1,
+            gamma=self.schedule("gamma"),
+            seeds=self.seeds.child("buffer"),
+            device=self.device,
+            storage=c.buffer_storage,
+        )
 
     def learn(self, batch: rl.Transitions, now: IQLConfig, clock: rl.Clock) -> rl.Result:
         batch = self.in_numpy(batch, self.policy, self.value, self.critics, self.target_critics)
@@ -98,12 +121,15 @@ class IQL(rl.Algorithm[rl.Transitions]):
         return rl.Result({**metrics, **further, **norms})
 
     @rl.pure
-    def critic_loss(self, batch: rl.Transitions, now: IQLConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def critic_loss(
+        self, batch: rl.Transitions, now: IQLConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The expectile loss of V(s) at min Q_target(s, a) (eq. 5); errors² of Q(s, a) at r + discount V(s') (eq. 6).
 
         Only actions of the data are ever valued.
         """
-        value, (target_q, target) = self.value(batch.obs), self.targets(batch)
+        value = self.value(batch.obs)
+        (target_q, target) = self.targets(batch)
         value_loss = batch.mean(rl.expectile_loss(value, target_q, now.expectile))
         q = self.critics(batch.obs, batch.action)
         q_loss = batch.mean((q - target).square().sum(0))
@@ -117,7 +143,9 @@ class IQL(rl.Algorithm[rl.Transitions]):
         return q, batch.reward + batch.discount * self.value(batch.next_obs)
 
     @rl.pure
-    def policy_loss(self, batch: rl.Transitions, now: IQLConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def policy_loss(
+        self, batch: rl.Transitions, now: IQLConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """-exp(beta * (min Q_target(s, a) - V(s))) log pi(a | s), the weight held below max_weight (eq. 7)."""
         outputs = self.policy(batch.obs)
         log_prob, _ = self.policy.head.log_prob_and_entropy(outputs, batch.action)

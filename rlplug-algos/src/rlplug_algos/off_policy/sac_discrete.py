@@ -21,28 +21,37 @@ class SACDiscreteConfig(rl.Config):
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_storage: rl.Store = "memory"
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
-    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
+    # weight of the entropy; with autotune its value at the beginning
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0
+    # learn the weight of the entropy, so that the policy keeps the target entropy
+    autotune: bool = True
     target_entropy: rl.Scheduled[float] | None = (
         None  # that entropy in nats; none is 0.98 of the largest of legal actions
     )
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
-    policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
+    # how far target networks move per update (Polyak averaging); 1 copies
+    tau: rl.Scheduled[rl.Share] = 0.005
+    # gradient steps of the critics for one of the policy and the targets
+    policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and of the entropy's weight
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm, policy and temperature as one
+    # clip gradients to this norm, policy and temperature as one
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2), "tau": rl.log(1e-3, 0.1),
-    }  # fmt: skip
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "critic_learning_rate": rl.log(1e-5, 1e-2),
+        "tau": rl.log(1e-3, 0.1),
+    }
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
@@ -65,17 +74,25 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         net = replace(c.net, output_gain=None)  # which is the policy's
         self.critics = rl.QNetworks(lambda: rl.QNetwork(self.spec, net, norm=norm), c.n_critics)
         self.target_critics = rl.target_network(self.critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
+        self.temperature = rl.Temperature(
+            c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
+        )
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "critics",
+            [self.critics],
+            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.policy_optimizer = self.optimizer(
-            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "policy",
+            [self.policy, self.temperature],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.frozen_critics = rl.Frozen(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
@@ -86,9 +103,14 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
-            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage,
-        )  # fmt: skip
+            c.buffer_size,
+            pace,
+            n_step=c.n_step,
+            gamma=self.schedule("gamma"),
+            seeds=self.seeds.child("buffer"),
+            device=self.device,
+            storage=c.buffer_storage,
+        )
 
     def learn(self, batch: rl.Transitions, now: SACDiscreteConfig, clock: rl.Clock) -> rl.Result:
         batch = self.in_numpy(batch, self.policy, self.critics, self.target_critics)
@@ -97,12 +119,17 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.frozen_critics:
                 loss, further = self.policy_loss(batch, now)
-            metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+            metrics |= {
+                **further,
+                "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
+            }
             self.target.move(now.tau)
         return rl.Result(metrics)
 
     @rl.pure
-    def critic_loss(self, batch: rl.Transitions, now: SACDiscreteConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def critic_loss(
+        self, batch: rl.Transitions, now: SACDiscreteConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Half the squared error of every critic at the action taken, summed over critics (eq. 5)."""
         target = self.soft_target(batch, now)
         q = self.critics.taken(batch.obs, batch.action)
@@ -118,14 +145,18 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         return batch.reward + batch.discount * soft_value
 
     @rl.pure
-    def policy_loss(self, batch: rl.Transitions, now: SACDiscreteConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def policy_loss(
+        self, batch: rl.Transitions, now: SACDiscreteConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """sum of pi (alpha * log pi - min Q) (eq. 12), and the loss of alpha's logarithm (eq. 11)."""
         log_probs = rl.log_softmax(self.policy(batch.obs))
         with torch.no_grad():
             q = self.critics.lowest(batch.obs)
         log_prob, q = rl.expected_of(log_probs, q)
         target_entropy = self.target_entropy(log_probs, now)
-        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)
+        return rl.soft_policy_loss(
+            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
+        )
 
     def target_entropy(self, log_probs: Tensor, now: SACDiscreteConfig) -> float | Tensor:
         """The entropy to keep, [B] where actions may be illegal, whose log-probability is near `ILLEGAL`."""

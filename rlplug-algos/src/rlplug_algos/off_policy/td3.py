@@ -22,29 +22,40 @@ class TD3Config(rl.Config):
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
-    her: rl.Natural = 0  # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_storage: rl.Store = "memory"
+    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    her: rl.Natural = 0
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"  # noise added to actions to explore
-    noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1  # standard deviation of that noise, or of what each step adds
-    noise_theta: rl.Scheduled[rl.Fraction] | None = None  # decay of Ornstein-Uhlenbeck noise per step; none is 0.15
-    target_policy_noise: rl.Scheduled[rl.NonNegative] = 0.2  # standard deviation of noise on target actions
+    # noise added to actions to explore
+    action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
+    # standard deviation of that noise, or of what each step adds
+    noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
+    # decay of Ornstein-Uhlenbeck noise per step; none is 0.15
+    noise_theta: rl.Scheduled[rl.Fraction] | None = None
+    # standard deviation of noise on target actions
+    target_policy_noise: rl.Scheduled[rl.NonNegative] = 0.2
     target_noise_clip: rl.Scheduled[rl.NonNegative] = 0.5  # that noise is clipped to this size
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
-    policy_delay: rl.Count = 2  # gradient steps of the critics for one of the policy and the targets
+    # how far target networks move per update (Polyak averaging); 1 copies
+    tau: rl.Scheduled[rl.Share] = 0.005
+    # gradient steps of the critics for one of the policy and the targets
+    policy_delay: rl.Count = 2
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    # clip gradients to this norm; none leaves them
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2), "tau": rl.log(1e-3, 0.1),
-    }  # fmt: skip
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "critic_learning_rate": rl.log(1e-5, 1e-2),
+        "tau": rl.log(1e-3, 0.1),
+    }
 
     def __post_init__(self) -> None:
         if self.noise_theta is not None and self.action_noise == "gaussian":
@@ -67,38 +78,61 @@ class TD3(rl.Algorithm[rl.Transitions]):
         c = self.config
         norm = rl.observation_norm(self.spec.obs, c.net)
         self.policy = rl.DeterministicPolicy(self.spec, c.net, norm)
-        self.critics = rl.ActionCritics(lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics)
-        self.target_policy, self.target_critics = rl.target_network(self.policy), rl.target_network(self.critics)
+        self.critics = rl.ActionCritics(
+            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+        )
+        self.target_policy = rl.target_network(self.policy)
+        self.target_critics = rl.target_network(self.critics)
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "critics",
+            [self.critics],
+            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.policy_optimizer = self.optimizer(
-            "policy", [self.policy], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "policy",
+            [self.policy],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.frozen_critics = rl.Frozen(self.critics)
-        self.targets = [rl.Target(self.policy, self.target_policy), rl.Target(self.critics, self.target_critics)]
+        self.targets = [
+            rl.Target(self.policy, self.target_policy),
+            rl.Target(self.critics, self.target_critics),
+        ]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.NoiseAgent:
         c = self.config
         theta = None if c.noise_theta is None else self.schedule("noise_theta")
         noise = rl.action_noise(c.action_noise, self.schedule("noise_sigma"), theta)
-        return rl.NoiseAgent(self.policy, noise, self.agent_seeds(rank), self.inference_backend, c.random_steps)
+        return rl.NoiseAgent(
+            self.policy, noise, self.agent_seeds(rank), self.inference_backend, c.random_steps
+        )
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
-            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage, her=c.her, spec=self.spec,
-        )  # fmt: skip
+            c.buffer_size,
+            pace,
+            n_step=c.n_step,
+            gamma=self.schedule("gamma"),
+            seeds=self.seeds.child("buffer"),
+            device=self.device,
+            storage=c.buffer_storage,
+            her=c.her,
+            spec=self.spec,
+        )
 
     def learn(self, batch: rl.Transitions, now: TD3Config, clock: rl.Clock) -> rl.Result:
         shape = (len(batch.action), prod(self.spec.action.shape or ()))
-        batch = self.in_numpy(batch, self.policy, self.target_policy, self.critics, self.target_critics)
+        batch = self.in_numpy(
+            batch, self.policy, self.target_policy, self.critics, self.target_critics
+        )
         noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
@@ -112,7 +146,9 @@ class TD3(rl.Algorithm[rl.Transitions]):
         return rl.Result(metrics)
 
     @rl.pure
-    def critic_loss(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> tuple[Tensor, dict[str, Tensor]]:
+    def critic_loss(
+        self, batch: rl.Transitions, noise: Tensor, now: TD3Config
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Half the squared error of every critic against one target (algorithm 1)."""
         target = self.td_target(batch, noise, now)
         q = self.critics(batch.obs, batch.action)
@@ -122,7 +158,9 @@ class TD3(rl.Algorithm[rl.Transitions]):
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> Tensor:
         """r + discount * min Q_target(s', a'): a' is the target policy's action and clipped noise (section 5.3)."""
-        noise = (now.target_policy_noise * noise).clip(-now.target_noise_clip, now.target_noise_clip)
+        noise = (now.target_policy_noise * noise).clip(
+            -now.target_noise_clip, now.target_noise_clip
+        )
         action = (self.target_policy(batch.next_obs) + noise).clip(-1, 1)
         return batch.reward + batch.discount * self.target_critics.lowest(batch.next_obs, action)
 

@@ -23,29 +23,41 @@ class TQCConfig(rl.Config):
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
-    her: rl.Natural = 0  # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_storage: rl.Store = "memory"
+    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    her: rl.Natural = 0
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
-    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
-    target_entropy: rl.Scheduled[float] | None = None  # that entropy in nats; none is minus the action's dimensions
+    # weight of the entropy; with autotune its value at the beginning
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0
+    # learn the weight of the entropy, so that the policy keeps the target entropy
+    autotune: bool = True
+    # that entropy in nats; none is minus the action's dimensions
+    target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # critics, whose quantiles are pooled
     n_quantiles: rl.Count = 25  # quantiles of the return that each critic estimates
-    top_quantiles_to_drop_per_net: rl.Natural = 2  # largest quantiles per critic that the target leaves out
-    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
-    policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
+    # largest quantiles per critic that the target leaves out
+    top_quantiles_to_drop_per_net: rl.Natural = 2
+    # how far target networks move per update (Polyak averaging); 1 copies
+    tau: rl.Scheduled[rl.Share] = 0.005
+    # gradient steps of the critics for one of the policy and the targets
+    policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and of the entropy's weight
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm, policy and temperature as one
+    # clip gradients to this norm, policy and temperature as one
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2), "tau": rl.log(1e-3, 0.1),
-    }  # fmt: skip
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "critic_learning_rate": rl.log(1e-5, 1e-2),
+        "tau": rl.log(1e-3, 0.1),
+    }
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
@@ -77,32 +89,49 @@ class TQC(rl.Algorithm[rl.Transitions]):
             lambda: rl.ActionCritic(self.spec, c.net, norm, atoms=c.n_quantiles), c.n_critics
         )
         self.target_critics = rl.target_network(self.critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
+        self.temperature = rl.Temperature(
+            c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
+        )
         fractions = (torch.arange(c.n_quantiles) + 0.5) / c.n_quantiles
         self.register_buffer("fractions", fractions.repeat(c.n_critics), persistent=False)
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "critics",
+            [self.critics],
+            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.policy_optimizer = self.optimizer(
-            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )  # fmt: skip
+            "policy",
+            [self.policy, self.temperature],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip,
+            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )
         self.frozen_critics = rl.Frozen(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
-        return rl.SampleAgent(self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps)
+        return rl.SampleAgent(
+            self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps
+        )
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
-            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage, her=c.her, spec=self.spec,
-        )  # fmt: skip
+            c.buffer_size,
+            pace,
+            n_step=c.n_step,
+            gamma=self.schedule("gamma"),
+            seeds=self.seeds.child("buffer"),
+            device=self.device,
+            storage=c.buffer_storage,
+            her=c.her,
+            spec=self.spec,
+        )
 
     def learn(self, batch: rl.Transitions, now: TQCConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
@@ -113,17 +142,25 @@ class TQC(rl.Algorithm[rl.Transitions]):
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.frozen_critics:
                 loss, further = self.policy_loss(batch, noise, now)
-            metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+            metrics |= {
+                **further,
+                "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
+            }
             self.target.move(now.tau)
         return rl.Result(metrics)
 
     @rl.pure
-    def critic_loss(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def critic_loss(
+        self, batch: rl.Transitions, noise: Tensor, now: TQCConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Quantile Huber loss of all quantiles of all critics, on average (eq. 12 and 13)."""
         quantiles = self.critics.pooled(batch.obs, batch.action)
         target = self.truncated_target(batch, noise, now)
         loss = batch.mean(rl.quantile_huber(quantiles, self.fractions, target) / quantiles.shape[1])
-        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(quantiles.detach().mean(1))}
+        return loss, {
+            "loss/value": loss.detach(),
+            "loss/q_mean": batch.mean(quantiles.detach().mean(1)),
+        }
 
     @torch.no_grad()
     def truncated_target(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> Tensor:
@@ -135,12 +172,18 @@ class TQC(rl.Algorithm[rl.Transitions]):
         return batch.reward[:, None] + batch.discount[:, None] * soft
 
     @rl.pure
-    def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def policy_loss(
+        self, batch: rl.Transitions, noise: Tensor, now: TQCConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """alpha * log pi(a | s) - mean Z(s, a) (eq. 14), and the loss of alpha's logarithm (eq. 18)."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
         q = self.critics.pooled(batch.obs, action).mean(1)
-        target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)
+        target_entropy = (
+            -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        )
+        return rl.soft_policy_loss(
+            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
+        )
 
 
 def ascending(quantiles: Tensor) -> Tensor:

@@ -16,26 +16,37 @@ class A2CConfig(rl.Config):
     """Options of A2C."""
 
     n_steps: rl.Count = 5  # rollout length per environment
-    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0  # replayed rollouts per new one, on average (Poisson)
-    replay_only: bool = False  # learn from replayed rollouts alone, not from each once when it is new
+    # replayed rollouts per new one, on average (Poisson)
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
+    # learn from replayed rollouts alone, not from each once when it is new
+    replay_only: bool = False
     buffer_size: rl.Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
-    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running deviation of the discounted return
+    normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
     normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    popart: bool = False
+    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
-    optimizer: rl.OptimizerName = "rmsprop"  # optimizer of policy and critic; rmsprop as in the paper
+    # optimizer of policy and critic; rmsprop as in the paper
+    optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
-    search = {"learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "gae_lambda": rl.uniform(0.8, 1.0)}
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "ent_coef": rl.log(1e-5, 0.1),
+        "gae_lambda": rl.uniform(0.8, 1.0),
+    }
 
 
 class A2C(rl.Algorithm[rl.Rollout]):
@@ -62,17 +73,25 @@ class A2C(rl.Algorithm[rl.Rollout]):
             )
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, c.noisy, c.noisy_sigma)
-        self.policy, self.critic = self.networks.policy, self.networks.critic
-        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
+        self.scale_reward = (
+            rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        )
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        seeds, backend, hold = self.agent_seeds(rank), self.inference_backend, self.config.n_steps
+        seeds = self.agent_seeds(rank)
+        backend = self.inference_backend
+        hold = self.config.n_steps
         return rl.PolicyAgent(self.policy, seeds, backend, log_prob=self.replay.on, hold=hold)
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
@@ -84,7 +103,9 @@ class A2C(rl.Algorithm[rl.Rollout]):
         samples = rollout.samples(*self.advantages(rollout, now), self.device)
         samples = self.policy.with_noise(samples) if now.noisy else samples
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
-        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
+            loss, clock, age=batch.weight.size
+        )
         self.critic.absorb(samples)
         return rl.Result(metrics)
 
@@ -93,9 +114,17 @@ class A2C(rl.Algorithm[rl.Rollout]):
         value, next_value = rollout.values(self.predict_value)
         if not self.replay.on:
             return rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
-        ratio = np.exp(rl.log_probs(rollout, self.policy, self.predict_outputs) - rollout.extras["log_prob"])
+        ratio = np.exp(
+            rl.log_probs(rollout, self.policy, self.predict_outputs) - rollout.extras["log_prob"]
+        )
         return rl.vtrace(
-            rollout, value, next_value, ratio, now.gamma, lam=now.gae_lambda, center=now.normalize_advantage
+            rollout,
+            value,
+            next_value,
+            ratio,
+            now.gamma,
+            lam=now.gae_lambda,
+            center=now.normalize_advantage,
         )
 
     @rl.pure
@@ -104,7 +133,11 @@ class A2C(rl.Algorithm[rl.Rollout]):
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         unit = self.critic.unit_beside(value)
-        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        advantage = (
+            rl.standardize(batch.advantage, batch.weight)
+            if now.normalize_advantage
+            else batch.advantage / unit
+        )
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)

@@ -23,23 +23,31 @@ class ACERConfig(rl.Config):
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
     replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    max_importance_weight: rl.Scheduled[rl.Positive] = 10.0  # truncation of importance weights; a correction follows
-    trust_region_delta: rl.Scheduled[rl.Positive] = 1.0  # largest slope of the KL divergence from the average policy
-    average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99  # share of the average policy that stays in each update
+    # truncation of importance weights; a correction follows
+    max_importance_weight: rl.Scheduled[rl.Positive] = 10.0
+    # largest slope of the KL divergence from the average policy
+    trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
+    # share of the average policy that stays in each update
+    average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
-    optimizer: rl.OptimizerName = "rmsprop"  # optimizer of policy and values; rmsprop as in the paper
+    # optimizer of policy and values; rmsprop as in the paper
+    optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "trust_region_delta": rl.uniform(0.1, 2.0),
-    }  # fmt: skip
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "ent_coef": rl.log(1e-5, 0.1),
+        "trust_region_delta": rl.uniform(0.1, 2.0),
+    }
 
 
 class ACER(rl.Algorithm[rl.Rollout]):
@@ -53,40 +61,60 @@ class ACER(rl.Algorithm[rl.Rollout]):
     def build(self) -> None:
         c = self.config
         norm = rl.observation_norm(self.spec.obs, c.net)
-        self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm, noisy=c.noisy, sigma=c.noisy_sigma).to(self.device)
+        self.policy = rl.PolicyNetwork(
+            self.spec, c.net, norm=norm, noisy=c.noisy, sigma=c.noisy_sigma
+        ).to(self.device)
         self.average_policy = rl.target_network(self.policy)
-        self.q_network = rl.QNetwork(self.spec, replace(c.net, output_gain=None), norm=norm).to(self.device)
+        self.q_network = rl.QNetwork(self.spec, replace(c.net, output_gain=None), norm=norm).to(
+            self.device
+        )
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.q_network],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.average = rl.Target(self.policy, self.average_policy)
         self.predict_logits = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_q = rl.fast_forward(self.q_network, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.BehaviorAgent:
         hold = self.config.n_steps
-        return rl.BehaviorAgent(self.policy, self.agent_seeds(rank), self.inference_backend, hold=hold)
+        return rl.BehaviorAgent(
+            self.policy, self.agent_seeds(rank), self.inference_backend, hold=hold
+        )
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
-        c, seeds = self.config, self.seeds.child("buffer", self.context.rank)
-        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, learning_starts=c.learning_starts)
+        c = self.config
+        seeds = self.seeds.child("buffer", self.context.rank)
+        replay = rl.RolloutReplay(
+            self.schedule("replay_ratio"), c.buffer_size, learning_starts=c.learning_starts
+        )
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: ACERConfig, clock: rl.Clock) -> rl.Result:
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
-        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
+            loss, clock, age=batch.weight.size
+        )
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
 
     def retrace_targets(self, batch: rl.Rollout, now: ACERConfig) -> rl.Samples:
         """Return the rollout's samples with Retrace targets of action values (eq. 5), and advantages over V."""
         noise = self.policy.fresh_noise(self.generator)
-        value, next_value = batch.values(lambda obs: (self.predict_probs(obs, noise) * self.predict_q(obs)).sum(-1))
-        obs = rl.tree_map(lambda array: array[:-1].reshape(batch.reward.size, *array.shape[2:]), batch.obs)
+        value, next_value = batch.values(
+            lambda obs: (self.predict_probs(obs, noise) * self.predict_q(obs)).sum(-1)
+        )
+        obs = rl.tree_map(
+            lambda array: array[:-1].reshape(batch.reward.size, *array.shape[2:]), batch.obs
+        )
         action = batch.action.reshape(-1, 1)
-        then = np.take_along_axis(softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1)
+        then = np.take_along_axis(
+            softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1
+        )
         today = np.take_along_axis(self.predict_probs(obs, noise), action, 1)
         q = np.take_along_axis(self.predict_q(obs), action, 1).reshape(value.shape)
         ratio = (today / np.maximum(then, TINY)).reshape(value.shape)
@@ -100,10 +128,12 @@ class ACER(rl.Algorithm[rl.Rollout]):
     @rl.pure
     def loss(self, batch: rl.Samples, now: ACERConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Section 3: policy gradient within the trust region (eq. 9 to 12), squared Retrace error, entropy bonus."""
-        log_probs, q = self.policy(*batch.inputs).log_softmax(-1), self.q_network(batch.obs)
+        log_probs = self.policy(*batch.inputs).log_softmax(-1)
+        q = self.q_network(batch.obs)
         probs = log_probs.exp()
         ascent = self.ascent(batch, probs.detach(), q.detach(), now)
-        policy_loss, entropy = -(ascent * probs).sum(-1), -(probs * log_probs).sum(-1)
+        policy_loss = -(ascent * probs).sum(-1)
+        entropy = -(probs * log_probs).sum(-1)
         value_loss = (rl.of_action(q, batch.action) - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
@@ -114,7 +144,9 @@ class ACER(rl.Algorithm[rl.Rollout]):
         safe = probs.clamp(min=TINY)
         ratio = probs / batch.extras["outputs"].softmax(-1).clamp(min=TINY)
         taken = nn.functional.one_hot(batch.action, probs.shape[1])
-        gain = ratio.clamp(max=now.max_importance_weight) * taken * batch.advantage.unsqueeze(1) / safe
+        gain = (
+            ratio.clamp(max=now.max_importance_weight) * taken * batch.advantage.unsqueeze(1) / safe
+        )
         excess = (1 - now.max_importance_weight / ratio.clamp(min=TINY)).clamp(min=0)
         gain += excess * (q - (probs * q).sum(-1, keepdim=True)) * probs / safe
         with torch.no_grad():

@@ -21,26 +21,34 @@ class ContinuousACERConfig(rl.Config):
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
     replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    max_importance_weight: rl.Scheduled[rl.Positive] = 5.0  # truncation of importance weights; a correction follows
+    # truncation of importance weights; a correction follows
+    max_importance_weight: rl.Scheduled[rl.Positive] = 5.0
     n_action_samples: rl.Count = 5  # drawn actions over which advantages are centered
-    trust_region_delta: rl.Scheduled[rl.Positive] = 1.0  # largest slope of the KL divergence from the average policy
-    average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99  # share of the average policy that stays in each update
+    # largest slope of the KL divergence from the average policy
+    trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
+    # share of the average policy that stays in each update
+    average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
-    optimizer: rl.OptimizerName = "rmsprop"  # optimizer of policy and values; rmsprop as in the paper
+    # optimizer of policy and values; rmsprop as in the paper
+    optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "trust_region_delta": rl.uniform(0.1, 2.0),
-    }  # fmt: skip
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "ent_coef": rl.log(1e-5, 0.1),
+        "trust_region_delta": rl.uniform(0.1, 2.0),
+    }
 
     def __post_init__(self) -> None:
         if self.net.squash:
-            raise ValueError("acer-continuous has the slopes of a Gaussian without a tanh; leave net.squash at false")
+            raise ValueError(
+                "acer-continuous has the slopes of a Gaussian without a tanh; leave net.squash at false"
+            )
 
 
 class ContinuousACER(rl.Algorithm[rl.Rollout]):
@@ -60,9 +68,12 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         self.head = self.policy.head
         self.critic = rl.StochasticDueling(self.spec, c.net, norm).to(self.device)
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.average = rl.Target(self.policy, self.average_policy)
         self.predict_outputs = rl.fast_forward(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic.value, self.inference_backend)
@@ -72,61 +83,95 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         return rl.BehaviorAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
-        c, seeds = self.config, self.seeds.child("buffer", self.context.rank)
-        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, learning_starts=c.learning_starts)
+        c = self.config
+        seeds = self.seeds.child("buffer", self.context.rank)
+        replay = rl.RolloutReplay(
+            self.schedule("replay_ratio"), c.buffer_size, learning_starts=c.learning_starts
+        )
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: ContinuousACERConfig, clock: rl.Clock) -> rl.Result:
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
-        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
+            loss, clock, age=batch.weight.size
+        )
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
 
     def retrace_targets(self, batch: rl.Rollout, now: ContinuousACERConfig) -> rl.Samples:
         """Return samples with Retrace targets; the advantage is that of returns that no weight cuts (section 5.2)."""
-        head, count = self.head, batch.reward.size
+        head = self.head
+        count = batch.reward.size
         value, next_value = batch.values(self.predict_value)
         obs = rl.tree_map(lambda array: array[:-1].reshape(count, *array.shape[2:]), batch.obs)
         action = batch.action.reshape(count, -1)
         outputs, then = self.predict_outputs(obs), batch.extras["outputs"].reshape(count, -1)
         noise = head.noise(self.generator, (now.n_action_samples + 1, count))
-        drawn = head.sample(outputs, noise).reshape(now.n_action_samples + 1, count, head.dims).swapaxes(0, 1)
+        drawn = (
+            head.sample(outputs, noise)
+            .reshape(now.n_action_samples + 1, count, head.dims)
+            .swapaxes(0, 1)
+        )
         inputs = {"obs": obs, "action": action, "others": np.ascontiguousarray(drawn[:, 1:])}
         q = value + self.predict_advantage(inputs).reshape(value.shape)
-        ratio = np.exp(head.host_log_prob(outputs, action) - head.host_log_prob(then, action)).reshape(value.shape)
-        target = rl.retrace(batch, value, next_value, chosen=q, ratio=ratio ** (1 / head.dims), gamma=now.gamma)
-        uncut = rl.retrace(batch, value, next_value, chosen=q, ratio=np.ones_like(ratio), gamma=now.gamma)
+        ratio = np.exp(
+            head.host_log_prob(outputs, action) - head.host_log_prob(then, action)
+        ).reshape(value.shape)
+        target = rl.retrace(
+            batch, value, next_value, chosen=q, ratio=ratio ** (1 / head.dims), gamma=now.gamma
+        )
+        uncut = rl.retrace(
+            batch, value, next_value, chosen=q, ratio=np.ones_like(ratio), gamma=now.gamma
+        )
         samples = batch.samples(uncut - value, target, self.device)
-        extras = rl.to_tensors({"drawn": np.ascontiguousarray(drawn[:, 0]), "others": inputs["others"]}, self.device)
+        extras = rl.to_tensors(
+            {"drawn": np.ascontiguousarray(drawn[:, 0]), "others": inputs["others"]}, self.device
+        )
         return replace(samples, share=None, extras={**samples.extras, **extras})
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: ContinuousACERConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self, batch: rl.Samples, now: ContinuousACERConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Section 5.2: policy gradient within the trust region, squared errors of action and state values, entropy."""
-        head, outputs, value = self.head, self.policy(batch.obs), self.critic.value(batch.obs)
+        head = self.head
+        outputs = self.policy(batch.obs)
+        value = self.critic.value(batch.obs)
         inputs = {"obs": batch.obs, "action": batch.action, "others": batch.extras["others"]}
         q = value + self.critic.advantage(inputs)
         with torch.no_grad():
             centered = self.critic.advantage({**inputs, "action": batch.extras["drawn"]})
-            weight = (head.log_prob(outputs, batch.action) - head.log_prob(batch.extras["outputs"], batch.action)).exp()
+            weight = (
+                head.log_prob(outputs, batch.action)
+                - head.log_prob(batch.extras["outputs"], batch.action)
+            ).exp()
             value_target = value + weight.clamp(max=1) * (batch.target - q)
         ascent = self.ascent(batch, outputs.detach(), weight, centered, now)
-        policy_loss, entropy = -(ascent * outputs).sum(-1), head.entropy(outputs)
+        policy_loss = -(ascent * outputs).sum(-1)
+        entropy = head.entropy(outputs)
         value_loss = (q - batch.target).square() + (value - value_target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
 
     def ascent(
-        self, batch: rl.Samples, outputs: Tensor, weight: Tensor, centered: Tensor, now: ContinuousACERConfig
+        self,
+        batch: rl.Samples,
+        outputs: Tensor,
+        weight: Tensor,
+        centered: Tensor,
+        now: ContinuousACERConfig,
     ) -> Tensor:
         """The direction of means and log deviations [B, 2 d], within the region around the average policy (eq. 12)."""
-        drawn, cut = batch.extras["drawn"], now.max_importance_weight
+        drawn = batch.extras["drawn"]
+        cut = now.max_importance_weight
         then = self.head.log_prob(batch.extras["outputs"], drawn)
         excess = (1 - cut * (then - self.head.log_prob(outputs, drawn)).exp()).clamp(min=0)
         action = batch.action.reshape(drawn.shape)
-        gain = (weight.clamp(max=cut) * batch.advantage).unsqueeze(1) * rl.gaussian_score(outputs, action)
+        gain = (weight.clamp(max=cut) * batch.advantage).unsqueeze(1) * rl.gaussian_score(
+            outputs, action
+        )
         gain += (excess * centered).unsqueeze(1) * rl.gaussian_score(outputs, drawn)
         with torch.no_grad():
             away = rl.gaussian_kl_slope(self.average_policy(batch.obs), outputs)

@@ -16,29 +16,39 @@ class ACKTRConfig(rl.Config):
     """Options of ACKTR."""
 
     n_steps: rl.Count = 20  # rollout length per environment
-    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running deviation of the discounted return
+    normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
     normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
-    kfac_clip: rl.Scheduled[rl.Positive] = 2e-3  # how far the policy may move per update, as KL divergence
-    critic_kfac_clip: rl.Scheduled[rl.Positive] = 2e-3  # how far the critic may move, as that of a Gaussian's mean
-    kfac_damping: rl.Scheduled[rl.Positive] = 0.01  # damping of the Fisher matrix, added to its eigenvalues
+    # how far the policy may move per update, as KL divergence
+    kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
+    # how far the critic may move, as that of a Gaussian's mean
+    critic_kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
+    # damping of the Fisher matrix, added to its eigenvalues
+    kfac_damping: rl.Scheduled[rl.Positive] = 0.01
     kfac_update_interval: rl.Count = 10  # updates between eigendecompositions of the Fisher matrix
     momentum: rl.Scheduled[rl.Fraction] = 0.9  # momentum of the natural gradient
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    popart: bool = False
     net: rl.Net = rl.Net()
-    learning_rate: rl.Scheduled[rl.Positive] = 0.25  # largest learning rate along the natural gradient
+    # largest learning rate along the natural gradient
+    learning_rate: rl.Scheduled[rl.Positive] = 0.25
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
 
     search = {
-        "learning_rate": rl.log(0.01, 1.0), "kfac_clip": rl.log(1e-4, 1e-2), "gae_lambda": rl.uniform(0.8, 1.0),
-    }  # fmt: skip
+        "learning_rate": rl.log(0.01, 1.0),
+        "kfac_clip": rl.log(1e-4, 1e-2),
+        "gae_lambda": rl.uniform(0.8, 1.0),
+    }
 
     def __post_init__(self) -> None:
         if self.net.shared:
-            raise ValueError("acktr has a trust region for each of policy and critic; leave net.shared at false")
+            raise ValueError(
+                "acktr has a trust region for each of policy and critic; leave net.shared at false"
+            )
 
 
 class ACKTR(rl.Algorithm[rl.Rollout]):
@@ -58,14 +68,19 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
-        self.policy, self.critic = self.networks.policy, self.networks.critic
-        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
+        self.scale_reward = (
+            rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        )
         regions = [(self.policy, c.kfac_clip), (self.critic, c.critic_kfac_clip)]
         self.kfac = rl.KFAC(regions, c.kfac_damping, c.momentum)
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
             rule=self.kfac,
-        )  # fmt: skip
+        )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
@@ -81,7 +96,9 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         samples = rollout.samples(advantage, value_target, self.device)
         self.update_fisher(samples, now, clock)
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
-        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
+            loss, clock, age=batch.weight.size
+        )
         self.kfac.rescale(self.critic.output, self.critic.absorb(samples))
         return rl.Result(metrics)
 
@@ -115,7 +132,11 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         unit = self.critic.unit_beside(value)
-        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        advantage = (
+            rl.standardize(batch.advantage, batch.weight)
+            if now.normalize_advantage
+            else batch.advantage / unit
+        )
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)

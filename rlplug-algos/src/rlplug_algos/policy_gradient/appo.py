@@ -25,15 +25,20 @@ class APPOConfig(rl.Config):
     n_epochs: rl.Count = 4  # passes over each rollout; an incomplete last minibatch is dropped
     target_update_interval: rl.Count = 4  # rollouts between copies to the target policy
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    vtrace_lambda: rl.Scheduled[rl.Fraction] = 0.95  # what each trace is multiplied by; 1 gives n-step targets
-    vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0  # where the weights of TD errors and policy gradient are cut
+    # what each trace is multiplied by; 1 gives n-step targets
+    vtrace_lambda: rl.Scheduled[rl.Fraction] = 0.95
+    # where the weights of TD errors and policy gradient are cut
+    vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0
     vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # where the weights of traces are cut
-    normalize_advantage: bool = True  # scale the advantages of a minibatch to mean 0 and deviation 1
+    # scale the advantages of a minibatch to mean 0 and deviation 1
+    normalize_advantage: bool = True
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # let the learning rate fall to 0 over the run
@@ -42,9 +47,11 @@ class APPOConfig(rl.Config):
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "clip_range": rl.uniform(0.1, 0.3), "ent_coef": rl.log(1e-5, 0.1),
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "clip_range": rl.uniform(0.1, 0.3),
+        "ent_coef": rl.log(1e-5, 0.1),
         "vtrace_lambda": rl.uniform(0.8, 1.0),
-    }  # fmt: skip
+    }
 
 
 class APPO(rl.Algorithm[rl.Rollout]):
@@ -57,21 +64,30 @@ class APPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs))
+        rl.check_standardize(
+            c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
+        )
         self.networks = rl.PolicyAndCritic(self.spec, c.net, noisy=c.noisy, sigma=c.noisy_sigma)
-        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.target_policy = rl.target_network(self.policy)
         self.target = rl.Target(self.policy, self.target_policy)
         self.predict_outputs = rl.fast_noisy(self.target_policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        backend, hold = self.inference_backend, self.config.n_steps
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold)
+        backend = self.inference_backend
+        hold = self.config.n_steps
+        return rl.PolicyAgent(
+            self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold
+        )
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
@@ -79,7 +95,8 @@ class APPO(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: APPOConfig, clock: rl.Clock) -> rl.Result:
         if rl.due(clock.updates - 1, clock.updates, now.target_update_interval):
             self.target.move()
-        samples, metrics = self.in_numpy(self.advantages(batch, now), self.networks), dict[str, Tensor]()
+        samples = self.in_numpy(self.advantages(batch, now), self.networks)
+        metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
@@ -91,12 +108,21 @@ class APPO(rl.Algorithm[rl.Rollout]):
         log_prob = rl.log_probs(rollout, self.target_policy, self.predict_outputs)
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.vtrace(
-            rollout, value, next_value, np.exp(log_prob - rollout.extras["log_prob"]), now.gamma,
-            lam=now.vtrace_lambda, clip_rho=now.vtrace_clip_rho, clip_c=now.vtrace_clip_c,
+            rollout,
+            value,
+            next_value,
+            np.exp(log_prob - rollout.extras["log_prob"]),
+            now.gamma,
+            lam=now.vtrace_lambda,
+            clip_rho=now.vtrace_clip_rho,
+            clip_c=now.vtrace_clip_c,
             center=now.normalize_advantage,
-        )  # fmt: skip
+        )
         samples = self.policy.with_noise(rollout.samples(advantage, value_target, self.device))
-        extras = {**samples.extras, "log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device)}
+        extras = {
+            **samples.extras,
+            "log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device),
+        }
         return replace(samples, extras=extras, share=samples.counts)
 
     @rl.pure
@@ -106,10 +132,18 @@ class APPO(rl.Algorithm[rl.Rollout]):
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()
-        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage
+        advantage = (
+            rl.standardize(batch.advantage, batch.weight)
+            if now.normalize_advantage
+            else batch.advantage
+        )
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
         value_loss = (value - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
-        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy,
-                   "loss/kl": ratio - 1 - log_ratio}  # fmt: skip
+        metrics = {
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "loss/entropy": entropy,
+            "loss/kl": ratio - 1 - log_ratio,
+        }
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

@@ -16,26 +16,37 @@ class IMPALAConfig(rl.Config):
     """Options of IMPALA."""
 
     n_steps: rl.Count = 20  # rollout length per environment
-    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0  # replayed rollouts per new one, on average (Poisson)
-    replay_only: bool = False  # learn from replayed rollouts alone, not from each once when it is new
+    # replayed rollouts per new one, on average (Poisson)
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
+    # learn from replayed rollouts alone, not from each once when it is new
+    replay_only: bool = False
     buffer_size: rl.Count = 10_000  # env steps kept for replay, in whole rollouts
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    vtrace_lambda: rl.Scheduled[rl.Fraction] = 1.0  # what each trace is multiplied by; 1 gives n-step targets
-    vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0  # where the weights of TD errors and policy gradient are cut
+    # what each trace is multiplied by; 1 gives n-step targets
+    vtrace_lambda: rl.Scheduled[rl.Fraction] = 1.0
+    # where the weights of TD errors and policy gradient are cut
+    vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0
     vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # where the weights of traces are cut
     normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
-    optimizer: rl.OptimizerName = "rmsprop"  # optimizer of policy and critic; rmsprop as in the paper
+    # optimizer of policy and critic; rmsprop as in the paper
+    optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
-    search = {"learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "vtrace_lambda": rl.uniform(0.8, 1.0)}
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "ent_coef": rl.log(1e-5, 0.1),
+        "vtrace_lambda": rl.uniform(0.8, 1.0),
+    }
 
 
 class IMPALA(rl.Algorithm[rl.Rollout]):
@@ -51,17 +62,24 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.PolicyAndCritic(self.spec, c.net, noisy=c.noisy, sigma=c.noisy_sigma)
-        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        backend, hold = self.inference_backend, self.config.n_steps
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold)
+        backend = self.inference_backend
+        hold = self.config.n_steps
+        return rl.PolicyAgent(
+            self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold
+        )
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
         c = self.config
@@ -69,15 +87,26 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         return replay.buffer(c.n_steps, self.spec.num_envs, self.seeds.child("buffer"))
 
     def learn(self, batch: rl.Rollout, now: IMPALAConfig, clock: rl.Clock) -> rl.Result:
-        ratio = np.exp(rl.log_probs(batch, self.policy, self.predict_outputs) - batch.extras["log_prob"])
+        ratio = np.exp(
+            rl.log_probs(batch, self.policy, self.predict_outputs) - batch.extras["log_prob"]
+        )
         value, next_value = batch.values(self.predict_value)
         advantage, value_target = rl.vtrace(
-            batch, value, next_value, ratio, now.gamma, lam=now.vtrace_lambda, clip_rho=now.vtrace_clip_rho,
-            clip_c=now.vtrace_clip_c, center=now.normalize_advantage,
-        )  # fmt: skip
+            batch,
+            value,
+            next_value,
+            ratio,
+            now.gamma,
+            lam=now.vtrace_lambda,
+            clip_rho=now.vtrace_clip_rho,
+            clip_c=now.vtrace_clip_c,
+            center=now.normalize_advantage,
+        )
         samples = self.policy.with_noise(batch.samples(advantage, value_target, self.device))
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
-        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
+            loss, clock, age=batch.weight.size
+        )
         return rl.Result(metrics)
 
     @rl.pure
@@ -85,7 +114,11 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         """Section 4.2: the advantages hold the weights rho of the policy gradient, the targets are those of V-trace."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
-        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage
+        advantage = (
+            rl.standardize(batch.advantage, batch.weight)
+            if now.normalize_advantage
+            else batch.advantage
+        )
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)

@@ -17,20 +17,28 @@ class PPOConfig(rl.Config):
     n_steps: rl.Count = 128  # rollout length per environment
     batch_size: rl.Count = 256  # samples per minibatch
     n_epochs: rl.Count = 10  # passes over each rollout; an incomplete last minibatch is dropped
-    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running deviation of the discounted return
+    normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda
-    normalize_advantage: bool = True  # scale the advantages of a minibatch to mean 0 and deviation 1
+    # scale the advantages of a minibatch to mean 0 and deviation 1
+    normalize_advantage: bool = True
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
-    clip_range_vf: rl.Scheduled[rl.Positive] | None = None  # how far a value may move from the rollout's
-    target_kl: rl.Scheduled[rl.Positive] | None = None  # end a rollout's epochs once the last minibatch's KL is above
+    # how far a value may move from the rollout's
+    clip_range_vf: rl.Scheduled[rl.Positive] | None = None
+    # end a rollout's epochs once the last minibatch's KL is above
+    target_kl: rl.Scheduled[rl.Positive] | None = None
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
-    recurrent_cell: rl.CellName | None = None  # a recurrent layer behind the network, shared by policy and critic
+    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    popart: bool = False
+    # a recurrent layer behind the network, shared by policy and critic
+    recurrent_cell: rl.CellName | None = None
     recurrent_hidden_size: rl.Count | None = None  # units of that layer; none is 64
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # let the learning rate fall to 0 over the run
@@ -39,9 +47,11 @@ class PPOConfig(rl.Config):
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "clip_range": rl.uniform(0.1, 0.3), "ent_coef": rl.log(1e-5, 0.1),
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "clip_range": rl.uniform(0.1, 0.3),
+        "ent_coef": rl.log(1e-5, 0.1),
         "gae_lambda": rl.uniform(0.8, 1.0),
-    }  # fmt: skip
+    }
 
 
 class PPO(rl.Algorithm[rl.Rollout]):
@@ -55,7 +65,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs))
+        rl.check_standardize(
+            c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
+        )
         self.networks: rl.PolicyAndCritic | rl.RecurrentPolicyAndCritic
         if c.recurrent_cell is None:
             rl.check_no_units(c.recurrent_hidden_size)
@@ -63,30 +75,44 @@ class PPO(rl.Algorithm[rl.Rollout]):
         else:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
             if (c.noisy, c.noisy_sigma) != (None, None):
-                raise rl.UsageError("a policy with a memory has no noisy layers; leave noisy or recurrent_cell at none")
+                raise rl.UsageError(
+                    "a policy with a memory has no noisy layers; leave noisy or recurrent_cell at none"
+                )
             size = c.recurrent_hidden_size or 64
-            self.networks = rl.RecurrentPolicyAndCritic(self.spec, c.net, c.recurrent_cell, size, c.popart)
-        self.policy, self.critic = self.networks.policy, self.networks.critic
-        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+            self.networks = rl.RecurrentPolicyAndCritic(
+                self.spec, c.net, c.recurrent_cell, size, c.popart
+            )
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
+        self.scale_reward = (
+            rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        )
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        seeds, networks = self.agent_seeds(rank), self.networks
+        seeds = self.agent_seeds(rank)
+        networks = self.networks
         if isinstance(networks, rl.RecurrentPolicyAndCritic):
             return rl.MemoryAgent(networks.policy, seeds, self.inference_backend, log_prob=True)
         hold = self.config.n_steps
-        return rl.PolicyAgent(networks.policy, seeds, self.inference_backend, log_prob=True, hold=hold)
+        return rl.PolicyAgent(
+            networks.policy, seeds, self.inference_backend, log_prob=True, hold=hold
+        )
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
     def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
-        rollout, metrics = self.in_numpy(samples, self.networks), dict[str, Tensor]()
+        rollout = self.in_numpy(samples, self.networks)
+        metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
             for minibatch in rollout.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
@@ -100,7 +126,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
         """Return samples with GAE advantages and value targets; recurrent networks get whole sequences."""
         if isinstance(self.networks, rl.RecurrentPolicyAndCritic):
             value, next_value = rl.recurrent_values(rollout, self.networks, self.device)
-            return rl.sequences(rollout, *rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda), self.device)
+            return rl.sequences(
+                rollout, *rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda), self.device
+            )
         value, next_value = rollout.values(self.predict_value)
         estimates = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(*estimates, self.device)
@@ -112,11 +140,22 @@ class PPO(rl.Algorithm[rl.Rollout]):
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
-        ratio, unit = log_ratio.exp(), self.critic.unit_beside(value)
-        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        ratio = log_ratio.exp()
+        unit = self.critic.unit_beside(value)
+        advantage = (
+            rl.standardize(batch.advantage, batch.weight)
+            if now.normalize_advantage
+            else batch.advantage / unit
+        )
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
-        value_loss = rl.value_error(value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit)
+        value_loss = rl.value_error(
+            value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit
+        )
         loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
-        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy,
-                   "loss/kl": ratio - 1 - log_ratio}  # fmt: skip
+        metrics = {
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "loss/entropy": entropy,
+            "loss/kl": ratio - 1 - log_ratio,
+        }
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

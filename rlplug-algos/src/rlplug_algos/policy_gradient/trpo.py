@@ -16,26 +16,34 @@ class TRPOConfig(rl.Config):
     """Options of TRPO."""
 
     n_steps: rl.Count = 512  # rollout length per environment
-    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running deviation of the discounted return
+    normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda
-    target_kl: rl.Scheduled[rl.Positive] = 0.01  # how far the policy may move per rollout, as mean KL divergence
+    # how far the policy may move per rollout, as mean KL divergence
+    target_kl: rl.Scheduled[rl.Positive] = 0.01
     cg_damping: rl.Scheduled[rl.Positive] = 0.1  # damping of the Fisher matrix
     cg_max_steps: rl.Count = 10  # conjugate gradient steps
-    line_search_max_iter: rl.Count = 10  # steps that the line search tries, each 0.8 times the one before
+    # steps that the line search tries, each 0.8 times the one before
+    line_search_max_iter: rl.Count = 10
     sub_sampling_factor: rl.Count = 1  # use every so many samples for Fisher products
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
-    n_critic_updates: rl.Count = 10  # passes of the critic over each rollout; an incomplete last minibatch is dropped
+    # passes of the critic over each rollout; an incomplete last minibatch is dropped
+    n_critic_updates: rl.Count = 10
     batch_size: rl.Count = 128  # samples per minibatch of the critic
-    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    popart: bool = False
     net: rl.Net = rl.Net()
-    critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critic; the policy has none
+    # learning rate of the critic; the policy has none
+    critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3
     optimizer: rl.OptimizerName = "adam"  # optimizer of the critic
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "target_kl": rl.log(1e-3, 0.1), "critic_learning_rate": rl.log(1e-4, 1e-2), "gae_lambda": rl.uniform(0.8, 1.0),
-    }  # fmt: skip
+        "target_kl": rl.log(1e-3, 0.1),
+        "critic_learning_rate": rl.log(1e-4, 1e-2),
+        "gae_lambda": rl.uniform(0.8, 1.0),
+    }
 
 
 class TRPO(rl.Algorithm[rl.Rollout]):
@@ -46,16 +54,21 @@ class TRPO(rl.Algorithm[rl.Rollout]):
     config: TRPOConfig
 
     def build(self) -> None:
-        c, norm = self.config, rl.observation_norm(self.spec.obs, self.config.net)
+        c = self.config
+        norm = rl.observation_norm(self.spec.obs, self.config.net)
         rl.check_standardize(True, c.n_steps * self.spec.num_envs)
         self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm).to(self.device)
         self.critic = rl.Critic(self.spec, c.net, popart=c.popart, norm=norm)
-        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        self.scale_reward = (
+            rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        )
         self.trust_region = rl.TrustRegion(self.policy, c.cg_max_steps, c.line_search_max_iter)
         self.critic_optimizer = self.optimizer(
-            "critic", [self.critic], learning_rate=self.schedule("critic_learning_rate"),
+            "critic",
+            [self.critic],
+            learning_rate=self.schedule("critic_learning_rate"),
             rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+        )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
@@ -74,8 +87,12 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         self.critic.absorb(samples)
         for _ in range(now.n_critic_updates):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
-                value_loss = minibatch.mean((self.critic(minibatch.obs) - minibatch.target).square())
-                norm = self.critic_optimizer.minimize(value_loss / self.critic.unit**2, clock, age=batch.weight.size)
+                value_loss = minibatch.mean(
+                    (self.critic(minibatch.obs) - minibatch.target).square()
+                )
+                norm = self.critic_optimizer.minimize(
+                    value_loss / self.critic.unit**2, clock, age=batch.weight.size
+                )
         return rl.Result({**metrics, "loss/value": value_loss.detach(), "loss/gradient_norm": norm})
 
     def improve(self, samples: rl.Samples, now: TRPOConfig) -> dict[str, Tensor | float]:
@@ -86,15 +103,24 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         batch = replace(samples, share=None, advantage=advantage, extras={"before": before})
         some = batch.take(torch.arange(0, len(before), now.sub_sampling_factor, device=self.device))
         move = self.trust_region.step(
-            lambda: self.loss(batch, now), lambda: self.divergence(batch), curvature=lambda: self.divergence(some),
-            radius=now.target_kl, damping=now.cg_damping,
-        )  # fmt: skip
-        return {"loss/policy": move.loss, "loss/kl": move.divergence, "loss/failed_tries": float(move.failed)}
+            lambda: self.loss(batch, now),
+            lambda: self.divergence(batch),
+            curvature=lambda: self.divergence(some),
+            radius=now.target_kl,
+            damping=now.cg_damping,
+        )
+        return {
+            "loss/policy": move.loss,
+            "loss/kl": move.divergence,
+            "loss/failed_tries": float(move.failed),
+        }
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: TRPOConfig) -> Tensor:
         """The surrogate (eq. 14), negated, with the entropy bonus; `extras["before"]`: the old outputs."""
-        log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(
+            self.policy(batch.obs), batch.action
+        )
         ratio = (log_prob - self.policy.head.log_prob(batch.extras["before"], batch.action)).exp()
         return -batch.mean(ratio * batch.advantage + now.ent_coef * entropy)
 

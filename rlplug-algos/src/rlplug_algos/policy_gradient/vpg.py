@@ -15,13 +15,16 @@ class VPGConfig(rl.Config):
     """Options of REINFORCE."""
 
     n_steps: rl.Count = 500  # env steps of whole episodes per update, at least
-    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running deviation of the discounted return
+    normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 bootstraps only what a time limit cut
+    # GAE lambda; 1 bootstraps only what a time limit cut
+    gae_lambda: rl.Scheduled[rl.Fraction] = 1.0
     normalize_advantage: bool = True  # scale the advantages of a batch to mean 0 and deviation 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    popart: bool = False
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-3  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -29,7 +32,11 @@ class VPGConfig(rl.Config):
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
-    search = {"learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "gae_lambda": rl.uniform(0.8, 1.0)}
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "ent_coef": rl.log(1e-5, 0.1),
+        "gae_lambda": rl.uniform(0.8, 1.0),
+    }
 
 
 class VPG(rl.Algorithm[rl.Rollout]):
@@ -44,12 +51,18 @@ class VPG(rl.Algorithm[rl.Rollout]):
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
-        self.policy, self.critic = self.networks.policy, self.networks.critic
-        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        self.policy = self.networks.policy
+        self.critic = self.networks.critic
+        self.scale_reward = (
+            rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        )
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
@@ -64,7 +77,9 @@ class VPG(rl.Algorithm[rl.Rollout]):
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(advantage, value_target, self.device)
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
-        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
+            loss, clock, age=batch.weight.size
+        )
         self.critic.absorb(samples)
         return rl.Result(metrics)
 
@@ -74,7 +89,11 @@ class VPG(rl.Algorithm[rl.Rollout]):
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         unit = self.critic.unit_beside(value)
-        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        advantage = (
+            rl.standardize(batch.advantage, batch.weight)
+            if now.normalize_advantage
+            else batch.advantage / unit
+        )
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)

@@ -15,25 +15,37 @@ import rlplug_core as rl
 class NStepQConfig(rl.Config):
     """Options of n-step Q-learning."""
 
-    n_steps: rl.Count = 5  # rollout length per environment: the most rewards summed before bootstrapping
-    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0  # replayed rollouts per new one, on average (Poisson)
-    replay_only: bool = False  # learn from replayed rollouts alone, not from each once when it is new
+    # rollout length per environment: the most rewards summed before bootstrapping
+    n_steps: rl.Count = 5
+    # replayed rollouts per new one, on average (Poisson)
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
+    # learn from replayed rollouts alone, not from each once when it is new
+    replay_only: bool = False
     buffer_size: rl.Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
     random_steps: rl.Natural = 0  # env steps at the beginning that act at random
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
-    exploration_final_eps: rl.Fraction = 0.1  # chance of a random action at the end, for 4 workers in 10
-    exploration_final_eps_others: tuple[rl.Fraction, ...] = (0.01, 0.5)  # that of the others, each for as many
+    # chance of a random action at the end, for 4 workers in 10
+    exploration_final_eps: rl.Fraction = 0.1
+    # that of the others, each for as many
+    exploration_final_eps_others: tuple[rl.Fraction, ...] = (0.01, 0.5)
     exploration_fraction: rl.Positive = 0.5  # share of the run over which that chance falls
-    exploration_points: tuple[float, ...] = ()  # further points on its way, each a share of the run and a chance
+    # further points on its way, each a share of the run and a chance
+    exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    softmax_temperature: rl.Scheduled[rl.Positive] | None = None  # explore by a softmax of values over this instead
-    double: bool = False  # let the online network choose the target's action (van Hasselt et al., 2016)
-    target_update_interval: rl.Count = 100  # updates of the first worker between updates of the target network
-    loss: rl.Regression = "mse"  # loss of a TD error: mse, or huber (squared within 1, linear beyond)
+    # explore by a softmax of values over this instead
+    softmax_temperature: rl.Scheduled[rl.Positive] | None = None
+    # let the online network choose the target's action (van Hasselt et al., 2016)
+    double: bool = False
+    # updates of the first worker between updates of the target network
+    target_update_interval: rl.Count = 100
+    # loss of a TD error: mse, or huber (squared within 1, linear beyond)
+    loss: rl.Regression = "mse"
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the last layers (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -42,12 +54,15 @@ class NStepQConfig(rl.Config):
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "n_steps": rl.integer(1, 20),
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "n_steps": rl.integer(1, 20),
         "target_update_interval": rl.integer(20, 2000),
-    }  # fmt: skip
+    }
 
     def __post_init__(self) -> None:
-        rl.check_exploration(self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature)
+        rl.check_exploration(
+            self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
+        )
 
 
 class NStepQ(rl.Algorithm[rl.Rollout]):
@@ -60,12 +75,17 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(self.device)
+        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(
+            self.device
+        )
         self.target_network = rl.target_network(self.q_network)
         self.q_optimizer = self.optimizer(
-            "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "q_network",
+            [self.q_network],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
         self.predict_target_q = rl.fast_noisy(self.target_network, self.inference_backend)
         self.target = rl.Target(self.q_network, self.target_network)
@@ -73,33 +93,49 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
         c = self.config
         final_eps = rl.final_epsilon(
-            rank, c.exploration_final_eps, c.exploration_final_eps_others, self.seeds.child("epsilon")
+            rank,
+            c.exploration_final_eps,
+            c.exploration_final_eps_others,
+            self.seeds.child("epsilon"),
         )
         epsilon = rl.epsilon_schedule(
             c.exploration_initial_eps, final_eps, c.exploration_fraction, c.exploration_points
         )
         return rl.explorer(
-            self.q_network, epsilon, self.agent_seeds(rank), inference_backend=self.inference_backend,
-            softmax_temperature=None if c.softmax_temperature is None else self.schedule("softmax_temperature"),
-            random_steps=c.random_steps, eval_eps=c.eval_eps,
-        )  # fmt: skip
+            self.q_network,
+            epsilon,
+            self.agent_seeds(rank),
+            inference_backend=self.inference_backend,
+            softmax_temperature=None
+            if c.softmax_temperature is None
+            else self.schedule("softmax_temperature"),
+            random_steps=c.random_steps,
+            eval_eps=c.eval_eps,
+        )
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
-        c, seeds = self.config, self.seeds.child("buffer", self.context.rank)
+        c = self.config
+        seeds = self.seeds.child("buffer", self.context.rank)
         replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: NStepQConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 2 + now.double)
         target = self.td_target(batch, noise, now)
-        samples = self.in_numpy(batch.samples(target, target, self.device), self.q_network)  # values have no advantages
+        samples = self.in_numpy(
+            batch.samples(target, target, self.device), self.q_network
+        )  # values have no advantages
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
-        if self.context.rank == 0 and rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
+        if self.context.rank == 0 and rl.due(
+            clock.updates, clock.updates + 1, now.target_update_interval
+        ):
             self.target.move()  # in place: all workers see it
         return rl.Result(metrics)
 
-    def td_target(self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: NStepQConfig) -> rl.Array:
+    def td_target(
+        self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: NStepQConfig
+    ) -> rl.Array:
         """The rewards [T, N] to the end of the rollout or episode, and from there gamma^k max_a Q_target(s, a)."""
 
         def best(obs: rl.Obs) -> rl.Array:
@@ -111,7 +147,9 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
         return rl.gae(batch, value, next_value, now.gamma, lam=1.0)[1]
 
     @rl.pure
-    def loss(self, batch: rl.Samples, noise: Tensor | None, now: NStepQConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self, batch: rl.Samples, noise: Tensor | None, now: NStepQConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)
         loss = batch.mean(rl.regression(q, batch.target, now.loss))

@@ -20,25 +20,34 @@ class QRDQNConfig(rl.Config):
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 64  # transitions per gradient step
     buffer_size: rl.Count = 100_000  # transitions kept in the replay buffer
-    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_storage: rl.Store = "memory"
     priority: rl.PriorityOptions = rl.PriorityOptions()
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
     exploration_final_eps: rl.Fraction = 0.05  # chance of a random action at the end
     exploration_fraction: rl.Positive = 0.2  # share of the run over which that chance falls
-    exploration_points: tuple[float, ...] = ()  # further points on its way, each a share of the run and a chance
-    exploration_alpha: rl.NonNegative = 0.0  # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0 is alike
+    # further points on its way, each a share of the run and a chance
+    exploration_points: tuple[float, ...] = ()
+    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0 is alike
+    exploration_alpha: rl.NonNegative = 0.0
     eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    softmax_temperature: rl.Scheduled[rl.Positive] | None = None  # explore by a softmax of values over this instead
-    double: bool = False  # let the online network choose the target's action (van Hasselt et al., 2016)
+    # explore by a softmax of values over this instead
+    softmax_temperature: rl.Scheduled[rl.Positive] | None = None
+    # let the online network choose the target's action (van Hasselt et al., 2016)
+    double: bool = False
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
-    tau: rl.Scheduled[rl.Share] = 1.0  # how far the target network moves: 1 copies, less is Polyak averaging
+    # how far the target network moves: 1 copies, less is Polyak averaging
+    tau: rl.Scheduled[rl.Share] = 1.0
     n_quantiles: rl.Count = 200  # quantiles of the distribution of returns
-    kappa: rl.Scheduled[rl.Positive] = 1.0  # error at which the quantile loss turns from squared to linear
+    # error at which the quantile loss turns from squared to linear
+    kappa: rl.Scheduled[rl.Positive] = 1.0
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the last layers (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -47,13 +56,18 @@ class QRDQNConfig(rl.Config):
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
     search = {
-        "learning_rate": rl.log(1e-5, 1e-2), "n_step": rl.integer(1, 5), "target_update_interval": rl.integer(50, 2000),
-        "priority.alpha": rl.uniform(0.0, 1.0), "n_quantiles": rl.integer(5, 200),
+        "learning_rate": rl.log(1e-5, 1e-2),
+        "n_step": rl.integer(1, 5),
+        "target_update_interval": rl.integer(50, 2000),
+        "priority.alpha": rl.uniform(0.0, 1.0),
+        "n_quantiles": rl.integer(5, 200),
         "kappa": rl.log(0.1, 10.0),
-    }  # fmt: skip
+    }
 
     def __post_init__(self) -> None:
-        rl.check_exploration(self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature)
+        rl.check_exploration(
+            self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
+        )
 
 
 class QRDQN(rl.Algorithm[rl.Transitions]):
@@ -68,35 +82,58 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
     def build(self) -> None:
         c = self.config
         self.q_network = rl.QuantileQ(
-            self.spec, c.net, dueling=c.dueling, noisy=c.noisy, sigma=c.noisy_sigma, atoms=c.n_quantiles
+            self.spec,
+            c.net,
+            dueling=c.dueling,
+            noisy=c.noisy,
+            sigma=c.noisy_sigma,
+            atoms=c.n_quantiles,
         ).to(self.device)
         self.target_network = rl.target_network(self.q_network)
         self.q_optimizer = self.optimizer(
-            "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "q_network",
+            [self.q_network],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.target = rl.Target(self.q_network, self.target_network)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
         c = self.config
         epsilon = rl.epsilon_schedule(
-            c.exploration_initial_eps, c.exploration_final_eps, c.exploration_fraction, c.exploration_points
+            c.exploration_initial_eps,
+            c.exploration_final_eps,
+            c.exploration_fraction,
+            c.exploration_points,
         )
         epsilon = rl.actor_epsilon(epsilon, rank, ranks, c.exploration_alpha)
         return rl.explorer(
-            self.q_network, epsilon, self.agent_seeds(rank), inference_backend=self.inference_backend,
-            softmax_temperature=None if c.softmax_temperature is None else self.schedule("softmax_temperature"),
-            random_steps=c.random_steps, eval_eps=c.eval_eps,
-        )  # fmt: skip
+            self.q_network,
+            epsilon,
+            self.agent_seeds(rank),
+            inference_backend=self.inference_backend,
+            softmax_temperature=None
+            if c.softmax_temperature is None
+            else self.schedule("softmax_temperature"),
+            random_steps=c.random_steps,
+            eval_eps=c.eval_eps,
+        )
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
-            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage, priority=c.priority,
+            c.buffer_size,
+            pace,
+            n_step=c.n_step,
+            gamma=self.schedule("gamma"),
+            seeds=self.seeds.child("buffer"),
+            device=self.device,
+            storage=c.buffer_storage,
+            priority=c.priority,
             beta=c.schedules.get("priority.beta"),
-        )  # fmt: skip
+        )
 
     def learn(self, batch: rl.Transitions, now: QRDQNConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)
@@ -113,7 +150,9 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Quantile Huber loss to r + discount * Z_target(s', a') (algorithm 1); the mean's error is the priority."""
         quantiles = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action)
-        next_quantiles = rl.next_distribution(self.q_network, self.target_network, batch, noise[1:], now.double)
+        next_quantiles = rl.next_distribution(
+            self.q_network, self.target_network, batch, noise[1:], now.double
+        )
         target = batch.reward[:, None] + batch.discount[:, None] * next_quantiles
         q = quantiles.detach().mean(1)
         loss = batch.mean(rl.quantile_huber(quantiles, self.q_network.middles, target, now.kappa))

@@ -20,13 +20,18 @@ class VQNConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
     exploration_final_eps: rl.Fraction = 0.02  # chance of a random action at the end
     exploration_fraction: rl.Positive = 0.5  # share of the run over which that chance falls
-    exploration_points: tuple[float, ...] = ()  # further points on its way, each a share of the run and a chance
+    # further points on its way, each a share of the run and a chance
+    exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    softmax_temperature: rl.Scheduled[rl.Positive] | None = None  # explore by a softmax of values over this instead
-    loss: rl.Regression = "mse"  # loss of a TD error: mse, or huber (squared within 1, linear beyond)
+    # explore by a softmax of values over this instead
+    softmax_temperature: rl.Scheduled[rl.Positive] | None = None
+    # loss of a TD error: mse, or huber (squared within 1, linear beyond)
+    loss: rl.Regression = "mse"
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the last layers (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -37,7 +42,9 @@ class VQNConfig(rl.Config):
     search = {"learning_rate": rl.log(1e-5, 1e-2)}
 
     def __post_init__(self) -> None:
-        rl.check_exploration(self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature)
+        rl.check_exploration(
+            self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
+        )
 
 
 class VQN(rl.Algorithm[rl.Rollout]):
@@ -50,23 +57,37 @@ class VQN(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(self.device)
+        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(
+            self.device
+        )
         self.q_optimizer = self.optimizer(
-            "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "q_network",
+            [self.q_network],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
         c = self.config
         epsilon = rl.epsilon_schedule(
-            c.exploration_initial_eps, c.exploration_final_eps, c.exploration_fraction, c.exploration_points
+            c.exploration_initial_eps,
+            c.exploration_final_eps,
+            c.exploration_fraction,
+            c.exploration_points,
         )
         return rl.explorer(
-            self.q_network, epsilon, self.agent_seeds(rank), inference_backend=self.inference_backend,
-            softmax_temperature=None if c.softmax_temperature is None else self.schedule("softmax_temperature"),
-            random_steps=c.random_steps, eval_eps=c.eval_eps,
-        )  # fmt: skip
+            self.q_network,
+            epsilon,
+            self.agent_seeds(rank),
+            inference_backend=self.inference_backend,
+            softmax_temperature=None
+            if c.softmax_temperature is None
+            else self.schedule("softmax_temperature"),
+            random_steps=c.random_steps,
+            eval_eps=c.eval_eps,
+        )
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(1)
@@ -74,18 +95,24 @@ class VQN(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: VQNConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 2)
         target = self.td_target(batch, noise, now)
-        samples = self.in_numpy(batch.samples(target, target, self.device), self.q_network)  # values have no advantages
+        samples = self.in_numpy(
+            batch.samples(target, target, self.device), self.q_network
+        )  # values have no advantages
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         return rl.Result(metrics)
 
-    def td_target(self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: VQNConfig) -> rl.Array:
+    def td_target(
+        self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: VQNConfig
+    ) -> rl.Array:
         """r + gamma * max_a Q(s', a) [T, N], for steps that no episode ends in."""
         value, next_value = batch.values(lambda obs: self.predict_q(obs, noise[1]).max(-1))
         return rl.gae(batch, value, next_value, now.gamma, lam=1.0)[1]
 
     @rl.pure
-    def loss(self, batch: rl.Samples, noise: Tensor | None, now: VQNConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self, batch: rl.Samples, noise: Tensor | None, now: VQNConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)
         loss = batch.mean(rl.regression(q, batch.target, now.loss))

@@ -21,13 +21,18 @@ class VSarsaConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
     exploration_final_eps: rl.Fraction = 0.02  # chance of a random action at the end
     exploration_fraction: rl.Positive = 0.5  # share of the run over which that chance falls
-    exploration_points: tuple[float, ...] = ()  # further points on its way, each a share of the run and a chance
+    # further points on its way, each a share of the run and a chance
+    exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    softmax_temperature: rl.Scheduled[rl.Positive] | None = None  # explore by a softmax of values over this instead
-    loss: rl.Regression = "mse"  # loss of a TD error: mse, or huber (squared within 1, linear beyond)
+    # explore by a softmax of values over this instead
+    softmax_temperature: rl.Scheduled[rl.Positive] | None = None
+    # loss of a TD error: mse, or huber (squared within 1, linear beyond)
+    loss: rl.Regression = "mse"
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    noisy: rl.Noise | None = None  # explore by noise on the weights of the last layers (Fortunato et al., 2018)
-    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    noisy: rl.Noise | None = None
+    # standard deviation of that noise at the beginning; none is the paper's
+    noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -38,7 +43,9 @@ class VSarsaConfig(rl.Config):
     search = {"learning_rate": rl.log(1e-5, 1e-2)}
 
     def __post_init__(self) -> None:
-        rl.check_exploration(self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature)
+        rl.check_exploration(
+            self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
+        )
 
 
 class VSarsa(rl.Algorithm[rl.Rollout]):
@@ -51,24 +58,38 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(self.device)
+        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(
+            self.device
+        )
         self.q_optimizer = self.optimizer(
-            "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
-        )  # fmt: skip
+            "q_network",
+            [self.q_network],
+            learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"),
+            rule=c.optimizer_kwargs.rule(c.optimizer),
+        )
         self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
         self.explorer = self.agent(self.context.rank)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
         c = self.config
         epsilon = rl.epsilon_schedule(
-            c.exploration_initial_eps, c.exploration_final_eps, c.exploration_fraction, c.exploration_points
+            c.exploration_initial_eps,
+            c.exploration_final_eps,
+            c.exploration_fraction,
+            c.exploration_points,
         )
         return rl.explorer(
-            self.q_network, epsilon, self.agent_seeds(rank), inference_backend=self.inference_backend,
-            softmax_temperature=None if c.softmax_temperature is None else self.schedule("softmax_temperature"),
-            random_steps=c.random_steps, eval_eps=c.eval_eps,
-        )  # fmt: skip
+            self.q_network,
+            epsilon,
+            self.agent_seeds(rank),
+            inference_backend=self.inference_backend,
+            softmax_temperature=None
+            if c.softmax_temperature is None
+            else self.schedule("softmax_temperature"),
+            random_steps=c.random_steps,
+            eval_eps=c.eval_eps,
+        )
 
     def buffer(self) -> rl.PairBuffer:
         return rl.PairBuffer()
@@ -76,25 +97,35 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: VSarsaConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 3)
         target = self.td_target(batch, noise, now, clock)
-        samples = self.in_numpy(batch.samples(target, target, self.device), self.q_network)  # values have no advantages
+        samples = self.in_numpy(
+            batch.samples(target, target, self.device), self.q_network
+        )  # values have no advantages
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         return rl.Result(metrics)
 
     def td_target(
-        self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: VSarsaConfig, clock: rl.Clock
+        self,
+        batch: rl.Rollout,
+        noise: Sequence[rl.Array | None],
+        now: VSarsaConfig,
+        clock: rl.Clock,
     ) -> rl.Array:
         """r + gamma * Q(s', a') for the action a' taken next; where a cut kept it from that, the expected value."""
-        obs, next_action = rl.tree_map(lambda array: array[-1], batch.obs), batch.extras["next_action"][-1]
+        obs = rl.tree_map(lambda array: array[-1], batch.obs)
+        next_action = batch.extras["next_action"][-1]
         q = self.predict_q(obs, noise[1])
         by = q if noise[2] is None else self.predict_q(obs, noise[2])
-        taken, expected = rl.of_action(q, next_action), self.explorer.expected(q, by, clock)
+        taken = rl.of_action(q, next_action)
+        expected = self.explorer.expected(q, by, clock)
         next_value = np.where(batch.truncated | (next_action < 0), expected, taken)
         target: rl.Array = batch.reward + now.gamma * next_value * ~batch.terminated
         return target.astype(np.float32)
 
     @rl.pure
-    def loss(self, batch: rl.Samples, noise: Tensor | None, now: VSarsaConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self, batch: rl.Samples, noise: Tensor | None, now: VSarsaConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)
         loss = batch.mean(rl.regression(q, batch.target, now.loss))

@@ -13,28 +13,58 @@ from rlplug_cli.commands.run import declared
 from rlplug_cli.output import asked, echo, echo_json
 from rlplug_cli.parameters import assigned
 from rlplug_core.errors import UsageError, clean
-from rlplug_core.testing import CONTRACT, Check, checks, controller_checks, env_checks, hook_checks, wrapper_checks
+from rlplug_core.testing import (
+    CONTRACT,
+    Check,
+    checks,
+    controller_checks,
+    env_checks,
+    hook_checks,
+    wrapper_checks,
+)
 from rlplug_core.testing.kit.outcome import Outcome
 
 #: How each status is shown.
-COLORS = {"passed": "green", "failed": "red", "warned": "yellow", "expected": "yellow", "skipped": "bright_black"}
+COLORS = {
+    "passed": "green",
+    "failed": "red",
+    "warned": "yellow",
+    "expected": "yellow",
+    "skipped": "bright_black",
+}
 
 
 @click.command("check")
 @click.argument("words", nargs=-1, required=True, metavar="[env|wrapper|controller|hooks] NAME")
-@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Examine it with this option value.")
+@click.option(
+    "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Examine it with this option value."
+)
 @click.option("--env", help="Examine it on this environment, where none of the kit's own suits it.")
 @click.option(
-    "--expect", "expected", multiple=True, metavar="NAME=REASON", help="Expect this check to fail, for this reason."
+    "--expect",
+    "expected",
+    multiple=True,
+    metavar="NAME=REASON",
+    help="Expect this check to fail, for this reason.",
 )
-@click.option("--learn", is_flag=True, help="Also train: it must beat chance on small environments (a minute).")
+@click.option(
+    "--learn",
+    is_flag=True,
+    help="Also train: it must beat chance on small environments (a minute).",
+)
 @click.option("--strict", is_flag=True, help="Let provisional checks fail instead of warn.")
 @click.option("--json", is_flag=True, help="Write all outcomes as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, words: tuple[str, ...], pairs: tuple[str, ...], env: str | None, expected: tuple[str, ...],
-    learn: bool, strict: bool, json: bool,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    words: tuple[str, ...],
+    pairs: tuple[str, ...],
+    env: str | None,
+    expected: tuple[str, ...],
+    learn: bool,
+    strict: bool,
+    json: bool,
+) -> None:
     """Hold a plugin to the contract: an algorithm, by its id or ./file.py:Class, or another kind, named before it.
 
     `env NS/ID` is an environment, `wrapper NAME:option=value` and `controller NAME:option=value` what they say, `hooks
@@ -68,15 +98,21 @@ def _named(words: tuple[str, ...]) -> tuple[str, str]:
         return "algorithm", words[0]
     if len(words) == 2 and words[0] in ("env", "wrapper", "controller", "hooks"):
         return words[0], words[1]
-    raise UsageError(f"'{' '.join(words)}': write rlplug check NAME, or env, wrapper, controller or hooks and one NAME")
+    raise UsageError(
+        f"'{' '.join(words)}': write rlplug check NAME, or env, wrapper, controller or hooks and one NAME"
+    )
 
 
 def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
     """Return the reasons by the names of checks, from texts such as `termination=a reason`."""
     for text in texts:
         if "=" not in text:
-            raise UsageError(f"--expect {text}: write NAME=REASON, as in --expect 'pauses=it has one environment'")
-    return {name.strip(): reason.strip() for name, _, reason in (text.partition("=") for text in texts)}
+            raise UsageError(
+                f"--expect {text}: write NAME=REASON, as in --expect 'pauses=it has one environment'"
+            )
+    return {
+        name.strip(): reason.strip() for name, _, reason in (text.partition("=") for text in texts)
+    }
 
 
 def _traced(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
@@ -89,7 +125,9 @@ def _traced(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, 
 
 def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
     """Passes the outcomes on, and writes a line for each as it comes, and a summary."""
-    level, counts, seconds = "", Counter[str](), 0.0
+    level = ""
+    counts = Counter[str]()
+    seconds = 0.0
     for check, outcome in outcomes:
         if check.level != level:
             level = check.level
@@ -106,9 +144,14 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
 def _report(kind: str, name: str, told: list[tuple[Check, Outcome]]) -> dict[str, object]:
     rows = [
         {
-            "name": check.name, "level": check.level, "status": outcome.status, "message": outcome.message,
-            "asks": check.summary, "provisional": check.provisional, "seconds": round(outcome.seconds, 3),
+            "name": check.name,
+            "level": check.level,
+            "status": outcome.status,
+            "message": outcome.message,
+            "asks": check.summary,
+            "provisional": check.provisional,
+            "seconds": round(outcome.seconds, 3),
         }
         for check, outcome in told
-    ]  # fmt: skip
+    ]
     return {kind: name, "contract": CONTRACT, "checks": rows}

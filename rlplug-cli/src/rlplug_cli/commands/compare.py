@@ -27,53 +27,104 @@ def shared(function: Callable[..., object]) -> Callable[..., object]:
 
 
 _SHARED: tuple[Callable[..., Any], ...] = (
-    click.argument("runs", nargs=-1, required=True, metavar="RUN|GROUP|SWEEP…", shell_complete=runs_and_sweeps),
-    click.option(
-        "--label", metavar="OPTION,…", help="Options to label and group runs by  [the algorithm, and what differs]"
+    click.argument(
+        "runs", nargs=-1, required=True, metavar="RUN|GROUP|SWEEP…", shell_complete=runs_and_sweeps
     ),
     click.option(
-        "--x", "axis", type=click.Choice(["steps", "seconds", "updates"]), default="steps",
+        "--label",
+        metavar="OPTION,…",
+        help="Options to label and group runs by  [the algorithm, and what differs]",
+    ),
+    click.option(
+        "--x",
+        "axis",
+        type=click.Choice(["steps", "seconds", "updates"]),
+        default="steps",
         help="What curves go by  [steps]",
     ),
     click.option(
-        "--smooth", type=click.IntRange(1), default=1, metavar="POINTS",
+        "--smooth",
+        type=click.IntRange(1),
+        default=1,
+        metavar="POINTS",
         help="Average each value with those before it  [1]",
     ),
     click.option(
-        "--center", type=click.Choice(["iqm", "mean"]), default="iqm", help="What a line shows of its seeds  [iqm]"
+        "--center",
+        type=click.Choice(["iqm", "mean"]),
+        default="iqm",
+        help="What a line shows of its seeds  [iqm]",
     ),
     click.option(
-        "--confidence", type=click.FloatRange(0, 1, True, True), default=0.95,
+        "--confidence",
+        type=click.FloatRange(0, 1, True, True),
+        default=0.95,
         help="What intervals are to cover  [0.95]",
     ),
-    click.option("--points", type=click.IntRange(2), default=200, help="Points of a curve at most  [200]"),
     click.option(
-        "--out", type=click.Path(path_type=Path), default="runs", help="Where the run directories are  [runs]"
+        "--points", type=click.IntRange(2), default=200, help="Points of a curve at most  [200]"
     ),
-)  # fmt: skip
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        default="runs",
+        help="Where the run directories are  [runs]",
+    ),
+)
 
 
 @click.command("compare")
 @shared
 @click.option("--metric", default="eval/return_mean", help="What curves show  [eval/return_mean]")
-@click.option("--target", "targets", multiple=True, metavar="[ENV=]RETURN", help="A return whose cost is wanted.")
 @click.option(
-    "--normalize", multiple=True, metavar="ENV=LOW:HIGH", help="Returns that count as 0 and 1 over all environments."
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="[ENV=]RETURN",
+    help="A return whose cost is wanted.",
 )
 @click.option(
-    "--checkpoint", type=click.Choice(["last", "best"]), default="last", help="What probabilities are about  [last]"
+    "--normalize",
+    multiple=True,
+    metavar="ENV=LOW:HIGH",
+    help="Returns that count as 0 and 1 over all environments.",
 )
-@click.option("--bootstrap", "reps", type=click.IntRange(100), default=10_000, help="Redraws for final scores  [10000]")
+@click.option(
+    "--checkpoint",
+    type=click.Choice(["last", "best"]),
+    default="last",
+    help="What probabilities are about  [last]",
+)
+@click.option(
+    "--bootstrap",
+    "reps",
+    type=click.IntRange(100),
+    default=10_000,
+    help="Redraws for final scores  [10000]",
+)
 @click.option("--image", type=_FILE, help="Write the curves to a .png, .svg or .pdf file.")
 @click.option("--html", type=_FILE, help="Write everything to one self-contained page.")
 @click.option("--csv", type=_FILE, help="Write the scores to a CSV file; - is stdout.")
 @click.option("--json", is_flag=True, help="Write everything as JSON to stdout.")
 def command(
-    runs: tuple[str, ...], out: Path, metric: str, targets: tuple[str, ...], normalize: tuple[str, ...],
-    label: str | None, axis: str, smooth: int,
-    center: Any, confidence: float, points: int, checkpoint: str, reps: int, image: Path | None, html: Path | None,
-    csv: Path | None, json: bool,
-) -> None:  # fmt: skip
+    runs: tuple[str, ...],
+    out: Path,
+    metric: str,
+    targets: tuple[str, ...],
+    normalize: tuple[str, ...],
+    label: str | None,
+    axis: str,
+    smooth: int,
+    center: Any,
+    confidence: float,
+    points: int,
+    checkpoint: str,
+    reps: int,
+    image: Path | None,
+    html: Path | None,
+    csv: Path | None,
+    json: bool,
+) -> None:
     """Compare runs over seeds: curves with intervals, final scores, probabilities of improvement.
 
     RUN is a run's path or name, GROUP the beginning of its group, SWEEP a directory of runs. Runs that differ in seed
@@ -83,17 +134,28 @@ def command(
     from rlplug_cli.compare.report import report
 
     if json and str(csv) == "-":
-        raise UsageError("--json and --csv - both write to stdout; leave one out, or give --csv a file")
+        raise UsageError(
+            "--json and --csv - both write to stdout; leave one out, or give --csv a file"
+        )
     wanted = Settings(
-        center=center, confidence=confidence, reps=reps, axis=axis, points=points, smooth=smooth,
-        checkpoint=checkpoint, targets=goals(targets), bounds=bounds(normalize),
-    )  # fmt: skip
+        center=center,
+        confidence=confidence,
+        reps=reps,
+        axis=axis,
+        points=points,
+        smooth=smooth,
+        checkpoint=checkpoint,
+        targets=goals(targets),
+        bounds=bounds(normalize),
+    )
     found = report(runs, out, (metric,), named(label), wanted)
     _write(found, " ".join(runs), image, html, csv)
     _say(found, csv, json)
 
 
-def _write(found: Report, title: str, image: Path | None, html: Path | None, csv: Path | None) -> None:
+def _write(
+    found: Report, title: str, image: Path | None, html: Path | None, csv: Path | None
+) -> None:
     from rlplug_cli.compare.report import as_csv
 
     if image is not None:

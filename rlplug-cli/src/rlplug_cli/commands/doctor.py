@@ -30,7 +30,9 @@ def command(ctx: click.Context) -> None:
     for sentence in findings + hooks:
         echo(f"- {sentence}")
     echo("nothing to complain about" if not findings + hooks else "")
-    ctx.exit(3 if any(record.status in ("broken", "incompatible") for record in plugins.records()) else 0)
+    ctx.exit(
+        3 if any(record.status in ("broken", "incompatible") for record in plugins.records()) else 0
+    )
 
 
 def _unusable() -> Iterator[str]:

@@ -31,18 +31,33 @@ if TYPE_CHECKING:
     help="Seed of the environments, which run side by side; play runs one after the other, so only the first "
     "episode is the same  [the run's final evaluation's]",
 )
-@click.option("--all-checkpoints", is_flag=True, help="Every checkpoint that is left, in the order of their steps.")
+@click.option(
+    "--all-checkpoints",
+    is_flag=True,
+    help="Every checkpoint that is left, in the order of their steps.",
+)
 @conditions("Play")
 @click.option("--json", is_flag=True, help="Write the result, with every return, as JSON.")
 @trust_option
 def command(
-    run: str, episodes: int, seed: int | None, checkpoint: str, all_checkpoints: bool, stochastic: bool, epsilon: float,
-    env: str | None, wrap: list[str] | None, json: bool, trust: bool,
-) -> None:  # fmt: skip
+    run: str,
+    episodes: int,
+    seed: int | None,
+    checkpoint: str,
+    all_checkpoints: bool,
+    stochastic: bool,
+    epsilon: float,
+    env: str | None,
+    wrap: list[str] | None,
+    json: bool,
+    trust: bool,
+) -> None:
     """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily unless it says otherwise."""
     chosen = click.get_current_context().get_parameter_source("checkpoint")
     if all_checkpoints and chosen is not click.core.ParameterSource.DEFAULT:
-        raise UsageError("--all-checkpoints plays every checkpoint and --checkpoint one; leave one out")
+        raise UsageError(
+            "--all-checkpoints plays every checkpoint and --checkpoint one; leave one out"
+        )
     path = located(run)
     one_thread()
     from rlplug_core.runs.evaluation import seed_of
@@ -53,15 +68,27 @@ def command(
     arguments = of_environment(click.get_current_context())
     results = {
         name: found.evaluate(
-            episodes, seed, name, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
+            episodes,
+            seed,
+            name,
+            stochastic=stochastic,
+            epsilon=epsilon,
+            env=env,
+            arguments=arguments,
+            wrap=wrap,
         )
         for name in names
     }
     if json:
         about = {
-            "run": str(path), "seed": seed_of(plan_of(found), seed), "stochastic": stochastic, "epsilon": epsilon,
-            "env": env, "arguments": arguments or {}, "wrap": wrap,
-        }  # fmt: skip
+            "run": str(path),
+            "seed": seed_of(plan_of(found), seed),
+            "stochastic": stochastic,
+            "epsilon": epsilon,
+            "env": env,
+            "arguments": arguments or {},
+            "wrap": wrap,
+        }
         each = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
         whole = {**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]}
         echo_json(whole)
@@ -74,12 +101,22 @@ def command(
 def plain(result: Evaluation) -> dict[str, Any]:
     """An evaluation as JSON."""
     return {
-        "episodes": result.episodes, "return_mean": result.mean, "return_std": result.std, "return_sem": result.sem,
-        "return_median": result.median, "return_iqm": result.iqm, "return_min": result.minimum,
-        "return_max": result.maximum, "length_mean": result.length_mean, "success_rate": result.success_rate,
-        "cut": result.cut, "info": result.info_means, "by_agent": result.by_agent,
-        "returns": [float(one) for one in result.returns], "lengths": list(result.lengths),
-    }  # fmt: skip
+        "episodes": result.episodes,
+        "return_mean": result.mean,
+        "return_std": result.std,
+        "return_sem": result.sem,
+        "return_median": result.median,
+        "return_iqm": result.iqm,
+        "return_min": result.minimum,
+        "return_max": result.maximum,
+        "length_mean": result.length_mean,
+        "success_rate": result.success_rate,
+        "cut": result.cut,
+        "info": result.info_means,
+        "by_agent": result.by_agent,
+        "returns": [float(one) for one in result.returns],
+        "lengths": list(result.lengths),
+    }
 
 
 def sentence(result: Evaluation, how: str) -> str:

@@ -17,22 +17,33 @@ from rlplug_core.runs.files import shell_word
 
 @click.command("export")
 @click.argument("run", shell_complete=runs)
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to write the files  [RUN/export]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to write the files  [RUN/export]",
+)
 @checkpoint_option()
 @click.option("--onnx", is_flag=True, help="Also as policy.onnx (needs 'rlplug-cli[onnx]').")
 @click.option("--torchscript", is_flag=True, help="Also as policy.pt, for LibTorch.")
 @click.option("--mlflow", is_flag=True, help="Also as an MLflow model, for 'mlflow models serve'.")
 @trust_option
 def command(
-    run: str, out: Path | None, checkpoint: str, onnx: bool, torchscript: bool, mlflow: bool, trust: bool
-) -> None:  # fmt: skip
+    run: str,
+    out: Path | None,
+    checkpoint: str,
+    onnx: bool,
+    torchscript: bool,
+    mlflow: bool,
+    trust: bool,
+) -> None:
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
     path = located(run)
     one_thread()
     from rlplug_core.export.bundle import whole
     from rlplug_core.runs.opened import Run
 
-    found, place = Run(path, trust=given(path, trust)), out or path / "export"
+    found = Run(path, trust=given(path, trust))
+    place = out or path / "export"
     with whole(place) as beside:
         found.export(beside, checkpoint, onnx=onnx, torchscript=torchscript)
         if mlflow:
@@ -43,5 +54,7 @@ def command(
     for file in sorted(path for path in place.iterdir() if path.is_file()):
         echo(f"         {file.name}  {file.stat().st_size:,} bytes")
     if mlflow:
-        echo(f"serve    mlflow models serve --model-uri {shell_word(shortened(place / 'mlflow'))} --env-manager local")
+        echo(
+            f"serve    mlflow models serve --model-uri {shell_word(shortened(place / 'mlflow'))} --env-manager local"
+        )
     echo(f'python   rlplug_core.load("{shortened(place)}")')

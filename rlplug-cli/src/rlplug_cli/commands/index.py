@@ -14,7 +14,11 @@ from rlplug_core.plugins.records import MODULES, Record, canonical
 
 @click.command("index")
 @click.argument("plugin", nargs=-1, required=True)
-@click.option("--check", is_flag=True, help="Write nothing; end with code 1 where an index is missing or out of date.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; end with code 1 where an index is missing or out of date.",
+)
 @click.pass_context
 def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
     """Write the index of the named PLUGINs, which are distributions, into their packages."""
@@ -33,7 +37,9 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
 def _of(name: str) -> list[Record]:
     """Return the contributions of a distribution that have an index: all but hooks, of which nothing is shown."""
     every = plugins.records()
-    here = [one for one in every if one.distribution == canonical(name) and one.group not in MODULES]
+    here = [
+        one for one in every if one.distribution == canonical(name) and one.group not in MODULES
+    ]
     for record in here:
         if record.status not in ("ok", "shadowed"):
             raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")

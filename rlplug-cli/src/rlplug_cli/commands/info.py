@@ -41,7 +41,9 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 @click.argument("env", required=False, shell_complete=environments)
 @click.option("--json", is_flag=True, help="Write it as JSON.")
 @click.option("--frame", type=_FILE, help="Of an environment: write its first frame as FILE.png.")
-@click.option("--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment.")
+@click.option(
+    "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
+)
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     """Show options of an algorithm, wrapper or controller, or an environment; with ENV an algorithm's preset there."""
     group = _group(name)
@@ -54,17 +56,23 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     if group in OPTION:
         _part(name, group, json)
         return
-    own, every = usual(name, declared("algorithms", name)), usual(name, schema(RunOptions))
+    own = usual(name, declared("algorithms", name))
+    every = usual(name, schema(RunOptions))
     about = _about(name)
     values = preset(name, env) if env else {}
     if env and not is_target(env) and env not in (known := list(plugins.env_ids())):
         warn(f"no environment '{env}' is known here{did_you_mean(env, known)}")
     if json:
-        options = {"options": [asdict(one) for one in own], "run_options": [asdict(one) for one in every]}
+        options = {
+            "options": [asdict(one) for one in own],
+            "run_options": [asdict(one) for one in every],
+        }
         echo_json({**about, **options, "preset": values})
         return
     _tell(about)
-    echo(f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}")
+    echo(
+        f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}"
+    )
     if values:
         lines = [(name, shown(value)) for name, value in values.items()]
         echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
@@ -92,11 +100,16 @@ def _group_of(code: object) -> Group:
         return "envs" if is_environment(code) else "wrappers"
     if not isinstance(code, type):
         return "envs"
-    return "controllers" if "load_state_dict" in has and not {"update", "learn"} & has else "algorithms"
+    return (
+        "controllers"
+        if "load_state_dict" in has and not {"update", "learn"} & has
+        else "algorithms"
+    )
 
 
 def _part(name: str, group: Group, json: bool) -> None:
-    options, about = declared(group, name), _about(name, group)
+    options = declared(group, name)
+    about = _about(name, group)
     if json:
         echo_json({**about, "options": [asdict(one) for one in options]})
         return
@@ -108,7 +121,9 @@ def _part(name: str, group: Group, json: bool) -> None:
 
 
 def _tell(about: dict[str, Any]) -> None:
-    said = {title: text if isinstance(text, str) else ", ".join(text) for title, text in about.items()}
+    said = {
+        title: text if isinstance(text, str) else ", ".join(text) for title, text in about.items()
+    }
     echo(facts(((title, text) for title, text in said.items() if text), 11))
 
 
@@ -118,15 +133,23 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
         return {noun: name}
     record = usable(group, name)
     found, why = index.read(record)
-    about = {noun: record.id, "plugin": f"{record.distribution} {record.version}", "target": record.target}
+    about = {
+        noun: record.id,
+        "plugin": f"{record.distribution} {record.version}",
+        "target": record.target,
+    }
     if found is None:
         return {**about, "index": f"none: {why}"}
     if group in OPTION:
         return {**about, "summary": found.summary}
     return {
-        **about, "summary": found.summary, "paper": found.paper, "actions": found.actions, "runners": found.runners,
+        **about,
+        "summary": found.summary,
+        "paper": found.paper,
+        "actions": found.actions,
+        "runners": found.runners,
         "aliases": found.aliases,
-    }  # fmt: skip
+    }
 
 
 def _options(title: str, options: tuple[Option, ...]) -> str:

@@ -14,21 +14,34 @@ from rlplug_core.plugins.records import GROUPS
 @click.command("list")
 @click.argument("what", type=click.Choice(["all", "envs"]), default="all", metavar="[envs]")
 @click.option("--json", "as_json", is_flag=True, help="Write everything that is known as JSON.")
-@click.option("--actions", metavar="SPACE", help="Only the algorithms that take such actions: Discrete, Box, Tuple, …")
-@click.option("--family", "names", multiple=True, metavar="NAME", help="With envs: the ids of this family.")
+@click.option(
+    "--actions",
+    metavar="SPACE",
+    help="Only the algorithms that take such actions: Discrete, Box, Tuple, …",
+)
+@click.option(
+    "--family", "names", multiple=True, metavar="NAME", help="With envs: the ids of this family."
+)
 def command(what: str, as_json: bool, actions: str | None, names: tuple[str, ...]) -> None:
     """List algorithms, wrappers, controllers and environment providers; with envs, environments by family."""
     if what == "envs" or names:
         _environments(names, as_json, actions)
         return
     if actions is not None:
-        _taking("Dict" if actions.lower() == "tuple" else actions, as_json)  # agents know a Tuple as a Dict
+        _taking(
+            "Dict" if actions.lower() == "tuple" else actions, as_json
+        )  # agents know a Tuple as a Dict
         return
     if as_json:
         echo_json({group: rows(group) for group in GROUPS})
         return
-    for title, group in zip(("ALGORITHM", "ENVIRONMENTS", "WRAPPER", "CONTROLLER"), GROUPS, strict=False):
-        lines = [(row["id"], f"{row['distribution']} {row['version']}", _about(row)) for row in rows(group)]
+    for title, group in zip(
+        ("ALGORITHM", "ENVIRONMENTS", "WRAPPER", "CONTROLLER"), GROUPS, strict=False
+    ):
+        lines = [
+            (row["id"], f"{row['distribution']} {row['version']}", _about(row))
+            for row in rows(group)
+        ]
         if lines:
             echo(table((title, "PLUGIN", "ABOUT"), lines) + "\n")
     echo(
@@ -47,7 +60,9 @@ def _environments(names: tuple[str, ...], as_json: bool, actions: str | None) ->
         echo(members(found))
     else:
         echo(overview(found))
-        echo("\n'rlplug list envs --family NAME' lists its ids, 'rlplug info ENV' shows an environment.")
+        echo(
+            "\n'rlplug list envs --family NAME' lists its ids, 'rlplug info ENV' shows an environment."
+        )
 
 
 def _taking(actions: str, as_json: bool) -> None:
@@ -59,8 +74,11 @@ def _taking(actions: str, as_json: bool) -> None:
     every = rows("algorithms")
     known = {space.lower(): space for row in every for space in row["actions"]}
     if actions.lower() not in known:
-        near, spaces = did_you_mean(actions, known.values()), ", ".join(sorted(known.values())) or "none"
-        raise UsageError(f"--actions {actions}: no algorithm says that it takes these{near} (some take {spaces})")
+        near = did_you_mean(actions, known.values())
+        spaces = ", ".join(sorted(known.values())) or "none"
+        raise UsageError(
+            f"--actions {actions}: no algorithm says that it takes these{near} (some take {spaces})"
+        )
     found = [row for row in every if known[actions.lower()] in row["actions"]]
     if as_json:
         echo_json({"algorithms": found})

@@ -17,9 +17,17 @@ FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
 @click.command("new")
 @click.argument("kind", type=click.Choice(list(scaffold.KINDS)))
 @click.argument("name")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=".", help="Where to make it.  [.]")
 @click.option(
-    "--kind", "form", type=click.Choice(FORMS), help="What an algorithm learns from: rollouts or a replay.  [rollout]"
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".",
+    help="Where to make it.  [.]",
+)
+@click.option(
+    "--kind",
+    "form",
+    type=click.Choice(FORMS),
+    help="What an algorithm learns from: rollouts or a replay.  [rollout]",
 )
 def command(kind: str, name: str, out: Path, form: str | None) -> None:
     """Make a plugin in the directory rlplug-NAME: a complete distribution with code, tests, checks and README.

@@ -26,13 +26,25 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command("play", cls=TakesArguments)
 @click.argument("run", shell_complete=runs)
 @click.option("--video", type=_FILE, help="Write a film: FILE.mp4, FILE.webp or FILE.gif.")
-@click.option("--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory.")
-@click.option("--sheet", type=_FILE, help="Write a PNG with frames of the best and the worst episode.")
 @click.option(
-    "--every", type=click.IntRange(1), default=1, help="Which frames of an episode films get: every N-th  [1]"
+    "--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory."
+)
+@click.option(
+    "--sheet", type=_FILE, help="Write a PNG with frames of the best and the worst episode."
+)
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    default=1,
+    help="Which frames of an episode films get: every N-th  [1]",
 )
 @click.option("--fps", type=float, help="The film's frames per second  [the environment's]")
-@click.option("--episodes", type=click.IntRange(1), default=1, help="How many episodes, one after the other  [1]")
+@click.option(
+    "--episodes",
+    type=click.IntRange(1),
+    default=1,
+    help="How many episodes, one after the other  [1]",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -42,10 +54,21 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @conditions("Play")
 @trust_option
 def command(
-    run: str, video: Path | None, frames: Path | None, sheet: Path | None, every: int, fps: float | None, episodes: int,
-    seed: int | None, checkpoint: str, stochastic: bool, epsilon: float, env: str | None, wrap: list[str] | None,
+    run: str,
+    video: Path | None,
+    frames: Path | None,
+    sheet: Path | None,
+    every: int,
+    fps: float | None,
+    episodes: int,
+    seed: int | None,
+    checkpoint: str,
+    stochastic: bool,
+    epsilon: float,
+    env: str | None,
+    wrap: list[str] | None,
     trust: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film where there is no display."""
     path = located(run)
     one_thread()
@@ -55,11 +78,20 @@ def command(
     if video is None and frames is None and sheet is None:
         video = _unseen(found, checkpoint)
     result = found.play(
-        episodes, seed, checkpoint, video=video, frames=frames, every=every, fps=fps, sheet=sheet,
-        stochastic=stochastic, epsilon=epsilon, env=env,
+        episodes,
+        seed,
+        checkpoint,
+        video=video,
+        frames=frames,
+        every=every,
+        fps=fps,
+        sheet=sheet,
+        stochastic=stochastic,
+        epsilon=epsilon,
+        env=env,
         arguments=of_environment(click.get_current_context()),
         wrap=wrap,
-    )  # fmt: skip
+    )
     echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))
     for what, where in (("film", video), ("frames", frames), ("sheet", sheet)):
         if where is not None:

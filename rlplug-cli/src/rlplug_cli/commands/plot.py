@@ -15,7 +15,10 @@ from rlplug_cli.output import echo
 @click.command("plot")
 @shared
 @click.option(
-    "--metric", default="eval/return_mean", metavar="NAME,…", help="What to show, a panel each  [eval/return_mean]"
+    "--metric",
+    default="eval/return_mean",
+    metavar="NAME,…",
+    help="What to show, a panel each  [eval/return_mean]",
 )
 @click.option(
     "--image",
@@ -24,9 +27,17 @@ from rlplug_cli.output import echo
     help="A .png, .svg or .pdf file  [curves.png]",
 )
 def command(
-    runs: tuple[str, ...], out: Path, metric: str, label: str | None, axis: str, smooth: int, center: Any,
-    confidence: float, points: int, image: Path,
-) -> None:  # fmt: skip
+    runs: tuple[str, ...],
+    out: Path,
+    metric: str,
+    label: str | None,
+    axis: str,
+    smooth: int,
+    center: Any,
+    confidence: float,
+    points: int,
+    image: Path,
+) -> None:
     """Draw curves of runs: by env steps, seconds or updates, several metrics side by side.
 
     RUN is a run's path or name, GROUP the beginning of its group, SWEEP a directory of runs.

@@ -18,16 +18,33 @@ from rlplug_core.config.numbers import figures
 
 @click.command("record", cls=TakesArguments)
 @click.argument("run", shell_complete=runs)
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The new file, FILE.npz.")
-@click.option("--steps", type=click.IntRange(1), default=100_000, help="How many environment steps  [100000]")
-@click.option("--num-envs", type=click.IntRange(1), default=1, help="Environments stepped together  [1]")
-@click.option("--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The new file, FILE.npz."
+)
+@click.option(
+    "--steps", type=click.IntRange(1), default=100_000, help="How many environment steps  [100000]"
+)
+@click.option(
+    "--num-envs", type=click.IntRange(1), default=1, help="Environments stepped together  [1]"
+)
+@click.option(
+    "--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]"
+)
 @conditions("Record in")
 @trust_option
 def command(
-    run: str, output: Path, steps: int, num_envs: int, seed: int | None, checkpoint: str, stochastic: bool,
-    epsilon: float, env: str | None, wrap: list[str] | None, trust: bool,
-) -> None:  # fmt: skip
+    run: str,
+    output: Path,
+    steps: int,
+    num_envs: int,
+    seed: int | None,
+    checkpoint: str,
+    stochastic: bool,
+    epsilon: float,
+    env: str | None,
+    wrap: list[str] | None,
+    trust: bool,
+) -> None:
     """Let a checkpoint of RUN act, and write its transitions as a data set, to be learned from offline."""
     path = located(run)
     one_thread()
@@ -35,10 +52,20 @@ def command(
 
     arguments = of_environment(click.get_current_context())
     made = Run(path, trust=given(path, trust)).record(
-        output, steps, num_envs=num_envs, seed=seed, checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon,
-        env=env, arguments=arguments, wrap=wrap,
-    )  # fmt: skip
+        output,
+        steps,
+        num_envs=num_envs,
+        seed=seed,
+        checkpoint=checkpoint,
+        stochastic=stochastic,
+        epsilon=epsilon,
+        env=env,
+        arguments=arguments,
+        wrap=wrap,
+    )
     episodes = len(made.returns)
     mean = f", mean return {figures(sum(made.returns) / episodes)}" if episodes else ""
-    echo(f"data set {shortened(output)}: {len(made.dataset):,} transitions, {episodes:,} whole episodes{mean}")
+    echo(
+        f"data set {shortened(output)}: {len(made.dataset):,} transitions, {episodes:,} whole episodes{mean}"
+    )
     echo(f"sha256   {made.dataset.sha256}")

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.command("reproduce")
 @click.argument("run", shell_complete=runs)
 @click.option("--name", help="The new run directory's name  [RUN-again]")
-@click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
+@click.option(
+    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
+)
 @trust_option
 @click.pass_context
 def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: bool) -> None:
@@ -42,13 +44,18 @@ def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: b
 
 def _plain(found: Reproduction) -> dict[str, Any]:
     return {
-        "run": str(found.run.path), "same": found.same, "differs": found.differs, "surroundings": found.surroundings,
-    }  # fmt: skip
+        "run": str(found.run.path),
+        "same": found.same,
+        "differs": found.differs,
+        "surroundings": found.surroundings,
+    }
 
 
 def _told(found: Reproduction) -> str:
     lines = [f"run      {shortened(found.run.path)}"]
-    lines += ["same     the final weights and every recorded number, bit for bit"] if found.same else []
+    lines += (
+        ["same     the final weights and every recorded number, bit for bit"] if found.same else []
+    )
     lines += [f"differs  {sentence}" for sentence in found.differs]
     lines += [f"because  {sentence}" for sentence in found.surroundings if not found.same]
     return "\n".join(lines)

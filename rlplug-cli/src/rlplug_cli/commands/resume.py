@@ -19,15 +19,36 @@ if TYPE_CHECKING:
 
 @click.command("resume")
 @click.argument("run", shell_complete=runs)
-@click.option("--total-timesteps", type=Whole(), metavar="INTEGER", help="Train up to this many env steps in all.")
-@click.option("--rescale", is_flag=True, help="Stretch schedules to --total-timesteps; else they keep the old total.")
+@click.option(
+    "--total-timesteps",
+    type=Whole(),
+    metavar="INTEGER",
+    help="Train up to this many env steps in all.",
+)
+@click.option(
+    "--rescale",
+    is_flag=True,
+    help="Stretch schedules to --total-timesteps; else they keep the old total.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress, only what came of it.")
-@click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
-@click.option("--on", metavar="PLACE", help="Where its actors are now: local, ray, ray://HOST:PORT  [as before]")
+@click.option(
+    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
+)
+@click.option(
+    "--on",
+    metavar="PLACE",
+    help="Where its actors are now: local, ray, ray://HOST:PORT  [as before]",
+)
 @trust_option
 def command(
-    run: str, total_timesteps: int | None, rescale: bool, quiet: bool, json: bool, on: str | None, trust: bool
-) -> None:  # fmt: skip
+    run: str,
+    total_timesteps: int | None,
+    rescale: bool,
+    quiet: bool,
+    json: bool,
+    on: str | None,
+    trust: bool,
+) -> None:
     """Go on with RUN, a path or a name in runs/, from its newest readable checkpoint."""
     path = located(run)
     one_thread()
@@ -37,6 +58,8 @@ def command(
     def work(watch: Callable[[Any], None]) -> Run:
         from rlplug_core.runs.run import resume
 
-        return resume(path, total_timesteps=total_timesteps, rescale=rescale, watch=watch, trust=trust, on=on)
+        return resume(
+            path, total_timesteps=total_timesteps, rescale=rescale, watch=watch, trust=trust, on=on
+        )
 
     shown(f"resuming {path.name}", work, json, quiet)

@@ -52,32 +52,43 @@ class Algorithms(click.Group):
         return plugins.ids("algorithms")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        own, every = declared("algorithms", cmd_name, may_import=not ctx.resilient_parsing), schema(RunOptions)
+        own = declared("algorithms", cmd_name, may_import=not ctx.resilient_parsing)
+        every = schema(RunOptions)
         if not ctx.resilient_parsing:  # completion shows no defaults, and so reads no presets
             check_options(cmd_name, [option.name for option in own])
-            own, every = usual(cmd_name, own), usual(cmd_name, every)
+            own = usual(cmd_name, own)
+            every = usual(cmd_name, every)
         return AlgorithmCommand(cmd_name, own, every)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from rlplug_cli.render.tables import rows
 
         with formatter.section("Algorithms"):
-            formatter.write_dl([(row["id"], row["summary"] or row["reason"]) for row in rows("algorithms")])
+            formatter.write_dl(
+                [(row["id"], row["summary"] or row["reason"]) for row in rows("algorithms")]
+            )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith(("./", "/", "~")):
             return [CompletionItem(incomplete, type="file")]
-        return [CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [
+            CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)
+        ]
 
 
 class AlgorithmCommand(TakesArguments):
     """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
 
     def __init__(self, algorithm: str, own: tuple[Option, ...], every: tuple[Option, ...]) -> None:
-        self.algorithm, self.own, self.run_options = algorithm, own, every
+        self.algorithm = algorithm
+        self.own = own
+        self.run_options = every
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=environments),
-            *(SchemaOption(option, algorithm, _completed(option)) for option in (*self.own, *self.run_options)),
+            *(
+                SchemaOption(option, algorithm, _completed(option))
+                for option in (*self.own, *self.run_options)
+            ),
             *_network(own),
             *_fixed([option.name for option in (*own, *every)]),
         ]
@@ -115,9 +126,13 @@ class AlgorithmCommand(TakesArguments):
             yield
         except BadConfig as error:
             known = {option.name for option in (*self.own, *self.run_options)}
-            raise BadConfig(_OPTION.sub(lambda found: _flagged(found, known), str(error))) from error
+            raise BadConfig(
+                _OPTION.sub(lambda found: _flagged(found, known), str(error))
+            ) from error
 
-    def train(self, env: str, name: str | None, out: Path, json: bool, quiet: bool, **given: Any) -> None:
+    def train(
+        self, env: str, name: str | None, out: Path, json: bool, quiet: bool, **given: Any
+    ) -> None:
         one_thread()
         refuse_path(name)
         context = click.get_current_context()
@@ -135,9 +150,17 @@ class AlgorithmCommand(TakesArguments):
                 refuse_seed(origins)
             self.probe(env, values)
             seeded(
-                self.algorithm, env, self.chosen(context), values, text=given["seeds"], name=name, out=out,
-                jobs=given["jobs"], as_json=json, quiet=quiet,
-            )  # fmt: skip
+                self.algorithm,
+                env,
+                self.chosen(context),
+                values,
+                text=given["seeds"],
+                name=name,
+                out=out,
+                jobs=given["jobs"],
+                as_json=json,
+                quiet=quiet,
+            )
             return
         from rlplug_cli.training import trained
 
@@ -150,18 +173,29 @@ class AlgorithmCommand(TakesArguments):
             UsageError, BadConfig: something that was typed means nothing here.
         """
         given = context.params
-        typed = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
+        typed = {
+            name: value
+            for name, value in given.items()
+            if context.get_parameter_source(name) in _BY_USER
+        }
         typed |= arguments.typed(context)
         options = (*self.own, *self.run_options)
         values, origins = gathered(
-            typed, pairs=given["set"], file=given["config"], options=options, owner=self.algorithm, net=given.get("net")
+            typed,
+            pairs=given["set"],
+            file=given["config"],
+            options=options,
+            owner=self.algorithm,
+            net=given.get("net"),
         )
         from rlplug_core.plugins.kinds import kind_for  # it may have to make the environment
 
         kind = kind_for(self.algorithm, given["env"], values)
         values, origins = resolve(self.algorithm, given["env"], values, origins, kind)
         if origins.get("init_parts") in ("option", "set") and not values.get("init"):
-            raise UsageError("option '--init-parts' says what is taken from --init, and there is none; add --init RUN")
+            raise UsageError(
+                "option '--init-parts' says what is taken from --init, and there is none; add --init RUN"
+            )
         return values, origins
 
     def probe(self, env: str, values: Mapping[str, object]) -> None:
@@ -186,18 +220,32 @@ class AlgorithmCommand(TakesArguments):
             if isinstance(parameter, SchemaOption) and parameter.option.name != "seed":
                 words += spelled(parameter.option, value)
             elif name in ("set", "config", "net"):
-                words += [word for one in (value if name == "set" else [value]) for word in (f"--{name}", str(one))]
+                words += [
+                    word
+                    for one in (value if name == "set" else [value])
+                    for word in (f"--{name}", str(one))
+                ]
         return words
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found: dict[str, list[tuple[str, str]]] = {title: [] for title in sections.titles(self.algorithm)}
+        found: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in sections.titles(self.algorithm)
+        }
         own = {option.name for option in self.own}
         parameters = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         for parameter in sorted(parameters, key=_every_run_first):
             if record := parameter.get_help_record(ctx):
-                name = parameter.option.name if isinstance(parameter, SchemaOption) else str(parameter.name)
+                name = (
+                    parameter.option.name
+                    if isinstance(parameter, SchemaOption)
+                    else str(parameter.name)
+                )
                 shared = isinstance(parameter, SchemaOption) or name == "net"
-                title = sections.title(name, self.algorithm, name in own) if shared else "Input and output"
+                title = (
+                    sections.title(name, self.algorithm, name in own)
+                    if shared
+                    else "Input and output"
+                )
                 found[title].append(record)
         for title, records in found.items():
             if records:
@@ -218,12 +266,17 @@ def refuse_path(name: str | None) -> None:
     if name is not None and not name.isprintable():
         raise UsageError(f"--name {name!r}: a name has printable characters; choose another")
     if name is not None and (Path(name).name != name or name.startswith(".")):
-        raise UsageError(f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is")
+        raise UsageError(
+            f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is"
+        )
 
 
 def _every_run_first(parameter: click.Option) -> bool:
     """Sort the total and the number of environments, which every run has, before an algorithm's own options."""
-    return not (isinstance(parameter, SchemaOption) and parameter.option.name in ("total_timesteps", "num_envs"))
+    return not (
+        isinstance(parameter, SchemaOption)
+        and parameter.option.name in ("total_timesteps", "num_envs")
+    )
 
 
 def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
@@ -243,11 +296,19 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
         owner = str(record)
     if not may_import:
         return ()
-    find = {"algorithms": plugins.algorithm, "wrappers": plugins.wrapper, "controllers": plugins.controller}[group]
+    find = {
+        "algorithms": plugins.algorithm,
+        "wrappers": plugins.wrapper,
+        "controllers": plugins.controller,
+    }[group]
     cls: object = find(name)
     try:
         return schema(getattr(cls, "Config", Config))
-    except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
+    except (
+        BadConfig,
+        NameError,
+        TypeError,
+    ) as error:  # a foreign class may annotate its fields with anything
         ask = "" if is_target(name) else "; ask its author"
         raise PluginError(f"{owner} has options that cannot be shown: {error}{ask}") from error
 
@@ -259,16 +320,20 @@ def having(typed: str) -> str:
         options = None
         with suppress(PluginError):  # of one that is broken nothing is known
             options, _ = index.read(usable("algorithms", name))
-        if options is not None and typed in {flag(option.name) for option in index.options(options)}:
+        if options is not None and typed in {
+            flag(option.name) for option in index.options(options)
+        }:
             found.append(name)
     if not found:
         return ""
-    shown, more = found[:6], len(found) - 6
+    shown = found[:6]
+    more = len(found) - 6
     return f"; {', '.join(shown)}{f' and {more} more' if more > 0 else ''} {'have' if len(found) > 1 else 'has'} it"
 
 
 def _fixed(names: list[str]) -> list[click.Parameter]:
-    file, place = click.Path(path_type=Path, dir_okay=False), click.Path(path_type=Path)
+    file = click.Path(path_type=Path, dir_okay=False)
+    place = click.Path(path_type=Path)
     return [
         click.Option(
             ["--set"],
@@ -277,19 +342,37 @@ def _fixed(names: list[str]) -> list[click.Parameter]:
             help="Set any option by its dotted name.",
             shell_complete=lambda _, __, word: assignments(names, word),
         ),
-        click.Option(["--env.NAME"], metavar="VALUE", expose_value=False, help="A keyword argument of ENV."),
+        click.Option(
+            ["--env.NAME"], metavar="VALUE", expose_value=False, help="A keyword argument of ENV."
+        ),
         click.Option(["--config"], type=file, help="Read options from a TOML file."),
-        click.Option(["--name"], help="The run directory's name  [algorithm, environment, seed and time]"),
-        click.Option(["--out"], type=place, default="runs", help="Where run directories are made  [runs]"),
         click.Option(
-            ["--print-config"], is_flag=True, help="Write all options as TOML and where each is from; no training."
+            ["--name"], help="The run directory's name  [algorithm, environment, seed and time]"
         ),
-        click.Option(["--quiet", "-q"], is_flag=True, help="Show no progress, only what came of it."),
         click.Option(
-            ["--seeds"], metavar="N|A,B,…", help="Train N seeds from --seed on, or these; typed again, it goes on."
+            ["--out"], type=place, default="runs", help="Where run directories are made  [runs]"
         ),
-        click.Option(["--jobs"], type=click.IntRange(1), help="Of several seeds, how many at once  [as cores allow]"),
-        click.Option(["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."),
+        click.Option(
+            ["--print-config"],
+            is_flag=True,
+            help="Write all options as TOML and where each is from; no training.",
+        ),
+        click.Option(
+            ["--quiet", "-q"], is_flag=True, help="Show no progress, only what came of it."
+        ),
+        click.Option(
+            ["--seeds"],
+            metavar="N|A,B,…",
+            help="Train N seeds from --seed on, or these; typed again, it goes on.",
+        ),
+        click.Option(
+            ["--jobs"],
+            type=click.IntRange(1),
+            help="Of several seeds, how many at once  [as cores allow]",
+        ),
+        click.Option(
+            ["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
+        ),
     ]
 
 

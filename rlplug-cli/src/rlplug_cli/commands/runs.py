@@ -19,44 +19,84 @@ from rlplug_core.runs.listing import Summary, remove
 
 #: The columns that a narrow terminal goes without, the first of them first: most names of runs say the same.
 SPARED = ("SEED", "ALGORITHM", "ENVIRONMENT", "BEST", "STATUS", "STEPS", "FINAL LAST/BEST")
-HEADER = ("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "LAST", "BEST", "FINAL LAST/BEST")
+HEADER = (
+    "RUN",
+    "STATUS",
+    "ALGORITHM",
+    "ENVIRONMENT",
+    "SEED",
+    "STEPS",
+    "LAST",
+    "BEST",
+    "FINAL LAST/BEST",
+)
 #: Where the final evaluation says what the last weights reached, and the best checkpoint.
 JUDGED = ("last_return_mean", "return_mean")
 #: What runs can be sorted by; what a run has not got comes last.
 KEYS: dict[str, Callable[[Summary], Any]] = {
-    "created": lambda run: run.created, "name": lambda run: run.name, "status": lambda run: run.status,
-    "algorithm": lambda run: run.algorithm, "env": lambda run: run.env, "seed": lambda run: run.seed,
-    "steps": lambda run: run.steps, "last": lambda run: run.last, "best": lambda run: run.best,
-    "final": lambda run: final(run), "seconds": lambda run: run.seconds,
-}  # fmt: skip
+    "created": lambda run: run.created,
+    "name": lambda run: run.name,
+    "status": lambda run: run.status,
+    "algorithm": lambda run: run.algorithm,
+    "env": lambda run: run.env,
+    "seed": lambda run: run.seed,
+    "steps": lambda run: run.steps,
+    "last": lambda run: run.last,
+    "best": lambda run: run.best,
+    "final": lambda run: final(run),
+    "seconds": lambda run: run.seconds,
+}
 #: The ways in which runs stand.
 STATUSES = ("running", "finished", "interrupted", "failed", "killed", "unreadable")
 _OUT = click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="Where the run directories are  [runs]"
+    "--out",
+    type=click.Path(path_type=Path),
+    default="runs",
+    help="Where the run directories are  [runs]",
 )
 
 
 @click.group("runs", invoke_without_command=True)
 @_OUT
-@click.option("--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything.")
+@click.option(
+    "--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything."
+)
 @click.option("--env", metavar="NAME", help="Only runs on this environment; * stands for anything.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs that are so.")
 @click.option(
-    "--group", help="Only runs of this group, all seeds of one configuration; its first characters are enough."
+    "--group",
+    help="Only runs of this group, all seeds of one configuration; its first characters are enough.",
 )
-@click.option("--sort", type=click.Choice(list(KEYS)), default="created", help="What to sort by  [created]")
-@click.option("--reverse", is_flag=True, help="The other way round: the highest or the newest first.")
+@click.option(
+    "--sort", type=click.Choice(list(KEYS)), default="created", help="What to sort by  [created]"
+)
+@click.option(
+    "--reverse", is_flag=True, help="The other way round: the highest or the newest first."
+)
 @click.option("--limit", type=click.IntRange(1), help="At most so many, the first after sorting.")
 @click.option("--json", is_flag=True, help="Write everything as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, out: Path, algorithm: str | None, env: str | None, status: str | None, group: str | None,
-    sort: str, reverse: bool, limit: int | None, json: bool,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    out: Path,
+    algorithm: str | None,
+    env: str | None,
+    status: str | None,
+    group: str | None,
+    sort: str,
+    reverse: bool,
+    limit: int | None,
+    json: bool,
+) -> None:
     """List the runs in a directory with their status, steps, last and best evaluation and final evaluation."""
     if ctx.invoked_subcommand is not None:
         return
-    wanted = {"algorithm": algorithm, "env": env, "status": status, "group": f"{group}*" if group else None}
+    wanted = {
+        "algorithm": algorithm,
+        "env": env,
+        "status": status,
+        "group": f"{group}*" if group else None,
+    }
     every = [summary(path) for path in directories(out)]
     found = ordered([run for run in every if _fits(run, wanted)], sort, reverse)[:limit]
     if json:
@@ -102,7 +142,9 @@ def _reap(out: Path) -> None:
 def ordered(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
     """The runs by one of `KEYS`; those without it last."""
     have = [run for run in runs if KEYS[key](run) is not None]
-    return sorted(have, key=KEYS[key], reverse=reverse) + [run for run in runs if KEYS[key](run) is None]
+    return sorted(have, key=KEYS[key], reverse=reverse) + [
+        run for run in runs if KEYS[key](run) is None
+    ]
 
 
 def final(run: Summary) -> float | None:
@@ -112,7 +154,10 @@ def final(run: Summary) -> float | None:
 
 def _fits(run: Summary, wanted: dict[str, str | None]) -> bool:
     plain = run.plain()
-    return all(pattern is None or fnmatchcase(str(plain[name]), pattern) for name, pattern in wanted.items())
+    return all(
+        pattern is None or fnmatchcase(str(plain[name]), pattern)
+        for name, pattern in wanted.items()
+    )
 
 
 def _line(run: Summary) -> tuple[str, ...]:
@@ -120,7 +165,15 @@ def _line(run: Summary) -> tuple[str, ...]:
     seed = "-" if run.seed is None else str(run.seed)
     judged = "/".join(number(run.final_eval.get(key)) for key in JUDGED) if run.final_eval else "-"
     shown = (number(run.last), number(run.best), judged)
-    return run.name, run.status, file_name(run.algorithm or "-"), file_name(run.env or "-"), seed, steps, *shown
+    return (
+        run.name,
+        run.status,
+        file_name(run.algorithm or "-"),
+        file_name(run.env or "-"),
+        seed,
+        steps,
+        *shown,
+    )
 
 
 def _concluded(path: Path) -> str:

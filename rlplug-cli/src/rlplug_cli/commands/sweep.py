@@ -28,19 +28,50 @@ if TYPE_CHECKING:
 @click.command("sweep", context_settings={"ignore_unknown_options": True})
 @click.argument("algorithms", metavar="ALGORITHM,…")
 @click.argument("envs", metavar="ENV,…")
-@click.option("--seeds", "numbers", default="5", metavar="N|A,B,…", help="How many seeds, or which  [5]")
-@click.option("--set", "pairs", multiple=True, metavar="[ALGORITHM:]NAME=A,B,…", help="Alternatives of an option.")
+@click.option(
+    "--seeds", "numbers", default="5", metavar="N|A,B,…", help="How many seeds, or which  [5]"
+)
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="[ALGORITHM:]NAME=A,B,…",
+    help="Alternatives of an option.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="How many runs at once  [as cores allow]")
 @click.option("--name", help="The sweep's directory  [from what is swept]")
-@click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]")
-@click.option("--on", metavar="PLACE", default="local", help="Where: local, ray, ray://HOST:PORT, slurm  [local]")
-@click.option("--sbatch", multiple=True, metavar="OPTION", help="An option of sbatch, as --sbatch --time=4:00:00.")
-@click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]"
+)
+@click.option(
+    "--on",
+    metavar="PLACE",
+    default="local",
+    help="Where: local, ray, ray://HOST:PORT, slurm  [local]",
+)
+@click.option(
+    "--sbatch",
+    multiple=True,
+    metavar="OPTION",
+    help="An option of sbatch, as --sbatch --time=4:00:00.",
+)
+@click.option(
+    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION A,B,…]…")
 def command(
-    algorithms: str, envs: str, numbers: str, pairs: tuple[str, ...], jobs: int | None, name: str | None, out: Path,
-    on: str, sbatch: tuple[str, ...], json: bool, words: tuple[str, ...],
-) -> None:  # fmt: skip
+    algorithms: str,
+    envs: str,
+    numbers: str,
+    pairs: tuple[str, ...],
+    jobs: int | None,
+    name: str | None,
+    out: Path,
+    on: str,
+    sbatch: tuple[str, ...],
+    json: bool,
+    words: tuple[str, ...],
+) -> None:
     """Train every ALGORITHM on every ENV, over seeds and alternatives of options, as many runs at once as cores allow.
 
     Any option of the algorithms and of every run may follow, with alternatives between commas (between semicolons where
@@ -49,8 +80,11 @@ def command(
     """
     refuse_path(name)
     if algorithms.startswith("-") or envs.startswith("-"):
-        raise UsageError("options belong behind the environments: rlplug sweep ALGORITHM,… ENV,… --seeds 5")
-    those, there = listed(algorithms, "algorithm"), listed(envs, "environment")
+        raise UsageError(
+            "options belong behind the environments: rlplug sweep ALGORITHM,… ENV,… --seeds 5"
+        )
+    those = listed(algorithms, "algorithm")
+    there = listed(envs, "environment")
     axes = {algorithm: _axes(algorithm, pairs, words, those) for algorithm in those}
     found = tasks(those, there, axes, seeds(numbers))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -64,8 +98,12 @@ def command(
             refuse_seed(origins)
             return complete(values)
 
-    for algorithm, env, chosen in dict.fromkeys((task.algorithm, task.env, task.words) for task in found):
-        values = resolved(algorithm, env, chosen)  # what is typed wrong is said before anything is written
+    for algorithm, env, chosen in dict.fromkeys(
+        (task.algorithm, task.env, task.words) for task in found
+    ):
+        values = resolved(
+            algorithm, env, chosen
+        )  # what is typed wrong is said before anything is written
         if on == "local":  # another place may have other devices and packages
             _probe(algorithm, env, values)
     directory = out / (name or _usual_name(those, there, [*pairs, *words]))
@@ -79,14 +117,22 @@ def command(
         echo(hand_over(directory, found, costs, sbatch))
         return
     swept(
-        "sweep", directory, found, resolved=lambda task: resolved(task.algorithm, task.env, task.words), costs=costs,
-        jobs=jobs, as_json=json, on=_elsewhere(on, those),
-    )  # fmt: skip
+        "sweep",
+        directory,
+        found,
+        resolved=lambda task: resolved(task.algorithm, task.env, task.words),
+        costs=costs,
+        jobs=jobs,
+        as_json=json,
+        on=_elsewhere(on, those),
+    )
 
 
 def _usual_name(algorithms: Sequence[str], envs: Sequence[str], words: Sequence[str]) -> str:
     """The directory's name where nobody gave one: the same for the same command."""
-    stem = "-".join(["+".join(word.rpartition(":")[2] for word in part) for part in (algorithms, envs)])
+    stem = "-".join(
+        ["+".join(word.rpartition(":")[2] for word in part) for part in (algorithms, envs)]
+    )
     return f"sweep-{stem[:60]}-{digest([*algorithms, *envs, *words])}".replace("/", "-")
 
 
@@ -140,7 +186,9 @@ def _command(context: click.Context) -> AlgorithmCommand:
     return context.command
 
 
-def _axes(algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms: Sequence[str]) -> list[list[Choice]]:
+def _axes(
+    algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms: Sequence[str]
+) -> list[list[Choice]]:
     """The alternatives of one algorithm's options, from `--set` and from its own options."""
     command = algorithm_command(algorithm)
     types = {one.name: one.type for one in (*command.own, *command.run_options)}
@@ -158,7 +206,9 @@ def _axes(algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms
     names = [name for name, _ in found if types.get(name) not in SEVERAL]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"option '{name}' of {algorithm} is given twice; put its alternatives between commas")
+            raise UsageError(
+                f"option '{name}' of {algorithm} is given twice; put its alternatives between commas"
+            )
     return [choices for _, choices in found]
 
 
@@ -170,7 +220,9 @@ def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[tuple[str, l
         word = rest.pop(0)
         flag, equals, text = word.partition("=")
         if option_name(flag):
-            choices = axis(option_name(flag), (f"{flag}=",), text if equals else "".join(rest[:1]), "str")
+            choices = axis(
+                option_name(flag), (f"{flag}=",), text if equals else "".join(rest[:1]), "str"
+            )
             found.append((flag, choices))
             rest = rest if equals else rest[1:]
             continue
@@ -184,7 +236,9 @@ def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[tuple[str, l
         if not equals and not rest:
             raise UsageError(f"option '{flag}' needs a value")
         kind = "repeated" if option is None else option.type
-        choices = axis(flag.lstrip("-").replace("-", "_"), (flag,), text if equals else rest.pop(0), kind)
+        choices = axis(
+            flag.lstrip("-").replace("-", "_"), (flag,), text if equals else rest.pop(0), kind
+        )
         found.append((name, choices))
     return found
 
@@ -197,4 +251,6 @@ def refuse_value(one: click.Option, flag: str, value: str) -> None:
     """
     if value:
         name = one.option.name if isinstance(one, SchemaOption) else str(one.name)
-        raise UsageError(f"option '{flag}' takes no value; for alternatives write --set {name}=yes,no")
+        raise UsageError(
+            f"option '{flag}' takes no value; for alternatives write --set {name}=yes,no"
+        )

@@ -27,7 +27,9 @@ def command(run: str) -> None:
             mirror.conclude()
     except RlplugError:
         raise
-    except Exception as error:  # a store is SQLAlchemy's, requests' or a plugin's: each has errors of its own
+    except (
+        Exception
+    ) as error:  # a store is SQLAlchemy's, requests' or a plugin's: each has errors of its own
         said = plain(str(error), 300)
         uri = mirror.state.tracking_uri
         raise RlplugError(
@@ -35,4 +37,6 @@ def command(run: str) -> None:
         ) from error
     finally:
         mirror.close()
-    echo(f"sent {mirror.records:,} records; all of this run is in MLflow at {mirror.state.tracking_uri}")
+    echo(
+        f"sent {mirror.records:,} records; all of this run is in MLflow at {mirror.state.tracking_uri}"
+    )

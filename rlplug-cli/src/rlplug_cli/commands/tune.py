@@ -33,7 +33,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("algorithm")
 @click.argument("env", shell_complete=environments)
 @click.option("--trials", type=click.IntRange(1), default=30, help="How many trials in all  [30]")
-@click.option("--seeds", "numbers", default="1", metavar="N|A,B,…", help="Seeds of every trial  [1]")
+@click.option(
+    "--seeds", "numbers", default="1", metavar="N|A,B,…", help="Seeds of every trial  [1]"
+)
 @click.option("--space", type=_FILE, help="Ranges from a TOML file  [those the algorithm declares]")
 @click.option(
     "--objective",
@@ -41,22 +43,53 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     default="last",
     help="Final return of the last weights or the best checkpoint, or the mean of evaluations  [last]",
 )
-@click.option("--prune/--no-prune", default=True, help="End trials whose evaluations are below the median  [yes]")
-@click.option("--warmup", type=click.FloatRange(0, 1), default=0.3, help="The share of a run before pruning  [0.3]")
-@click.option("--storage", metavar="URL", help="Optuna's storage  [study.db in the study's directory]")
+@click.option(
+    "--prune/--no-prune",
+    default=True,
+    help="End trials whose evaluations are below the median  [yes]",
+)
+@click.option(
+    "--warmup",
+    type=click.FloatRange(0, 1),
+    default=0.3,
+    help="The share of a run before pruning  [0.3]",
+)
+@click.option(
+    "--storage", metavar="URL", help="Optuna's storage  [study.db in the study's directory]"
+)
 @click.option("--jobs", type=click.IntRange(1), help="How many runs at once  [as cores allow]")
-@click.option("--sampler-seed", type=click.IntRange(0), default=0, help="Of what draws options  [0]")
+@click.option(
+    "--sampler-seed", type=click.IntRange(0), default=0, help="Of what draws options  [0]"
+)
 @click.option("--export", type=_FILE, help="Write the best options to a TOML file for --config.")
 @click.option("--export-preset", type=_FILE, help="Write the best options as a preset's table.")
 @click.option("--name", help="The study's directory  [from what is searched]")
-@click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]")
-@click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]"
+)
+@click.option(
+    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION RANGE]…")
 def command(
-    algorithm: str, env: str, words: tuple[str, ...], trials: int, numbers: str, space: Path | None, objective: str,
-    prune: bool, warmup: float, storage: str | None, jobs: int | None, sampler_seed: int, name: str | None, out: Path,
-    export: Path | None, export_preset: Path | None, json: bool,
-) -> None:  # fmt: skip
+    algorithm: str,
+    env: str,
+    words: tuple[str, ...],
+    trials: int,
+    numbers: str,
+    space: Path | None,
+    objective: str,
+    prune: bool,
+    warmup: float,
+    storage: str | None,
+    jobs: int | None,
+    sampler_seed: int,
+    name: str | None,
+    out: Path,
+    export: Path | None,
+    export_preset: Path | None,
+    json: bool,
+) -> None:
     """Search for the best options of ALGORITHM on ENV; typed again, the same command goes on.
 
     Any option of the algorithm and of every run may follow: with a range (`--learning-rate 1e-5..1e-2:log`,
@@ -66,12 +99,20 @@ def command(
     """
     refuse_path(name)
     if algorithm.startswith("-") or env.startswith("-"):
-        raise UsageError("options belong behind the environment: rlplug tune ALGORITHM ENV --trials 30")
+        raise UsageError(
+            "options belong behind the environment: rlplug tune ALGORITHM ENV --trials 30"
+        )
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     asked = Asked(
-        trials=trials, seeds=numbers, space=space, objective=objective, prune=prune, warmup=warmup, jobs=jobs,
+        trials=trials,
+        seeds=numbers,
+        space=space,
+        objective=objective,
+        prune=prune,
+        warmup=warmup,
+        jobs=jobs,
         sampler_seed=sampler_seed,
-    )  # fmt: skip
+    )
     goal, options = _goal(algorithm, env, words, asked)
     directory = out / name if name else _usual(goal, out)
     from rlplug_cli.tune.outcome import tuned
@@ -88,12 +129,18 @@ def command(
 
 def _usual(goal: Goal, out: Path) -> Path:
     """The directory of a study that nobody named: the same for the same search."""
-    stem = f"tune-{goal.algorithm.rpartition(':')[2].lower()}-{goal.env.rpartition(':')[2]}".replace("/", "-")
+    stem = (
+        f"tune-{goal.algorithm.rpartition(':')[2].lower()}-{goal.env.rpartition(':')[2]}".replace(
+            "/", "-"
+        )
+    )
     usual, former = (out / f"{stem}-{digest}" for digest in (goal.digest, goal.former))
     return former if former.exists() and not usual.exists() else usual
 
 
-def _goal(algorithm: str, env: str, words: tuple[str, ...], asked: Asked) -> tuple[Goal, dict[str, object]]:
+def _goal(
+    algorithm: str, env: str, words: tuple[str, ...], asked: Asked
+) -> tuple[Goal, dict[str, object]]:
     """Return what to search, and the options that someone fixed."""
     from rlplug_cli.sweep.seeds import complete, cost
     from rlplug_cli.tune.goal import Goal
@@ -108,21 +155,33 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], asked: Asked) -> tup
         values, origins = command.resolved(context)
     space = _searched(ranges, more or ({} if ranges else declared(command.own)), origins)
     if not space:
-        raise UsageError(f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log")
+        raise UsageError(
+            f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log"
+        )
     refuse_seed(origins | dict.fromkeys(space, "option"))
     said = {name for name, origin in origins.items() if origin != "preset"} - {"seed", *space}
     options = {name: value for name, value in values.items() if name in said}
     whole = complete(values)
     command.probe(env, whole)
     goal = Goal(
-        algorithm, env, options=known, words=tuple(fixed), fixed=options, values=whole, space=space,
-        seeds=tuple(seeds(asked.seeds)), trials=asked.trials, objective=asked.objective,
+        algorithm,
+        env,
+        options=known,
+        words=tuple(fixed),
+        fixed=options,
+        values=whole,
+        space=space,
+        seeds=tuple(seeds(asked.seeds)),
+        trials=asked.trials,
+        objective=asked.objective,
         cores=1 if asked.jobs else cost(algorithm, whole),
-    )  # fmt: skip
+    )
     return goal, options
 
 
-def _searched(typed: Mapping[str, Range], others: Mapping[str, Range], origins: Mapping[str, str]) -> dict[str, Range]:
+def _searched(
+    typed: Mapping[str, Range], others: Mapping[str, Range], origins: Mapping[str, str]
+) -> dict[str, Range]:
     """Return the ranges that were typed, and of `others` those of options that nobody gave a value.
 
     Raises:
@@ -130,7 +189,9 @@ def _searched(typed: Mapping[str, Range], others: Mapping[str, Range], origins: 
     """
     given = {name for name, origin in origins.items() if origin in ("option", "set")}
     if twice := sorted(given & set(typed)):
-        raise UsageError(f"option '{flag_of(twice[0])}' is given a range and a value; leave one of them out")
+        raise UsageError(
+            f"option '{flag_of(twice[0])}' is given a range and a value; leave one of them out"
+        )
     return {name: one for name, one in {**others, **typed}.items() if name not in given}
 
 
@@ -140,7 +201,8 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
 
     by_name = {one.name: one for one in (*command.own, *command.run_options)}
     rest, own = taken(words)
-    ranges, fixed = {}, [*spelled(own)]
+    ranges = {}
+    fixed = [*spelled(own)]
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         one = option_of(command, flag)
@@ -153,12 +215,16 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
         text = text if equals else rest.pop(0)
         option = one.option if isinstance(one, SchemaOption) else None
         if one.name == "set" and text.partition("=")[0] in by_name:
-            option, text = by_name[text.partition("=")[0]], text.partition("=")[2]
+            option = by_name[text.partition("=")[0]]
+            text = text.partition("=")[2]
         found = written(option, text, command.algorithm) if option is not None else None
         if option is not None and found is not None:
             ranges[option.name] = found
         else:
-            fixed += [flag, f"{option.name}={text}" if option is not None and one.name == "set" else text]
+            fixed += [
+                flag,
+                f"{option.name}={text}" if option is not None and one.name == "set" else text,
+            ]
     return ranges, fixed
 
 
@@ -168,9 +234,8 @@ def _nothing(found: Outcome, *exports: Path | None) -> str:
 
     said = f": {found.failure}" if found.failure else ""
     lost = "".join(f"; {path} is not written" for path in exports if path is not None)
-    return (
-        f"no trial of {found.directory.name} is complete ({titles(found.trials)}){said}{lost}; --trials says how many"
-    )
+    outcome = f"no trial of {found.directory.name} is complete ({titles(found.trials)})"
+    return f"{outcome}{said}{lost}; --trials says how many"
 
 
 def _write(found: Outcome, env: str, config: Path | None, preset: Path | None) -> None:

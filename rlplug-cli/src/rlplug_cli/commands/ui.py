@@ -32,7 +32,9 @@ PATIENCE = 5.0
 
 
 @click.command("ui")
-@click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Which port of 127.0.0.1  [5000]")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=5000, help="Which port of 127.0.0.1  [5000]"
+)
 def command(port: int) -> None:
     """Open the MLflow UI on the store that runs in this directory use; Ctrl-C ends it.
 
@@ -44,7 +46,9 @@ def command(port: int) -> None:
         return
     path = store.sqlite_path(uri)
     if path is not None and not path.exists():
-        raise UsageError(f"there is no MLflow store at {path}; 'rlplug run' makes it, in its own directory")
+        raise UsageError(
+            f"there is no MLflow store at {path}; 'rlplug run' makes it, in its own directory"
+        )
     _refuse_taken(port)
     _serve(uri, port)
 
@@ -55,7 +59,9 @@ def _refuse_taken(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise UsageError(f"port {port} cannot be used ({error.strerror}); choose another with --port") from error
+            raise UsageError(
+                f"port {port} cannot be used ({error.strerror}); choose another with --port"
+            ) from error
 
 
 def _serve(uri: str, port: int) -> None:
@@ -86,9 +92,10 @@ def newest(port: int, token: str) -> str:
     """The page of the experiment that was changed last, the best runs first; empty where there is none."""
     asked = {"max_results": 2, "order_by": ["last_update_time DESC"]}
     request = urllib.request.Request(
-        f"http://{HOST}:{port}/api/2.0/mlflow/experiments/search", json.dumps(asked).encode(),
+        f"http://{HOST}:{port}/api/2.0/mlflow/experiments/search",
+        json.dumps(asked).encode(),
         {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
-    )  # fmt: skip
+    )
     with urllib.request.urlopen(request, timeout=START) as answer:
         found = json.load(answer).get("experiments", [])
     ids = [one["experiment_id"] for one in found if one["name"] != "Default"]
@@ -103,7 +110,12 @@ def _start(uri: str, port: int, token: str, said: IO[bytes]) -> subprocess.Popen
     """The server under a guard: it ends with this process, however that ends."""
     store.settle()
     # Jobs would start seven more processes, and their interface has no authentication.
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONSAFEPATH": "1", TOKEN: token}
+    environment = {
+        **os.environ,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "PYTHONSAFEPATH": "1",
+        TOKEN: token,
+    }
     where = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
     artifacts = store.artifact_root(uri)
     where += ["--default-artifact-root", artifacts] if artifacts else []
@@ -112,12 +124,19 @@ def _start(uri: str, port: int, token: str, said: IO[bytes]) -> subprocess.Popen
     guard = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.guard", str(PATIENCE)]
     words = [*guard, sys.executable, "-m", "mlflow", "server", *where]
     return subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment, start_new_session=True
+        words,
+        stdin=subprocess.PIPE,
+        stdout=said,
+        stderr=said,
+        env=environment,
+        start_new_session=True,
     )
 
 
 def _wait(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes]) -> None:
-    health = urllib.request.Request(f"http://{HOST}:{port}/health", headers={"Authorization": f"Bearer {token}"})
+    health = urllib.request.Request(
+        f"http://{HOST}:{port}/health", headers={"Authorization": f"Bearer {token}"}
+    )
     deadline = time.monotonic() + START
     pause = threading.Event()
     while time.monotonic() < deadline:
@@ -134,7 +153,9 @@ def _wait(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes
 def _last(said: IO[bytes]) -> str:
     """The last line that the server wrote, as part of a sentence."""
     said.seek(0)
-    lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()
+    ]
     return f": {lines[-1][:300]}" if lines else ""
 
 

@@ -68,24 +68,31 @@ def figure(lines: Sequence[Line], settings: Settings) -> Figure:
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     legend_rows = -(-len(labels) // columns)
-    drawn = Figure(figsize=(1.2 + 4.0 * columns, 2.7 * rows + 0.5 + 0.2 * legend_rows), layout="constrained")
+    drawn = Figure(
+        figsize=(1.2 + 4.0 * columns, 2.7 * rows + 0.5 + 0.2 * legend_rows), layout="constrained"
+    )
     axes = drawn.subplots(rows, columns, squeeze=False).ravel()
     for panel, at in zip(panels, axes, strict=False):
         _panel(at, [line for line in lines if (line.env, line.metric) == panel], labels, settings)
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
     handles = {line.get_label(): line for at in axes for line in at.get_lines()}
-    drawn.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
+    drawn.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False
+    )
     return drawn
 
 
 def _panel(at: Axes, lines: Sequence[Line], labels: Sequence[str], settings: Settings) -> None:
     for line in lines:
         number = labels.index(line.label)
-        color, stroke = COLORS[number % len(COLORS)], STROKES[number // len(COLORS) % len(STROKES)]
+        color = COLORS[number % len(COLORS)]
+        stroke = STROKES[number // len(COLORS) % len(STROKES)]
         at.plot(line.x, line.band.value, stroke, color=color, linewidth=1.5, label=line.label)
         if line.seeds > 1:
-            at.fill_between(line.x, line.band.low, line.band.high, color=color, alpha=0.18, linewidth=0)
+            at.fill_between(
+                line.x, line.band.low, line.band.high, color=color, alpha=0.18, linewidth=0
+            )
     at.set_title(lines[0].env, fontsize=10)
     at.set_xlabel(TITLES[settings.axis])
     at.set_ylabel(lines[0].metric)

@@ -30,7 +30,8 @@ def together(runs: Sequence[History]) -> list[History]:
 
     A file is the one of another run if it lies at the same place, or is called the same and holds the same.
     """
-    envs, algorithms = _newest(runs, "env"), _newest(runs, "algorithm")
+    envs = _newest(runs, "env")
+    algorithms = _newest(runs, "algorithm")
     return [replace(run, env=envs[run.env], algorithm=algorithms[run.algorithm]) for run in runs]
 
 
@@ -44,23 +45,28 @@ def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
         return one
 
     for run in runs:
-        place, content = top(run.config[role]), top(_content(run, role))
+        place = top(run.config[role])
+        content = top(_content(run, role))
         if place != content:
             above[place] = content
-    names = [str(run.config[role]) for run in sorted(runs, key=lambda run: float(run.config["created"]))]
+    names = [
+        str(run.config[role]) for run in sorted(runs, key=lambda run: float(run.config["created"]))
+    ]
     newest = {top(name): name for name in names}
     return {name: newest[top(name)] for name in names}
 
 
 def _content(run: History, role: str) -> object:
     """The name and the hash of a file; for what is no file its name alone."""
-    name, source = str(run.config[role]), run.config.get("sources", {}).get(role)
+    name = str(run.config[role])
+    source = run.config.get("sources", {}).get(role)
     return (file_name(name), source["sha256"]) if source else name
 
 
 def named(run: History) -> dict[str, Any]:
     """A run's options, with the names of files for their places: what they hold says `versions`."""
-    options, kept = run.options, run.config.get("sources", {})
+    options = run.options
+    kept = run.config.get("sources", {})
     listed = {
         name: [joined(file_name(target), values) for target, values in map(split, options[name])]
         for name in LISTS
@@ -82,20 +88,28 @@ def several(runs: Sequence[History]) -> set[tuple[str, str]]:
 
 def versions(run: History, changed: Collection[tuple[str, str]]) -> dict[str, str]:
     """`sources.ROLE` and the content, as `walk-559aead0.py`, of each of the run's files that was changed."""
-    return {f"{SOURCES}{one.role}": one.version for one in _sources(run) if (one.role, one.name) in changed}
+    return {
+        f"{SOURCES}{one.role}": one.version
+        for one in _sources(run)
+        if (one.role, one.name) in changed
+    }
 
 
 def _sources(run: History) -> Iterator[Source]:
     """The files that make a run what it is; an environment's and an algorithm's by the place that `together` gave."""
     whole = {"env": run.env, "algorithm": run.algorithm}
     kept = run.config.get("sources", {})
-    for role, source in ((role, source) for role, source in kept.items() if not role.startswith("log.")):
+    for role, source in (
+        (role, source) for role, source in kept.items() if not role.startswith("log.")
+    ):
         file = Path(source["file"])
         version = f"{file.stem}-{source['sha256'][:8]}{file.suffix}"
         yield Source(role, whole.get(role, file.name), version, str(Path(run.path, source["copy"])))
     if data := run.config.get("dataset"):
         file = Path(data["place"])
-        yield Source("dataset", file.name, f"{file.stem}-{data['sha256'][:8]}{file.suffix}", str(file))
+        yield Source(
+            "dataset", file.name, f"{file.stem}-{data['sha256'][:8]}{file.suffix}", str(file)
+        )
 
 
 def changed(arms: Sequence[Sequence[History]]) -> list[str]:
@@ -104,7 +118,11 @@ def changed(arms: Sequence[Sequence[History]]) -> list[str]:
     said = []
     for key in sorted(several(runs)):
         began = ", ".join(f"{count} began with {place}" for count, place in _counted(runs, key))
-        pooled = any(key in several([run for run in arm if run.env == env]) for arm in arms for env in _envs(arm))
+        pooled = any(
+            key in several([run for run in arm if run.env == env])
+            for arm in arms
+            for env in _envs(arm)
+        )
         how = "put together though" if pooled else "apart, since"
         said.append(f"runs of {file_name(key[1])} are {how} its file was not the same: {began}")
     return said

@@ -18,7 +18,9 @@ from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.listing import extensions
 
 #: What an evaluation is judged by, and what puts curves over time and updates.
-RETURN, SECONDS, UPDATES = "eval/return_mean", "perf/wall_s", "perf/updates"
+RETURN = "eval/return_mean"
+SECONDS = "perf/wall_s"
+UPDATES = "perf/updates"
 #: The metric that an axis goes by; none for env steps themselves.
 AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
 #: What says among a run's options how it went on beyond its first total.
@@ -50,7 +52,11 @@ class History:
     @property
     def finished(self) -> bool:
         """Return whether the run has said last that it reached its end."""
-        return bool(self.ends) and self.ends[-1].kind == "end" and self.ends[-1].data["status"] == "finished"
+        return (
+            bool(self.ends)
+            and self.ends[-1].kind == "end"
+            and self.ends[-1].data["status"] == "finished"
+        )
 
     @cached_property
     def scores(self) -> dict[str, float]:
@@ -74,11 +80,14 @@ class History:
 
     def points(self, metric: str, axis: str) -> tuple[Floats, Floats]:
         """A metric over `steps`, `seconds` or `updates`: two arrays `[T]`; empty where it was never recorded."""
-        curve, other = self.curves.get(metric), self.curves.get(AXES[axis])
+        curve = self.curves.get(metric)
+        other = self.curves.get(AXES[axis])
         if curve is None or (other is None and axis != "steps"):
             return np.empty(0), np.empty(0)
         steps = curve.steps.astype(np.float64)
-        return (steps if other is None else np.interp(steps, other.steps, other.values)), curve.values
+        return (
+            steps if other is None else np.interp(steps, other.steps, other.values)
+        ), curve.values
 
 
 def extended(first: int, starts: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
@@ -87,7 +96,8 @@ def extended(first: int, starts: Iterable[Mapping[str, Any]]) -> tuple[int, str]
     That is `2000:5000` where schedules stay those of the first total, and `2000:5000:rescale` where they were
     stretched.
     """
-    total, moves = first, list[tuple[int, int, bool]]()
+    total = first
+    moves = list[tuple[int, int, bool]]()
     for limit, stretched in extensions(first, starts):
         # Without a stretch in either, two moves are one.
         begin = moves.pop()[0] if moves and not (moves[-1][2] or stretched) else total
@@ -113,5 +123,6 @@ def history(path: Path, metrics: Collection[str]) -> History:
     records = list(read(journal, kinds=kinds)) if journal.exists() else []
     ends = tuple(record for record in records if record.kind not in KINDS)
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
-    env, algorithm = str(config["env"]), str(config["algorithm"])
+    env = str(config["env"])
+    algorithm = str(config["algorithm"])
     return History(path, config, env=env, algorithm=algorithm, curves=curves, ends=ends)

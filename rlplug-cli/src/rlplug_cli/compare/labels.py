@@ -18,8 +18,16 @@ CHOSEN = ("option", "set", "net", "config")
 OF_ENV = "env."
 #: Options that say how a run is done and not what it is.
 IDLE = PLACES | {
-    "seed", "device", "actor_device", "threads", "keep_checkpoints", "worker_timeout", "compile", "cudagraphs", "log",
-}  # fmt: skip
+    "seed",
+    "device",
+    "actor_device",
+    "threads",
+    "keep_checkpoints",
+    "worker_timeout",
+    "compile",
+    "cudagraphs",
+    "log",
+}
 #: What a run is told by beside its options.
 WHOLE = ("algorithm", "env")
 
@@ -38,8 +46,9 @@ def labels(runs: Sequence[History], by: Sequence[str] = ()) -> dict[History, str
     changed = several(runs)
     called = _called(runs, changed)
     values = {
-        run: {"algorithm": called[run], "env": run.env, **named(run), **versions(run, changed)} for run in runs
-    }  # fmt: skip
+        run: {"algorithm": called[run], "env": run.env, **named(run), **versions(run, changed)}
+        for run in runs
+    }
     _refuse_unknown(by, values)
     names = dict.fromkeys(runs, tuple(by)) if by else _telling(runs, values)
     shown = {name for one in names.values() for name in one}
@@ -59,7 +68,9 @@ def _refuse_unknown(by: Sequence[str], values: Mapping[History, Values]) -> None
             raise UsageError(f"no run here has an option '{name}'{did_you_mean(name, known)}")
 
 
-def _telling(runs: Sequence[History], values: Mapping[History, Values]) -> dict[History, tuple[str, ...]]:
+def _telling(
+    runs: Sequence[History], values: Mapping[History, Values]
+) -> dict[History, tuple[str, ...]]:
     """For each run, what tells it from those of its algorithm, whatever their environment."""
     found: dict[History, tuple[str, ...]] = {}
     for algorithm in {values[run]["algorithm"] for run in runs}:
@@ -129,7 +140,11 @@ def _called(runs: Sequence[History], changed: set[tuple[str, str]]) -> dict[Hist
     found = {}
     for run in runs:
         place, colon, name = run.algorithm.rpartition(":")
-        alike = [one.rpartition(":") for one in names if one.rpartition(":")[2].casefold() == name.casefold()]
+        alike = [
+            one.rpartition(":")
+            for one in names
+            if one.rpartition(":")[2].casefold() == name.casefold()
+        ]
         file = Path(_ending(place, [other for other, _, _ in alike]))
         version = versions(run, changed).get(f"{SOURCES}algorithm", "")
         far = colon and (len(alike) > 1 or version)
@@ -141,5 +156,7 @@ def _ending(place: str, others: Sequence[str]) -> str:
     """The shortest end of a path, in whole names, that no other has."""
     parts = Path(place).parts
     ends = (parts[-count:] for count in range(1, len(parts)))
-    apart = (end for end in ends if sum(Path(other).parts[-len(end) :] == end for other in others) == 1)
+    apart = (
+        end for end in ends if sum(Path(other).parts[-len(end) :] == end for other in others) == 1
+    )
     return str(Path(*next(apart, parts)))

@@ -62,7 +62,9 @@ def lines(arms: Sequence[Arm], metrics: Sequence[str], settings: Settings) -> li
             for arm in arms:
                 curves = [run.points(metric, settings.axis) for run in curved(arm.on(env))]
                 curves = [curve for curve in curves if len(curve[0])]
-                if curves and min(curve[0][-1] for curve in curves) >= max(curve[0][0] for curve in curves):
+                if curves and min(curve[0][-1] for curve in curves) >= max(
+                    curve[0][0] for curve in curves
+                ):
                     found.append(_line(env, metric, arm.label, curves, settings))
     return found
 
@@ -77,11 +79,20 @@ def envs(arms: Sequence[Arm]) -> list[str]:
     return list(dict.fromkeys(run.env for arm in arms for run in arm.runs))
 
 
-def _line(env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings) -> Line:
-    x, values = on_one_grid([(at, smoothed(value, settings.smooth)) for at, value in curves], settings.points)
+def _line(
+    env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings
+) -> Line:
+    x, values = on_one_grid(
+        [(at, smoothed(value, settings.smooth)) for at, value in curves], settings.points
+    )
     (drawn,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
     return Line(
-        env, metric, label, seeds=len(values), x=x, band=band(values, settings.center, drawn, settings.confidence)
+        env,
+        metric,
+        label,
+        seeds=len(values),
+        x=x,
+        band=band(values, settings.center, drawn, settings.confidence),
     )
 
 
@@ -93,7 +104,9 @@ def smoothed(values: Floats, window: int) -> Floats:
     windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, values]), window)
     there = ~np.isnan(windows)
     count = there.sum(1)
-    found: Floats = np.divide(windows.sum(1, where=there), count, out=np.full(len(values), np.nan), where=count > 0)
+    found: Floats = np.divide(
+        windows.sum(1, where=there), count, out=np.full(len(values), np.nan), where=count > 0
+    )
     return found
 
 
@@ -104,8 +117,11 @@ def on_one_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[F
     """
     first = curves[0][0]
     if all(np.array_equal(x, first) for x, _ in curves):
-        chosen = np.unique(np.linspace(0, len(first) - 1, min(points, len(first))).round().astype(np.intp))
+        chosen = np.unique(
+            np.linspace(0, len(first) - 1, min(points, len(first))).round().astype(np.intp)
+        )
         return first[chosen], np.stack([values[chosen] for _, values in curves])
-    low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    low = max(x[0] for x, _ in curves)
+    high = min(x[-1] for x, _ in curves)
     x = np.unique(np.linspace(low, high, min(points, max(len(at) for at, _ in curves))))
     return x, np.stack([np.interp(x, at, values) for at, values in curves])

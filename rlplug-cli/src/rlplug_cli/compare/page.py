@@ -28,19 +28,31 @@ def page(found: Report, title: str) -> str:
     """The page: curves, tables, how the figures were made, and which runs they are of."""
     share = f"{100 * found.settings.confidence:g} %"
     parts = [
-        f"<h1>{escape(title)}</h1>", _list("remarks", found.remarks),
-        f'<div class="wide">{figures.svg(found.lines, found.settings)}</div>', f"<p>{_method(found, share)}</p>",
-        *(f"<h2>{_heading(header)}</h2>{_table(header, rows)}" for header, rows in sections(found, share)),
-        f"<h2>Runs</h2>{_runs(found)}", f"<footer>rlplug {__version__}</footer>",
-    ]  # fmt: skip
+        f"<h1>{escape(title)}</h1>",
+        _list("remarks", found.remarks),
+        f'<div class="wide">{figures.svg(found.lines, found.settings)}</div>',
+        f"<p>{_method(found, share)}</p>",
+        *(
+            f"<h2>{_heading(header)}</h2>{_table(header, rows)}"
+            for header, rows in sections(found, share)
+        ),
+        f"<h2>Runs</h2>{_runs(found)}",
+        f"<footer>rlplug {__version__}</footer>",
+    ]
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
-    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
+    return (
+        f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
 
 
 def _method(found: Report, share: str) -> str:
     settings = found.settings
     center = {"iqm": "interquartile mean", "mean": "mean"}[settings.center]
-    smooth = f" Each value is averaged over {settings.smooth} points." if settings.smooth > 1 else ""
+    smooth = (
+        f" Each value is averaged over {settings.smooth} points." if settings.smooth > 1 else ""
+    )
     return (
         f"Lines are the {center} over seeds, bands the pointwise {share} interval of a stratified bootstrap "
         f"(Agarwal et al., 2021, arXiv:2108.13264).{smooth} Final returns are of greedy episodes: "
@@ -54,17 +66,30 @@ def _heading(header: Sequence[str]) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
     return f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>'
 
 
 def _runs(found: Report) -> str:
     rows = [
-        (run.env, arm.label, str(run.seed), str(run.path), "finished" if run.finished else "not finished")
-        for arm in found.arms for run in arm.runs
-    ]  # fmt: skip
+        (
+            run.env,
+            arm.label,
+            str(run.seed),
+            str(run.path),
+            "finished" if run.finished else "not finished",
+        )
+        for arm in found.arms
+        for run in arm.runs
+    ]
     return _table(("ENVIRONMENT", "OF", "SEED", "RUN", "STATUS"), rows)
 
 
 def _list(kind: str, items: Sequence[str]) -> str:
-    return f'<ul class="{kind}">' + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else ""
+    return (
+        f'<ul class="{kind}">' + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+        if items
+        else ""
+    )

@@ -13,7 +13,15 @@ from pathlib import Path
 from rlplug_cli.compare.files import changed, together
 from rlplug_cli.compare.history import AXES, RETURN, SECONDS, History, history
 from rlplug_cli.compare.lines import Line, Settings, curved, envs, lines
-from rlplug_cli.compare.results import Cost, Improvement, Score, costs, improvements, overall, scores
+from rlplug_cli.compare.results import (
+    Cost,
+    Improvement,
+    Score,
+    costs,
+    improvements,
+    overall,
+    scores,
+)
 from rlplug_cli.compare.selection import Arm, arms, selected
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.curves import curves
@@ -35,7 +43,9 @@ class Report:
     settings: Settings
 
 
-def report(words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence[str], settings: Settings) -> Report:
+def report(
+    words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence[str], settings: Settings
+) -> Report:
     """Compare the runs that words mean.
 
     Raises:
@@ -46,10 +56,14 @@ def report(words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence
     if not drawn:
         raise unrecorded(found, metrics)
     return Report(
-        arms=tuple(found), lines=tuple(drawn), scores=(*scores(found, settings), *overall(found, settings)),
-        improvements=tuple(improvements(found, settings)), costs=tuple(costs(found, settings)),
-        remarks=(*remarks, *_remarks(found, drawn)), settings=settings,
-    )  # fmt: skip
+        arms=tuple(found),
+        lines=tuple(drawn),
+        scores=(*scores(found, settings), *overall(found, settings)),
+        improvements=tuple(improvements(found, settings)),
+        costs=tuple(costs(found, settings)),
+        remarks=(*remarks, *_remarks(found, drawn)),
+        settings=settings,
+    )
 
 
 def unrecorded(found: Sequence[Arm], metrics: Sequence[str]) -> UsageError:
@@ -72,13 +86,17 @@ def read_arms(
     return found, [*unreadable, *remarks, *changed([arm.runs for arm in found])]
 
 
-def _read(words: Sequence[str], out: Path, needed: Collection[str]) -> tuple[list[History], list[str]]:
+def _read(
+    words: Sequence[str], out: Path, needed: Collection[str]
+) -> tuple[list[History], list[str]]:
     """Return the runs that words mean, and remarks about those that cannot be read.
 
     Raises:
         UsageError: such a run was named by itself, or there is no other.
     """
-    paths, found, remarks = selected(words, out), list[History](), list[str]()
+    paths = selected(words, out)
+    found = list[History]()
+    remarks = list[str]()
     for path in paths:
         try:
             found.append(history(path, needed))
@@ -98,9 +116,15 @@ def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
     shown = {run for arm in found for env in envs([arm]) for run in curved(arm.on(env))}
     if cut := [run.path.name for run in runs if run not in shown]:
         said.append(f"left out of curves, as others of their lines are finished: {_some(cut)}")
-    single = [run.path.name for run in runs if run.finished and RETURN in run.curves and "best" not in run.scores]
+    single = [
+        run.path.name
+        for run in runs
+        if run.finished and RETURN in run.curves and "best" not in run.scores
+    ]
     if single:
-        said.append(f"without a final evaluation, so judged by the last one in training: {_some(single)}")
+        said.append(
+            f"without a final evaluation, so judged by the last one in training: {_some(single)}"
+        )
     fewest = min(line.seeds for line in drawn)
     if fewest < FEW_SEEDS:
         said.append(
@@ -117,19 +141,30 @@ def _some(names: Sequence[str], most: int = 5) -> str:
 def as_json(found: Report) -> str:
     """The report as JSON; what is infinite or no number is null."""
     estimates = [
-        {"env": s.env, "label": s.label, "checkpoint": s.checkpoint, "seeds": s.seeds,
-         **{how: one._asdict() for how, one in s.estimates.items()}} for s in found.scores
-    ]  # fmt: skip
+        {
+            "env": s.env,
+            "label": s.label,
+            "checkpoint": s.checkpoint,
+            "seeds": s.seeds,
+            **{how: one._asdict() for how, one in s.estimates.items()},
+        }
+        for s in found.scores
+    ]
     whole = {
         "settings": {
             **vars(found.settings),
             "targets": dict(found.settings.targets or {}),
             "bounds": dict(found.settings.bounds or {}),
         },
-        "arms": [{"label": arm.label, "runs": [_run(run) for run in arm.runs]} for arm in found.arms],
+        "arms": [
+            {"label": arm.label, "runs": [_run(run) for run in arm.runs]} for arm in found.arms
+        ],
         "curves": [_line(line) for line in found.lines],
         "scores": estimates,
-        "improvements": [{**one._asdict(), "probability": one.probability._asdict()} for one in found.improvements],
+        "improvements": [
+            {**one._asdict(), "probability": one.probability._asdict()}
+            for one in found.improvements
+        ],
         "costs": [one._asdict() for one in found.costs],
         "remarks": found.remarks,
     }
@@ -138,9 +173,13 @@ def as_json(found: Report) -> str:
 
 def _run(run: History) -> dict[str, object]:
     return {
-        "path": str(run.path), "env": run.env, "algorithm": run.config["algorithm"], "seed": run.seed,
-        "finished": run.finished, "scores": run.scores,
-    }  # fmt: skip
+        "path": str(run.path),
+        "env": run.env,
+        "algorithm": run.config["algorithm"],
+        "seed": run.seed,
+        "finished": run.finished,
+        "scores": run.scores,
+    }
 
 
 def _line(line: Line) -> dict[str, object]:

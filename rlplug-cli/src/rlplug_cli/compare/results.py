@@ -83,7 +83,8 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
     Raises:
         UsageError: an environment has none, or they are of one that no run is of.
     """
-    bounds, tasks = settings.bounds or {}, envs(arms)
+    bounds = settings.bounds or {}
+    tasks = envs(arms)
     if bounds and set(bounds) != set(tasks):
         names = ", ".join(tasks)
         raise UsageError(
@@ -95,17 +96,32 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
             values = [_between(final(arm.on(env), checkpoint), *bounds[env]) for env in tasks]
             if all(len(task) for task in values):
                 aggregates = (*AGGREGATES, "median")
-                found.append(_score(ALL, arm.label, checkpoint, tasks=values, settings=settings, aggregates=aggregates))
+                found.append(
+                    _score(
+                        ALL,
+                        arm.label,
+                        checkpoint,
+                        tasks=values,
+                        settings=settings,
+                        aggregates=aggregates,
+                    )
+                )
     return found
 
 
 def _score(
-    env: str, label: str, checkpoint: str, tasks: Sequence[Floats], settings: Settings,
+    env: str,
+    label: str,
+    checkpoint: str,
+    tasks: Sequence[Floats],
+    settings: Settings,
     aggregates: Sequence[Aggregate] = AGGREGATES,
-) -> Score:  # fmt: skip
+) -> Score:
     sizes = [len(task) for task in tasks]
     drawn = draws(sizes, settings.reps, np.random.default_rng(0))
-    by: dict[str, Estimate] = {how: estimate(tasks, how, drawn, settings.confidence) for how in aggregates}
+    by: dict[str, Estimate] = {
+        how: estimate(tasks, how, drawn, settings.confidence) for how in aggregates
+    }
     return Score(env, label, checkpoint, min(sizes), by)
 
 
@@ -124,7 +140,11 @@ def improvements(arms: Sequence[Arm], settings: Settings) -> list[Improvement]:
     found = []
     for one, other in combinations(arms, 2):
         tasks = [
-            (env, final(one.on(env), settings.checkpoint), final(other.on(env), settings.checkpoint))
+            (
+                env,
+                final(one.on(env), settings.checkpoint),
+                final(other.on(env), settings.checkpoint),
+            )
             for env in envs([one])
         ]
         tasks = [task for task in tasks if len(task[1]) and len(task[2])]
@@ -133,10 +153,14 @@ def improvements(arms: Sequence[Arm], settings: Settings) -> list[Improvement]:
     return found
 
 
-def _improvement(one: str, other: str, tasks: Sequence[tuple[str, Floats, Floats]], settings: Settings) -> Improvement:
+def _improvement(
+    one: str, other: str, tasks: Sequence[tuple[str, Floats, Floats]], settings: Settings
+) -> Improvement:
     names, ours, theirs = (list(column) for column in zip(*tasks, strict=True))
     generator = np.random.default_rng(0)
-    drawn = tuple(draws([len(task) for task in side], settings.reps, generator) for side in (ours, theirs))
+    drawn = tuple(
+        draws([len(task) for task in side], settings.reps, generator) for side in (ours, theirs)
+    )
     found = probability_of_improvement(ours, theirs, (drawn[0], drawn[1]), settings.confidence)
     if found.value < 0.5:
         one, other, found = other, one, Estimate(1 - found.value, 1 - found.high, 1 - found.low)
@@ -149,7 +173,9 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
     Raises:
         UsageError: a target is of an environment that no run is of.
     """
-    targets, found, tasks = settings.targets or {}, [], envs(arms)
+    targets = settings.targets or {}
+    found = []
+    tasks = envs(arms)
     if foreign := [env for env in targets if env and env not in tasks]:
         raise UsageError(
             f"--target is for {', '.join(foreign)}, and the runs are of {', '.join(tasks)}; give ENV=RETURN for these"
@@ -162,10 +188,17 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
             if spent := [cost for run in arm.on(env) if (cost := _spent(run, target)) is not None]:
                 steps, seconds = np.array(spent).T
                 count = int(np.isfinite(steps).sum())
-                found.append(Cost(
-                    env, arm.label, target=target, seeds=len(spent), reached=count, steps=_spread(steps),
-                    seconds=_spread(seconds),
-                ))  # fmt: skip
+                found.append(
+                    Cost(
+                        env,
+                        arm.label,
+                        target=target,
+                        seeds=len(spent),
+                        reached=count,
+                        steps=_spread(steps),
+                        seconds=_spread(seconds),
+                    )
+                )
     return found
 
 
@@ -183,7 +216,11 @@ def reached(run: History, target: float) -> tuple[float, float]:
     places = np.flatnonzero(curve.values >= target)
     if not len(places):
         return math.inf, math.inf
-    seconds, _ = run.points(RETURN, "seconds") if SECONDS in run.curves else (np.full(len(curve.steps), math.nan), None)
+    seconds, _ = (
+        run.points(RETURN, "seconds")
+        if SECONDS in run.curves
+        else (np.full(len(curve.steps), math.nan), None)
+    )
     return float(curve.steps[places[0]]), float(seconds[places[0]])
 
 

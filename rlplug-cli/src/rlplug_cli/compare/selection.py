@@ -69,7 +69,9 @@ def arms(runs: Sequence[History], by: Sequence[str] = ()) -> tuple[list[Arm], li
     kept, remarks = _once(runs, own)
     shown = labels(kept, by) if by else own
     every = sorted({shown[run] for run in kept})
-    return [Arm(label, tuple(run for run in kept if shown[run] == label)) for label in every], remarks
+    return [
+        Arm(label, tuple(run for run in kept if shown[run] == label)) for label in every
+    ], remarks
 
 
 def _once(runs: Sequence[History], own: Mapping[History, str]) -> tuple[list[History], list[str]]:
@@ -79,7 +81,9 @@ def _once(runs: Sequence[History], own: Mapping[History, str]) -> tuple[list[His
     for run in sorted(runs, key=_length):
         key = (own[run], run.env, run.seed)
         if key in found:
-            remarks.append(f"{found[key].path.name} is left out: {run.path.name} has its configuration and seed too")
+            remarks.append(
+                f"{found[key].path.name} is left out: {run.path.name} has its configuration and seed too"
+            )
         found[key] = run
     return sorted(found.values(), key=lambda run: (run.config["created"], run.path.name)), remarks
 

@@ -54,7 +54,9 @@ def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
     return float(_aggregated([task[None, :] for task in scores], how)[0])
 
 
-def estimate(scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Indices], confidence: float = 0.95) -> Estimate:
+def estimate(
+    scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Indices], confidence: float = 0.95
+) -> Estimate:
     """The aggregate with its percentile interval over the redraws that `draws` made."""
     redrawn = _aggregated([task[index] for task, index in zip(scores, drawn, strict=True)], how)
     low, high = _interval(redrawn, confidence)
@@ -80,14 +82,17 @@ def band(curves: Floats, how: Center, drawn: Indices, confidence: float = 0.95) 
 
 
 def probability_of_improvement(
-    better: Sequence[Floats], worse: Sequence[Floats], drawn: tuple[Sequence[Indices], Sequence[Indices]],
+    better: Sequence[Floats],
+    worse: Sequence[Floats],
+    drawn: tuple[Sequence[Indices], Sequence[Indices]],
     confidence: float = 0.95,
-) -> Estimate:  # fmt: skip
+) -> Estimate:
     """Estimate how likely a run of `better` scores above one of `worse` on a task, averaged over tasks; a tie is half.
 
     That is the Mann-Whitney U statistic over the number of pairs; both sides are redrawn independently.
     """
-    values, redrawn = [], []
+    values = []
+    redrawn = []
     for ours, theirs, our_index, their_index in zip(better, worse, *drawn, strict=True):
         wins = (ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)
         pairs = len(ours) * len(theirs)
@@ -130,10 +135,12 @@ def _trimmed(curves: Floats, counts: Floats, cut: int) -> Floats:
     F_i - F_(i-1), so that the sum over runs is, by parts, F_n v_n - F_0 v_1 - sum F_i (v_(i+1) - v_i).
     """
     size = len(curves)
-    order, by_run = np.argsort(curves, axis=0), np.ascontiguousarray(counts.T)
+    order = np.argsort(curves, axis=0)
+    by_run = np.ascontiguousarray(counts.T)
     found = np.empty((len(counts), curves.shape[1]))
     for point, by_value in enumerate(order.T):
-        filled, values = by_run[by_value[:-1]], curves[by_value, point]
+        filled = by_run[by_value[:-1]]
+        values = curves[by_value, point]
         np.cumsum(filled, axis=0, out=filled)
         np.clip(filled, cut, size - cut, out=filled)
         found[:, point] = (size - cut) * values[-1] - cut * values[0] - np.diff(values) @ filled

@@ -19,29 +19,55 @@ def text(found: Report) -> str:
     """Final scores, probabilities of improvement, costs of a return, and remarks, as tables of plain text."""
     share = f"{100 * found.settings.confidence:g} %"
     parts = [
-        table(header, rows, spared=_spared(header, rows), wrapped=NAMES) for header, rows in sections(found, share)
+        table(header, rows, spared=_spared(header, rows), wrapped=NAMES)
+        for header, rows in sections(found, share)
     ]
     return "\n\n".join([*parts, "\n".join(f"note: {remark}" for remark in found.remarks)]).rstrip()
 
 
 def _spared(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The columns that a narrow terminal goes without: an environment that is the same in all rows, then means."""
-    same = [title for title, *cells in zip(header, *rows, strict=True) if title in ("ENVIRONMENT", "ON")
-            and len(set(cells)) == 1]  # fmt: skip
-    return [*same, *(title for title in header if title.startswith("MEAN")), *({"SEEDS"} & {*header})]
+    same = [
+        title
+        for title, *cells in zip(header, *rows, strict=True)
+        if title in ("ENVIRONMENT", "ON") and len(set(cells)) == 1
+    ]
+    return [
+        *same,
+        *(title for title in header if title.startswith("MEAN")),
+        *({"SEEDS"} & {*header}),
+    ]
 
 
 def sections(found: Report, share: str) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """The tables that there is something for, each as its header and its rows."""
     every = [
-        (("ENVIRONMENT", "FINAL RETURN OF", "CHECKPOINT", "SEEDS",
-          *(f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN"))),
-         [_score(one) for one in found.scores]),
-        (("MORE LIKELY ABOVE", "BELOW", f"PROBABILITY [{share}]", "ON"),
-         [_improvement(one) for one in found.improvements]),
-        (("ENVIRONMENT", "UNTIL A RETURN OF", "BY", "REACHED", "STEPS: MEDIAN (LEAST, MOST)", "TIME"),
-         [_cost(one) for one in found.costs]),
-    ]  # fmt: skip
+        (
+            (
+                "ENVIRONMENT",
+                "FINAL RETURN OF",
+                "CHECKPOINT",
+                "SEEDS",
+                *(f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN")),
+            ),
+            [_score(one) for one in found.scores],
+        ),
+        (
+            ("MORE LIKELY ABOVE", "BELOW", f"PROBABILITY [{share}]", "ON"),
+            [_improvement(one) for one in found.improvements],
+        ),
+        (
+            (
+                "ENVIRONMENT",
+                "UNTIL A RETURN OF",
+                "BY",
+                "REACHED",
+                "STEPS: MEDIAN (LEAST, MOST)",
+                "TIME",
+            ),
+            [_cost(one) for one in found.costs],
+        ),
+    ]
     return [_without_empty(header, rows) for header, rows in every if rows]
 
 
@@ -50,7 +76,9 @@ def _without_empty(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The columns in which a row has something."""
     kept = [number for number in range(len(header)) if any(row[number] for row in rows)]
-    return tuple(header[number] for number in kept), [tuple(row[number] for number in kept) for row in rows]
+    return tuple(header[number] for number in kept), [
+        tuple(row[number] for number in kept) for row in rows
+    ]
 
 
 def _score(one: Score) -> tuple[str, ...]:
@@ -65,7 +93,9 @@ def _improvement(one: Improvement) -> tuple[str, ...]:
 
 
 def _cost(one: Cost) -> tuple[str, ...]:
-    steps, seconds = (_spread(values, said) for values, said in ((one.steps, _whole), (one.seconds, duration)))
+    steps, seconds = (
+        _spread(values, said) for values, said in ((one.steps, _whole), (one.seconds, duration))
+    )
     return one.env, f"{one.target:g}", one.label, f"{one.reached} of {one.seeds}", steps, seconds
 
 
@@ -76,7 +106,13 @@ def interval(one: Estimate, said: Callable[[float], str]) -> str:
 
 def number(value: float) -> str:
     """Four figures, and not more of them than a return needs."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 1000
+        else f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.3g}"
+    )
 
 
 def _spread(values: tuple[float, float, float], said: Callable[[float], str]) -> str:

@@ -9,7 +9,11 @@ from rlplug_core.errors import UsageError
 
 def named(label: str | None) -> list[str]:
     """The options of `--label`."""
-    return [name.strip().replace("-", "_") for name in label.split(",") if name.strip()] if label else []
+    return (
+        [name.strip().replace("-", "_") for name in label.split(",") if name.strip()]
+        if label
+        else []
+    )
 
 
 def goals(words: tuple[str, ...]) -> dict[str, float]:
@@ -23,7 +27,9 @@ def goals(words: tuple[str, ...]) -> dict[str, float]:
         env, _, number = word.rpartition("=")
         found[env] = _number(number)
         if not math.isfinite(found[env]):
-            raise UsageError(f"--target {word}: expected a return, as in --target 475 or --target CartPole-v1=475")
+            raise UsageError(
+                f"--target {word}: expected a return, as in --target 475 or --target CartPole-v1=475"
+            )
     return found
 
 
@@ -39,7 +45,9 @@ def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
         low, _, high = numbers.partition(":")
         found[env] = (_number(low), _number(high))
         if not env or not -math.inf < found[env][0] < found[env][1] < math.inf:
-            raise UsageError(f"--normalize {word}: expected two returns, as in --normalize CartPole-v1=0:500")
+            raise UsageError(
+                f"--normalize {word}: expected two returns, as in --normalize CartPole-v1=0:500"
+            )
     return found
 
 

@@ -38,7 +38,9 @@ class Table:
     """The columns `step`, `time` (seconds since the epoch) and one for each metric, empty where a row has none."""
 
     def __init__(self, path: Path, journal: Path) -> None:
-        self.path, self.follower, self.columns = path, Follower(journal), ["step", "time"]
+        self.path = path
+        self.follower = Follower(journal)
+        self.columns = ["step", "time"]
         with writing(path):
             replace(path, self._text([]))
         self.write()

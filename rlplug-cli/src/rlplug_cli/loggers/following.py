@@ -15,7 +15,8 @@ class Follower:
     """Hands on what is new in a journal; the first time, all that no resume took back."""
 
     def __init__(self, journal: Path) -> None:
-        self.journal, self.position = journal, 0
+        self.journal = journal
+        self.position = 0
 
     def new(self) -> list[Record]:
         found = list(tail(self.journal, self.position))
@@ -28,5 +29,13 @@ def numbers(record: Record) -> dict[str, float]:
     prefix = PREFIX.get(record.kind)
     if prefix is None:
         return {}
-    found = {prefix + name: value for name, value in record.data.items() if isinstance(value, int | float)}
-    return {name: float(value) for name, value in found.items() if not isinstance(value, bool) and math.isfinite(value)}
+    found = {
+        prefix + name: value
+        for name, value in record.data.items()
+        if isinstance(value, int | float)
+    }
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if not isinstance(value, bool) and math.isfinite(value)
+    }

@@ -52,9 +52,13 @@ class Events:
     def write(self) -> None:
         for record in self.follower.new():
             if found := numbers(record):
-                values = [Summary.Value(tag=name, simple_value=value) for name, value in found.items()]
+                values = [
+                    Summary.Value(tag=name, simple_value=value) for name, value in found.items()
+                ]
                 summary = Summary(value=values)
-                self.writer.add_event(Event(wall_time=record.time / 1000, step=record.step, summary=summary))
+                self.writer.add_event(
+                    Event(wall_time=record.time / 1000, step=record.step, summary=summary)
+                )
         self.writer.flush()
 
     def close(self) -> None:

@@ -46,11 +46,17 @@ class Mirror:
         if not resumed:
             self.follower.position = 0
         self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or config["env"].rpartition("/")[2].replace(":", "-"),
-            name=run.name, id=config["uid"], group=config["group"], dir=run.path, resume="allow", mode=_mode(),
+            project=os.environ.get("WANDB_PROJECT")
+            or config["env"].rpartition("/")[2].replace(":", "-"),
+            name=run.name,
+            id=config["uid"],
+            group=config["group"],
+            dir=run.path,
+            resume="allow",
+            mode=_mode(),
             config={"algorithm": config["algorithm"], "env": config["env"], **config["options"]},
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
-        )  # fmt: skip
+        )
         self.run.define_metric(STEP)
         self.run.define_metric("*", step_metric=STEP)
 

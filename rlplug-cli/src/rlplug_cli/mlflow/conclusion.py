@@ -51,7 +51,9 @@ def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
 
     state = from_json(directory / STATE)
     if state["tracking_uri"] != store.tracking_uri() and not genuine(state):
-        raise UsageError(f"{directory / STATE} sends to {state['tracking_uri']}, and this account did not write it")
+        raise UsageError(
+            f"{directory / STATE} sends to {state['tracking_uri']}, and this account did not write it"
+        )
     client = MlflowClient(tracking_uri=state["tracking_uri"])
     for run in state["parents"].values():
         there = copied.noted(client, run)

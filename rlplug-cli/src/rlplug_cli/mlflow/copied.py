@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 #: Tags of an MLflow run: its directory and the machine that this is on; of a copy, the MLflow run of its original.
-PATH, HOST, ORIGINAL = "rlplug.path", "rlplug.host", "rlplug.copy_of"
+PATH = "rlplug.path"
+HOST = "rlplug.host"
+ORIGINAL = "rlplug.copy_of"
 
 
 def noted(client: MlflowClient, run_id: str) -> Run | None:
@@ -37,7 +39,8 @@ def noted(client: MlflowClient, run_id: str) -> Run | None:
 
 def is_copy(there: Run, here: Path) -> bool:
     """Return whether an MLflow run is that of another directory, which still holds what this one holds."""
-    named, uid = _named(there), _uid(here)
+    named = _named(there)
+    uid = _uid(here)
     return named is not None and bool(uid) and not _same(named, here) and _uid(named) == uid
 
 

@@ -18,7 +18,8 @@ _COLUMNS = ("steps", "returns", "lengths", "workers")
 
 def refresh(run: Path) -> None:
     """Write the table of a run, unless there is one that is newer than the journal."""
-    table, journal = run / NAME, run / "journal.jsonl"
+    table = run / NAME
+    journal = run / "journal.jsonl"
     if not regular(table) or table.lstat().st_mtime_ns < journal.lstat().st_mtime_ns:
         write(run)
 
@@ -44,14 +45,20 @@ def _save(path: Path, columns: Columns) -> Path:
     import pyarrow
     import pyarrow.parquet
 
-    table = pyarrow.table({
-        "step": pyarrow.array(columns["steps"], pyarrow.int64()),
-        "return": pyarrow.array(columns["returns"], pyarrow.float64()),
-        "length": pyarrow.array(columns["lengths"], pyarrow.int64()),
-        "worker": pyarrow.array(columns["workers"], pyarrow.int32()),
-        "time": pyarrow.array(columns["time"], pyarrow.timestamp("ms")),
-        **{name: pyarrow.array(values, pyarrow.float64()) for name, values in columns.items() if name.startswith(INFO)},
-    })  # fmt: skip
+    table = pyarrow.table(
+        {
+            "step": pyarrow.array(columns["steps"], pyarrow.int64()),
+            "return": pyarrow.array(columns["returns"], pyarrow.float64()),
+            "length": pyarrow.array(columns["lengths"], pyarrow.int64()),
+            "worker": pyarrow.array(columns["workers"], pyarrow.int32()),
+            "time": pyarrow.array(columns["time"], pyarrow.timestamp("ms")),
+            **{
+                name: pyarrow.array(values, pyarrow.float64())
+                for name, values in columns.items()
+                if name.startswith(INFO)
+            },
+        }
+    )
     temporary = path.with_suffix(f".tmp-{os.getpid()}")
     with writing(path):
         temporary.unlink(missing_ok=True)  # a link to elsewhere must not be followed

@@ -24,7 +24,9 @@ def main(command: list[str], patience: float) -> int:
     has it: 128 and the signal's number where a signal ended the command.
     """
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    signal.signal(signal.SIGTERM, lambda number, frame: None)  # the group's signal reaches these processes too
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: None
+    )  # the group's signal reaches these processes too
     watcher = os.fork()
     if not watcher:
         _end_with_parent(child.pid, patience)

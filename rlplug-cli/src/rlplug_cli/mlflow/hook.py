@@ -33,7 +33,9 @@ def rlplug_run_end(run: Run) -> None:
     """Send the rest, for a bounded time."""
     sender = _senders.pop(run.path, None)
     if sender is not None and not sender.drain() and run.path.exists():
-        warn(f"MLflow has not got all of this run yet; 'rlplug sync {shell_word(run.path)}' sends the rest")
+        warn(
+            f"MLflow has not got all of this run yet; 'rlplug sync {shell_word(run.path)}' sends the rest"
+        )
 
 
 class Sender:
@@ -44,12 +46,25 @@ class Sender:
         # -P: the working directory is the user's and not a place to import from. A process group of its own keeps the
         # signals of a terminal away; the pipe's end tells it that this process is gone. The session is the run's, since
         # Linux weighs processes by their niceness within a session alone.
-        words = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.sender", str(run), str(self.seconds)]
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "rlplug_cli.mlflow.sender",
+            str(run),
+            str(self.seconds),
+        ]
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             process_group=0,
-        )  # fmt: skip
-        self._relay = threading.Thread(target=self._say_what_it_says, name="rlplug-mlflow", daemon=True)
+        )
+        self._relay = threading.Thread(
+            target=self._say_what_it_says, name="rlplug-mlflow", daemon=True
+        )
         self._relay.start()
 
     def drain(self) -> bool:

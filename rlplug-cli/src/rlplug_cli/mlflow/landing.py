@@ -14,26 +14,51 @@ PATH = "/rlplug/runs/"
 _PAGE = re.compile(rf"{PATH}(\d{{1,30}})")
 #: How the runs are sorted.
 SORTED = {
-    "orderByKey": "metrics.`final_eval/return_mean`", "orderByAsc": False, "startTime": "ALL",
+    "orderByKey": "metrics.`final_eval/return_mean`",
+    "orderByAsc": False,
+    "startTime": "ALL",
     "lifecycleFilter": "Active",
-}  # fmt: skip
+}
 COLUMNS = (
-    "metrics.`final_eval/last_return_mean`", "metrics.`final_eval/return_mean`", "metrics.`eval/return_mean`",
-    "params.`algorithm`", "params.`seed`", "params.`total_timesteps`",
-)  # fmt: skip
+    "metrics.`final_eval/last_return_mean`",
+    "metrics.`final_eval/return_mean`",
+    "metrics.`eval/return_mean`",
+    "params.`algorithm`",
+    "params.`seed`",
+    "params.`total_timesteps`",
+)
 #: The rest of what MLflow keeps for the page of an experiment, as it is where nobody has chosen anything.
 VIEW = {
-    "searchFilter": "", "datasetsFilter": [], "modelVersionFilter": "All Runs", "columnOrder": [], "columnWidths": {},
-    "runsExpanded": {}, "runsPinned": [], "runsHidden": [], "runsVisibilityMap": {}, "runsHiddenMode": "FIRST_20_RUNS",
-    "viewMaximized": False, "runListHidden": False, "isAccordionReordered": False, "useGroupedValuesInCharts": True,
-    "hideEmptyCharts": True, "groupBy": None, "groupsExpanded": {}, "autoRefreshEnabled": True,
-    "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
-}  # fmt: skip
+    "searchFilter": "",
+    "datasetsFilter": [],
+    "modelVersionFilter": "All Runs",
+    "columnOrder": [],
+    "columnWidths": {},
+    "runsExpanded": {},
+    "runsPinned": [],
+    "runsHidden": [],
+    "runsVisibilityMap": {},
+    "runsHiddenMode": "FIRST_20_RUNS",
+    "viewMaximized": False,
+    "runListHidden": False,
+    "isAccordionReordered": False,
+    "useGroupedValuesInCharts": True,
+    "hideEmptyCharts": True,
+    "groupBy": None,
+    "groupsExpanded": {},
+    "autoRefreshEnabled": True,
+    "globalLineChartConfig": {
+        "xAxisKey": "step",
+        "lineSmoothness": 0,
+        "selectedXAxisMetricKey": "",
+    },
+}
 #: The browser's storage: the side of MLflow for training, without the assistant's panel.
 EVERYWHERE = {
-    "mlflow.workflowType_v1": '"machine_learning"', "mlflow.assistant.panelOpen_v1": "false",
+    "mlflow.workflowType_v1": '"machine_learning"',
+    "mlflow.assistant.panelOpen_v1": "false",
     "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
-}  # fmt: skip
+}
 
 
 def experiment(path: str) -> str:
@@ -46,7 +71,9 @@ def page(number: str) -> bytes:
     """The page that stores what is not yet chosen, and goes on to an experiment's runs."""
     key = f'MLflowLocalStorage-1.1-ExperimentPage-["{number}"]-ReactComponentState'
     stored = {**EVERYWHERE, key: json.dumps({**VIEW, **SORTED, "selectedColumns": COLUMNS})}
-    query = urlencode({name: str(value).lower() if value is False else value for name, value in SORTED.items()})
+    query = urlencode(
+        {name: str(value).lower() if value is False else value for name, value in SORTED.items()}
+    )
     script = (
         f"for (const [key, value] of Object.entries({json.dumps(stored)}))"
         " if (localStorage.getItem(key) === null) localStorage.setItem(key, value);"

@@ -71,7 +71,9 @@ class State:
         try:
             return as_type(from_json(path), cls, path) if os.path.lexists(path) else None
         except BadFile as error:
-            raise BadFile(path, f"{error.reason}; delete it, and MLflow gets what it has not got") from error
+            raise BadFile(
+                path, f"{error.reason}; delete it, and MLflow gets what it has not got"
+            ) from error
 
     def write(self, run: Path) -> None:
         """Save durably: a reader sees the old state or the new one; raises NotWritten."""
@@ -93,21 +95,27 @@ class Batch:
     def add(self, record: Record) -> None:
         """Take in a record; one that is damaged within is passed over, as it must not hold up those behind it."""
         try:
-            metrics, tags = _metrics(record), _record_tags(record)
+            metrics = _metrics(record)
+            tags = _record_tags(record)
         except (KeyError, TypeError, ValueError, OverflowError):
-            metrics, tags = [], {}
+            metrics = []
+            tags = {}
         self.metrics += metrics
         self.tags |= tags
         self.resumed |= record.kind == "start" and bool(record.data.get("resumed"))
-        self.cursor, self.time = record.seq, record.time
+        self.cursor = record.seq
+        self.time = record.time
         self.end = record if record.kind == "end" else None
 
 
 class Mirror:
     """Sends one run. Only one process at a time; `close` lets the next one. What a user should know goes to `say`."""
 
-    def __init__(self, run: Path, uri: str | None = None, say: Callable[[str], None] = warn) -> None:
-        self.run, self._say = run, say
+    def __init__(
+        self, run: Path, uri: str | None = None, say: Callable[[str], None] = warn
+    ) -> None:
+        self.run = run
+        self._say = say
         self.state = _state(run, uri or store.tracking_uri())
         self.batches = self.records = 0
         self._position = 0
@@ -132,7 +140,9 @@ class Mirror:
         if not batch.cursor:
             self._position = after
             return False
-        _sync(self.run / "journal.jsonl")  # a loss of power must not leave MLflow ahead of the journal
+        _sync(
+            self.run / "journal.jsonl"
+        )  # a loss of power must not leave MLflow ahead of the journal
         client = self._connect()
         if batch.resumed:
             client.update_run(self.state.run_id, status="RUNNING")
@@ -142,7 +152,8 @@ class Mirror:
         if batch.end is not None:
             self._finish(client, _STATUS[batch.end.data["status"]], batch.end.time)
         self.records += batch.cursor - self.state.cursor
-        self.state.cursor, self.state.time = batch.cursor, batch.time
+        self.state.cursor = batch.cursor
+        self.state.time = batch.time
         self.state.write(self.run)
         self._position = after
         self.batches += 1
@@ -181,41 +192,57 @@ class Mirror:
     def _create(self, client: MlflowClient, original: Run | None) -> None:
         """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
         config = RunDirectory(self.run).config
-        experiment = _experiment(client, _shown(config["env"]), store.artifact_root(self.state.tracking_uri))
+        experiment = _experiment(
+            client, _shown(config["env"]), store.artifact_root(self.state.tracking_uri)
+        )
         found = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
-        found += [original] if original is not None else []  # which may be deleted there, and so not be found
+        found += (
+            [original] if original is not None else []
+        )  # which may be deleted there, and so not be found
         run = copied.own(found, self.run)
         if run is not None:
             copied.follow(client, run, self.run)
         else:
             run = self._made(client, experiment, config, original or copied.original(found))
-        self.state.experiment_id, self.state.run_id = experiment, run.info.run_id
+        self.state.experiment_id = experiment
+        self.state.run_id = run.info.run_id
         self._params(client, config, run.data.params)
         self.state.write(self.run)
 
     def _made(
         self, client: MlflowClient, experiment: str, config: Mapping[str, Any], original: Run | None
-    ) -> Run:  # fmt: skip
+    ) -> Run:
         tags = _tags(config) | copied.tags(self.run, original)
         if above := parent_of(self.run, client, self.state.tracking_uri, experiment):
             tags["mlflow.parentRunId"] = above
-        run = client.create_run(experiment, int(config["created"] * 1000), tags, self.run.absolute().name)
+        run = client.create_run(
+            experiment, int(config["created"] * 1000), tags, self.run.absolute().name
+        )
         if original is not None:
             other = plain(copied.directory_of(original))
             self._say(f"{self.run} is a copy of {other} and gets an MLflow run of its own")
         return run
 
-    def _params(self, client: MlflowClient, config: Mapping[str, object], there: Mapping[str, str]) -> None:
+    def _params(
+        self, client: MlflowClient, config: Mapping[str, object], there: Mapping[str, str]
+    ) -> None:
         """Parameters are write-once in MLflow, so only those that are not there yet."""
         from mlflow.entities import Param
 
-        new = [Param(_key(name), _text(value)) for name, value in _said(config).items() if _key(name) not in there]
+        new = [
+            Param(_key(name), _text(value))
+            for name, value in _said(config).items()
+            if _key(name) not in there
+        ]
         client.log_batch(self.state.run_id, params=new)
 
     def _log(self, client: MlflowClient, batch: Batch) -> None:
         from mlflow.entities import Metric, RunTag
 
-        metrics = [Metric(key, value, time, step) for key, value, step, time in self._missing(client, batch)]
+        metrics = [
+            Metric(key, value, time, step)
+            for key, value, step, time in self._missing(client, batch)
+        ]
         tags = [RunTag(key, value) for key, value in batch.tags.items()]
         if metrics or tags:
             client.log_batch(self.state.run_id, metrics=metrics, tags=tags)
@@ -232,10 +259,16 @@ class Mirror:
         A loss of power on a disk that lies, or a copy from a backup, may do that. What MLflow has stays out then, even
         where the run recorded it once more with another time.
         """
-        there = (record for record, _ in tail(self.run / "journal.jsonl", 0, 0) if record.seq == self.state.cursor)
+        there = (
+            record
+            for record, _ in tail(self.run / "journal.jsonl", 0, 0)
+            if record.seq == self.state.cursor
+        )
         found = next(there, None)
         if self.state.time and (found is None or found.time != self.state.time):
-            self.state.cursor, self.state.time, self.state.ahead = 0, 0, True
+            self.state.cursor = 0
+            self.state.time = 0
+            self.state.ahead = True
 
     def _missing(self, client: MlflowClient, batch: Batch) -> list[tuple[str, float, int, int]]:
         """The points of a batch that MLflow has not got, where it was ahead of the journal."""
@@ -248,7 +281,8 @@ class Mirror:
 
     def _next(self, position: int) -> tuple[Batch, int]:
         """The records from a byte position of the journal that fit one request, and the position behind them."""
-        batch, last = Batch(), self.state.cursor if position else 0
+        batch = Batch()
+        last = self.state.cursor if position else 0
         for record, after in tail(self.run / "journal.jsonl", position, last):
             self._open_since = 0 if record.kind == "end" else record.time
             if record.seq > self.state.cursor:
@@ -263,8 +297,14 @@ class Mirror:
 
 def _said(config: Mapping[str, Any]) -> dict[str, object]:
     """A run's parameters: algorithm, environment, options that say something, and the runner that it took."""
-    options = {name: value for name, value in config["options"].items() if value not in (None, "", [])}
-    taken = {name: config["environment"][name] for name in ("runner",) if name in config.get("environment", {})}
+    options = {
+        name: value for name, value in config["options"].items() if value not in (None, "", [])
+    }
+    taken = {
+        name: config["environment"][name]
+        for name in ("runner",)
+        if name in config.get("environment", {})
+    }
     return {"algorithm": config["algorithm"], "env": config["env"], **options, **taken}
 
 
@@ -278,7 +318,11 @@ def _metrics(record: Record) -> list[tuple[str, float, int, int]]:
         if isinstance(value, int | float) and not isinstance(value, bool)
     )
     # An infinity would be stored as 1.8e308 and ruin the axis of every chart it is in.
-    return [(_key(key), value, record.step, record.time) for key, value in numbers if not math.isinf(value)]
+    return [
+        (_key(key), value, record.step, record.time)
+        for key, value in numbers
+        if not math.isinf(value)
+    ]
 
 
 def _record_tags(record: Record) -> dict[str, str]:
@@ -286,15 +330,22 @@ def _record_tags(record: Record) -> dict[str, str]:
     if record.kind == "tag":
         return {_key(key): _text(value) for key, value in data.items()}
     if record.kind == "start" and data.get("limit"):  # a parameter cannot change
-        return {"rlplug.total_timesteps": str(data["limit"]), "rlplug.rescaled": str(bool(data.get("rescale"))).lower()}
+        return {
+            "rlplug.total_timesteps": str(data["limit"]),
+            "rlplug.rescaled": str(bool(data.get("rescale"))).lower(),
+        }
     if record.kind == "error":
         return {ERROR: _text(f"{data['type']}: {data['message']}")}
     if record.kind == "evaluation" and data.get("best"):
         return {"rlplug.best": f"{data['eval/return_mean']:.6g} at step {record.step}"}
     if record.kind == "final_eval":
-        spread, count = data.get("return_std", math.nan), data.get("episodes", 0)
+        spread = data.get("return_std", math.nan)
+        count = data.get("episodes", 0)
         said = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
-        tags = {"rlplug.final_eval": said, "rlplug.final_eval.checkpoint": _text(data["checkpoint"])}
+        tags = {
+            "rlplug.final_eval": said,
+            "rlplug.final_eval.checkpoint": _text(data["checkpoint"]),
+        }
         if "last_return_mean" in data:
             last = data.get("last_return_std", math.nan)
             tags["rlplug.final_eval.last"] = f"{data['last_return_mean']:.6g} ± {last:.3g}"
@@ -332,7 +383,8 @@ def _state(run: Path, wanted: str) -> State:
     state = State.read(run)
     if state is None:
         return State(wanted)
-    ours, uri = genuine(asdict(state)), plain(state.tracking_uri)
+    ours = genuine(asdict(state))
+    uri = plain(state.tracking_uri)
     place = moved.found(state.tracking_uri, run, state.run_id, wanted)
     if place is None:
         raise UsageError(
@@ -354,10 +406,14 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
 
     tags = {"mlflow.experiment.primaryMetric.name": "eval/return_mean"}
     tags["mlflow.experiment.primaryMetric.greaterIsBetter"] = "True"
-    tags["mlflow.experimentKind"] = "custom_model_development"  # or the UI opens it as one of prompts and traces
+    tags["mlflow.experimentKind"] = (
+        "custom_model_development"  # or the UI opens it as one of prompts and traces
+    )
     found = client.get_experiment_by_name(name)
     if found is None:
-        location = None if artifacts is None else f"{artifacts}/{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
+        location = (
+            None if artifacts is None else f"{artifacts}/{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
+        )
         try:
             return str(client.create_experiment(name, location, tags))
         except MlflowException:
@@ -383,7 +439,10 @@ def _tags(config: Mapping[str, Any]) -> dict[str, str]:
         "mlflow.source.name": f"rlplug run {config['algorithm']} {config['env']}",
         "mlflow.source.type": "LOCAL",
     }
-    tags |= {f"rlplug.source.{role}": source["sha256"] for role, source in config.get("sources", {}).items()}
+    tags |= {
+        f"rlplug.source.{role}": source["sha256"]
+        for role, source in config.get("sources", {}).items()
+    }
     return {key: _text(value) for key, value in tags.items()}
 
 
@@ -397,7 +456,9 @@ def _user() -> str:
 def _key(name: str) -> str:
     """A name that MLflow takes, which must look like a path below."""
     key = re.sub(r"[^\w\-. /:]", "_", name)[:250] or "_"
-    return key if posixpath.normpath(key) == key and key[0] not in "/." else re.sub(r"[/.]", "_", key)
+    return (
+        key if posixpath.normpath(key) == key and key[0] not in "/." else re.sub(r"[/.]", "_", key)
+    )
 
 
 def _sync(path: Path) -> None:
@@ -416,5 +477,7 @@ def _lock(path: Path) -> IO[bytes]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
-        raise Busy(f"run {path.parent} is being sent by another process; wait until it has ended") from error
+        raise Busy(
+            f"run {path.parent} is being sent by another process; wait until it has ended"
+        ) from error
     return file

@@ -28,16 +28,24 @@ def save(export: Path) -> Path:
     Raises:
         UsageError: observations or actions have parts, for which MLflow's requests have no form.
     """
-    policy, beside = load(export), export.with_name(f".{export.name}.{NAME}")
+    policy = load(export)
+    beside = export.with_name(f".{export.name}.{NAME}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # on its own type hints, and on a missing example
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # on its own type hints, and on a missing example
         from mlflow.pyfunc import save_model
 
         save_model(
-            str(beside), loader_module=__name__, data_path=str(export), signature=signature(policy),
+            str(beside),
+            loader_module=__name__,
+            data_path=str(export),
+            signature=signature(policy),
             pip_requirements=["rlplug-cli"],
-        )  # fmt: skip
-    return beside.rename(export / NAME)  # it holds a copy of the export, so it was not made in there
+        )
+    return beside.rename(
+        export / NAME
+    )  # it holds a copy of the export, so it was not made in there
 
 
 def signature(policy: Policy) -> ModelSignature:
@@ -47,10 +55,14 @@ def signature(policy: Policy) -> ModelSignature:
 
     def schema(space: Space) -> Schema:
         if space.shape is None or space.dtype is None:
-            raise UsageError(f"{space} has parts, for which MLflow's requests have no form; use policy.json or --onnx")
+            raise UsageError(
+                f"{space} has parts, for which MLflow's requests have no form; use policy.json or --onnx"
+            )
         return Schema([TensorSpec(np.dtype(space.dtype), (-1, *space.shape))])
 
-    return ModelSignature(inputs=schema(policy.observation_space), outputs=schema(policy.action_space))
+    return ModelSignature(
+        inputs=schema(policy.observation_space), outputs=schema(policy.action_space)
+    )
 
 
 class Served:

@@ -10,7 +10,11 @@ from urllib.parse import unquote, urlsplit
 from rlplug_cli.mlflow.store import ARTIFACTS, artifact_root, reading, sqlite_path, sqlite_uri
 
 #: Where a store keeps places of artifacts, by table and column.
-_PLACES = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
+_PLACES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+)
 
 
 def found(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
@@ -27,8 +31,14 @@ def found(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
 
 def settle_artifacts(uri: str) -> None:
     """Let a local store that was moved with its artifacts find them: MLflow notes absolute places alone."""
-    path, new, old = sqlite_path(uri), artifact_root(uri), _noted(uri)
-    if path is None or not old.endswith(f"/{ARTIFACTS}") or Path(unquote(urlsplit(old).path)).parent.exists():
+    path = sqlite_path(uri)
+    new = artifact_root(uri)
+    old = _noted(uri)
+    if (
+        path is None
+        or not old.endswith(f"/{ARTIFACTS}")
+        or Path(unquote(urlsplit(old).path)).parent.exists()
+    ):
         return
     with closing(sqlite3.connect(path)) as connection, connection:
         for table, column in _PLACES:
@@ -45,7 +55,9 @@ def _holds(uri: str, run_id: str) -> bool:
 
 def _noted(uri: str) -> str:
     """The folder of all artifacts as a local store notes it, by that of MLflow's own experiment; else empty."""
-    return _first(uri, "select artifact_location from experiments where experiment_id = ?", "0").removesuffix("/0")
+    return _first(
+        uri, "select artifact_location from experiments where experiment_id = ?", "0"
+    ).removesuffix("/0")
 
 
 def _first(uri: str, query: str, value: str) -> str:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 #: In the directory of a sweep: its description, and the parents that were made.
-SWEEP, STATE = "sweep.json", "mlflow.json"
+SWEEP = "sweep.json"
+STATE = "mlflow.json"
 
 
 def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str | None:
@@ -45,10 +46,15 @@ def _found_or_made(directory: Path, client: MlflowClient, experiment: str) -> st
     if mine := copied.own(found, directory):
         return str(mine.info.run_id)
     tags = {
-        "rlplug.uid": sweep["uid"], "rlplug.kind": sweep["kind"], **copied.tags(directory, copied.original(found)),
-        "mlflow.source.name": f"rlplug {sweep['kind']}", "mlflow.source.type": "LOCAL",
-    }  # fmt: skip
-    run = client.create_run(experiment, int(sweep["created"] * 1000), tags, directory.absolute().name)
+        "rlplug.uid": sweep["uid"],
+        "rlplug.kind": sweep["kind"],
+        **copied.tags(directory, copied.original(found)),
+        "mlflow.source.name": f"rlplug {sweep['kind']}",
+        "mlflow.source.type": "LOCAL",
+    }
+    run = client.create_run(
+        experiment, int(sweep["created"] * 1000), tags, directory.absolute().name
+    )
     return str(run.info.run_id)
 
 

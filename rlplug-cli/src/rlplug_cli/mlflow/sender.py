@@ -22,7 +22,8 @@ from rlplug_core.loop.signals import STOPPING
 from rlplug_core.runs.directory import RunDirectory
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.
-EVERY, LONGEST = 1.0, 60.0
+EVERY = 1.0
+LONGEST = 60.0
 #: How much of the processor is left to those who train: of one that they keep busy it takes a tenth.
 NICE = 10
 
@@ -64,12 +65,17 @@ class Sender:
     """Sends what is new about once a second; waits longer and longer while MLflow does not answer."""
 
     def __init__(self, mirror: Mirror, ended: threading.Event, seconds: float) -> None:
-        self.mirror, self.ended, self.seconds = mirror, ended, seconds
-        self.failure, self.done, self.damaged = "", False, False
+        self.mirror = mirror
+        self.ended = ended
+        self.seconds = seconds
+        self.failure = ""
+        self.done = False
+        self.damaged = False
 
     def send(self) -> bool:
         """Until the run has ended and all is sent; False if that took too long."""
-        wait, deadline = EVERY, float("inf")
+        wait = EVERY
+        deadline = float("inf")
         while True:
             if not self.mirror.run.is_dir():
                 return False  # deleted or moved, and the run has ended with it
@@ -94,13 +100,17 @@ class Sender:
             sent = self.mirror.send()
             self.done = over and not sent and self._concluded()
         except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
-            said, self.failure = bool(self.failure), plain(str(error)) or type(error).__name__
+            said = bool(self.failure)
+            self.failure = plain(str(error)) or type(error).__name__
             self.damaged = isinstance(error, Damaged)
             if not said:
                 uri = self.mirror.state.tracking_uri
-                _say(f"MLflow at {uri} takes nothing now ({self.failure}); training goes on, the journal keeps all")
+                _say(
+                    f"MLflow at {uri} takes nothing now ({self.failure}); training goes on, the journal keeps all"
+                )
             return False
-        self.failure, self.damaged = "", False
+        self.failure = ""
+        self.damaged = False
         return sent
 
     def _concluded(self) -> bool:

@@ -34,21 +34,28 @@ class Guarded:
     def __init__(self, application: Application, token: str) -> None:
         if not token:
             raise ValueError(f"{TOKEN} is not set; start the server with 'rlplug ui'")
-        self.application, self.token = application, token.encode()
+        self.application = application
+        self.token = token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         number = landing.experiment(str(scope.get("path", ""))) if scope["type"] == "http" else ""
         if number and self._knows(scope):
-            await _answer(send, 200, [(b"content-type", b"text/html; charset=utf-8")], landing.page(number))
+            await _answer(
+                send, 200, [(b"content-type", b"text/html; charset=utf-8")], landing.page(number)
+            )
         elif scope["type"] == "lifespan" or self._knows(scope):
             await self.application(scope, receive, send)
         elif scope["type"] == "http" and self._is(_in_address(scope)):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
             place = f"{landing.PATH}{number}" if number else "/"
-            await _answer(send, 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b"")
+            await _answer(
+                send, 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b""
+            )
         elif scope["type"] == "http":
-            await _answer(send, 401, [], b"open the address that 'rlplug ui' printed, with its token\n")
+            await _answer(
+                send, 401, [], b"open the address that 'rlplug ui' printed, with its token\n"
+            )
         else:
             await send({"type": "websocket.close", "code": 1008})
 
@@ -78,7 +85,11 @@ def _cookie(scope: Message) -> str:
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    usual = {b"content-type": b"text/plain; charset=utf-8", b"cache-control": b"no-store", **dict(headers)}
+    usual = {
+        b"content-type": b"text/plain; charset=utf-8",
+        b"cache-control": b"no-store",
+        **dict(headers),
+    }
     await send({"type": "http.response.start", "status": status, "headers": list(usual.items())})
     await send({"type": "http.response.body", "body": body})
 

@@ -99,7 +99,9 @@ def prepare(uri: str) -> None:
     with _locked(path.with_name(f"{path.name}.lock")):
         if path.exists():
             return
-        for stale in path.parent.glob(f"{path.name}.creating-*"):  # under the lock, every one is a dead process's
+        for stale in path.parent.glob(
+            f"{path.name}.creating-*"
+        ):  # under the lock, every one is a dead process's
             stale.unlink(missing_ok=True)
         temporary = path.with_name(f"{path.name}.creating-{os.getpid()}")
         _create(temporary, str(artifact_root(uri)))
@@ -127,7 +129,9 @@ def _examine(path: Path) -> None:
     except sqlite3.OperationalError:
         return  # locked for a while by another process: MLflow waits for that
     except sqlite3.DatabaseError as error:
-        raise Damaged(f"the store {path} cannot be read: {error}; move it away and a new one is made") from error
+        raise Damaged(
+            f"the store {path} cannot be read: {error}; move it away and a new one is made"
+        ) from error
 
 
 def _create(path: Path, artifacts: str) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 
 
-def uncut(lines: list[tuple[str, ...]], room: int, spared: Sequence[str], wrapped: Collection[str]) -> str:
+def uncut(
+    lines: list[tuple[str, ...]], room: int, spared: Sequence[str], wrapped: Collection[str]
+) -> str:
     """Columns whose words are whole, without as few of the `spared` as will do; or every row by itself."""
     left = lines
     for title in (None, *spared):
         left = left if title is None else without(left, title)
-        least, widths = [_least(column, wrapped) for column in zip(*left, strict=True)], widths_of(left)
+        least = [_least(column, wrapped) for column in zip(*left, strict=True)]
+        widths = widths_of(left)
         if whole(least) <= room:
             while whole(widths) > room:
                 widest = max((width, n) for n, width in enumerate(widths) if width > least[n])[1]
@@ -30,15 +33,22 @@ def _least(column: Sequence[str], wrapped: Collection[str]) -> int:
 
 def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """The lines that one takes whose every cell may go on below itself."""
-    cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(line, widths, strict=True)]
+    cells = [
+        textwrap.wrap(cell, width, break_on_hyphens=False)
+        for cell, width in zip(line, widths, strict=True)
+    ]
     for texts in zip_longest(*cells, fillvalue=""):
-        yield "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
+        yield "  ".join(
+            text.ljust(width) for text, width in zip(texts, widths, strict=True)
+        ).rstrip()
 
 
 def _stated(header: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
     """One row as lines, each of a column's title and its cell."""
     for title, cell in zip(header, row, strict=True):
-        yield textwrap.fill(f"{title}: {cell}", room, subsequent_indent="  ", break_on_hyphens=False)
+        yield textwrap.fill(
+            f"{title}: {cell}", room, subsequent_indent="  ", break_on_hyphens=False
+        )
 
 
 def without(lines: Sequence[tuple[str, ...]], title: str) -> list[tuple[str, ...]]:

@@ -8,17 +8,28 @@ from collections.abc import Iterable, Mapping
 from rlplug_core.config.schema import Option
 
 #: What an origin is called in a comment.
-WORDS = {"option": "typed", "set": "--set", "net": "--net", "config": "--config", "preset": "preset"}
+WORDS = {
+    "option": "typed",
+    "set": "--set",
+    "net": "--net",
+    "config": "--config",
+    "preset": "preset",
+}
 
 
-def written_out(values: Mapping[str, object], origins: Mapping[str, str], options: Iterable[Option]) -> str:
+def written_out(
+    values: Mapping[str, object], origins: Mapping[str, str], options: Iterable[Option]
+) -> str:
     """A line for each option, those that are not set by anyone with their defaults.
 
     An option that is none has a line of comment: TOML has no null, and `"none"` says it.
     """
     names = [one.name for one in options]
     rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
-    lines = [(one.name, values.get(one.name, one.default), origins.get(one.name, "default")) for one in options]
+    lines = [
+        (one.name, values.get(one.name, one.default), origins.get(one.name, "default"))
+        for one in options
+    ]
     lines += rest  # arguments of the environment, whose names no schema knows
     texts = [f"{name} = {toml(value)}" for name, value, _ in lines]
     width = max(map(len, texts))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Found: TypeAlias = dict[str, Any]
 
 
-def tell_environment(env: str, arguments: Mapping[str, object], as_json: bool, frame: Path | None) -> None:
+def tell_environment(
+    env: str, arguments: Mapping[str, object], as_json: bool, frame: Path | None
+) -> None:
     """Make an environment, step it, and say what it is; its first frame goes to `frame`, if that is named.
 
     Raises:
@@ -42,21 +44,33 @@ def described(env: str, arguments: Mapping[str, object]) -> Found:
     """Everything about an environment, as JSON."""
     from rlplug_core.runs.inspection import inspect  # with torch and gymnasium, so only here
 
-    family, about = family_of(env), inspect(env, arguments)
+    family = family_of(env)
+    about = inspect(env, arguments)
     low, high = about.rewards
     return {
-        "env": about.env, "family": family.name if family else None, "install": family.install_line if family else None,
-        "observation": about.observation, "action": about.action, "limit": about.limit, "kind": about.kind,
-        "rewards": {"low": low, "high": high, "steps": about.steps}, "steps_per_second": about.steps_per_second,
-        "exact": not about.inexact, "inexact": about.inexact, "wrap": list(about.wrap),
+        "env": about.env,
+        "family": family.name if family else None,
+        "install": family.install_line if family else None,
+        "observation": about.observation,
+        "action": about.action,
+        "limit": about.limit,
+        "kind": about.kind,
+        "rewards": {"low": low, "high": high, "steps": about.steps},
+        "steps_per_second": about.steps_per_second,
+        "exact": not about.inexact,
+        "inexact": about.inexact,
+        "wrap": list(about.wrap),
         "agents": list(about.agents),
-        "algorithms": algorithms(env, about), "frame": None,
-    }  # fmt: skip
+        "algorithms": algorithms(env, about),
+        "frame": None,
+    }
 
 
 def algorithms(env: str, about: Inspection) -> list[dict[str, str]]:
     """The algorithms that say that they suit it, each with which preset it has here: id, kind or default."""
-    usable = [row for row in rows("algorithms") if row["status"] == "ok" and about.takes in row["actions"]]
+    usable = [
+        row for row in rows("algorithms") if row["status"] == "ok" and about.takes in row["actions"]
+    ]
     suiting = [row["id"] for row in usable if _suits(row["id"], about)]
     return [{"algorithm": name, "preset": _preset(name, env, about.kind)} for name in suiting]
 
@@ -70,16 +84,25 @@ def _suits(algorithm: str, about: Inspection) -> bool:
 def _preset(algorithm: str, env: str, kind: str) -> str:
     if is_known(algorithm, env):
         return "id"
-    return "kind" if any(kind in presets.kinds for presets in chain(find("algorithms", algorithm))) else "default"
+    return (
+        "kind"
+        if any(kind in presets.kinds for presets in chain(find("algorithms", algorithm)))
+        else "default"
+    )
 
 
 def text(found: Found) -> str:
     """The same for people."""
     rewards = found["rewards"]
-    by = {which: [one["algorithm"] for one in found["algorithms"] if one["preset"] == which] for which in _PRESETS}
+    by = {
+        which: [one["algorithm"] for one in found["algorithms"] if one["preset"] == which]
+        for which in _PRESETS
+    }
     lines = {
         "env": found["env"],
-        "family": f"{found['family']}: {found['install']}" if found["family"] else "none that is known here",
+        "family": f"{found['family']}: {found['install']}"
+        if found["family"]
+        else "none that is known here",
         "agents": ", ".join(found["agents"]),
         "observation space": found["observation"],
         "action space": found["action"],
@@ -89,7 +112,10 @@ def text(found: Found) -> str:
         "resumes": _resumes(found),
         "wrappers": " ".join(found["wrap"]),
         "frame": found["frame"] or "",
-        **{_PRESETS[which].format(kind=found["kind"]): ", ".join(names) for which, names in by.items()},
+        **{
+            _PRESETS[which].format(kind=found["kind"]): ", ".join(names)
+            for which, names in by.items()
+        },
     }
     return facts(((title, line) for title, line in lines.items() if line), 32)
 
@@ -104,5 +130,7 @@ def _resumes(found: Found) -> str:
 
 #: How the lists of algorithms are headed, by which preset they have.
 _PRESETS = {
-    "id": "algorithms with its own preset", "kind": "with the preset for {kind}", "default": "with their defaults"
-}  # fmt: skip
+    "id": "algorithms with its own preset",
+    "kind": "with the preset for {kind}",
+    "default": "with their defaults",
+}

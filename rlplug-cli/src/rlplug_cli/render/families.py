@@ -19,27 +19,39 @@ def chosen(names: Sequence[str]) -> list[Family]:
     known = [family.name for family in every]
     for name in names:
         if name not in known:
-            raise UsageError(f"no family '{name}'{did_you_mean(name, known)} (there is {', '.join(known)})")
+            raise UsageError(
+                f"no family '{name}'{did_you_mean(name, known)} (there is {', '.join(known)})"
+            )
     return [family for family in every if not names or family.name in names]
 
 
 def plain(family: Family) -> dict[str, object]:
     """A family as JSON."""
     return {
-        "family": family.name, "provider": family.provider, "summary": family.summary, "installed": family.installed,
-        "install": family.install_line, "resumes": family.resumes, "ids": list(family.ids),
-    }  # fmt: skip
+        "family": family.name,
+        "provider": family.provider,
+        "summary": family.summary,
+        "installed": family.installed,
+        "install": family.install_line,
+        "resumes": family.resumes,
+        "ids": list(family.ids),
+    }
 
 
 def overview(found: Sequence[Family]) -> str:
     """One line for each family."""
-    lines = [(one.name, str(len(one.ids)), _state(one), one.resumes or "tried out", one.summary) for one in found]
+    lines = [
+        (one.name, str(len(one.ids)), _state(one), one.resumes or "tried out", one.summary)
+        for one in found
+    ]
     return table(("FAMILY", "IDS", "INSTALLED", "RESUMES EXACTLY", "ABOUT"), lines)
 
 
 def members(found: Sequence[Family]) -> str:
     """Every id of these families, below what the family is."""
-    return "\n\n".join(f"{one.name}: {one.summary}\n{_state(one)}\n  " + "\n  ".join(one.ids) for one in found)
+    return "\n\n".join(
+        f"{one.name}: {one.summary}\n{_state(one)}\n  " + "\n  ".join(one.ids) for one in found
+    )
 
 
 def _state(family: Family) -> str:

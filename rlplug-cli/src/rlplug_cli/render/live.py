@@ -30,7 +30,8 @@ LOSSES = ("loss/value", "loss/policy")
 @contextmanager
 def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
     """Return the function for `train(watch=…)`; live where `stream` (stdout without one) is a terminal."""
-    stream, title = stream or sys.stdout, plain(title)
+    stream = stream or sys.stdout
+    title = plain(title)
     if redraws(stream):
         with _live(title, stream) as watch:
             yield watch
@@ -42,7 +43,9 @@ class Lines:
     """The title with the first sign of life, then one line per twentieth of the run and per new evaluation."""
 
     def __init__(self, title: str, stream: TextIO, parts: int = 20) -> None:
-        self.title, self.stream, self.parts = title, stream, parts
+        self.title = title
+        self.stream = stream
+        self.parts = parts
         self.last: tuple[int, float | None] = (0, None)
 
     def __call__(self, progress: Progress) -> None:
@@ -119,7 +122,11 @@ class Screen:
         from rich.text import Text
 
         self._note(progress)
-        lines = [Text.assemble((f"{name:<7}", "dim"), one.drawn()) for name, one in self.traces.items() if one.values]
+        lines = [
+            Text.assemble((f"{name:<7}", "dim"), one.drawn())
+            for name, one in self.traces.items()
+            if one.values
+        ]
         phase = PHASES.get(progress.phase, progress.phase)
         passed = duration(time.monotonic() - self.began)
         title = Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim"))

@@ -23,7 +23,8 @@ class LiveCurve:
     """
 
     def __init__(self, every: float = 1.0, now: Callable[[], float] = time.monotonic) -> None:
-        self.every, self.now = every, now
+        self.every = every
+        self.now = now
         self.returns: list[tuple[int, float]] = []
         self.evaluations: list[tuple[int, float]] = []
         self.drawn = -every
@@ -60,11 +61,16 @@ class LiveCurve:
 
         figure = Figure(figsize=(7, 3), layout="constrained")
         axes = figure.subplots()
-        for points, label, style in ((self.returns, "last 100 episodes", "-"), (self.evaluations, "evaluation", "o-")):
+        for points, label, style in (
+            (self.returns, "last 100 episodes", "-"),
+            (self.evaluations, "evaluation", "o-"),
+        ):
             if points:
                 axes.plot(*zip(*points, strict=True), style, label=label)
         axes.set(xlim=(0, progress.total), xlabel="env steps", ylabel="return")
-        axes.set_title(f"{progress.steps:,} of {progress.total:,} steps, {progress.steps_per_second:,.0f} a second")
+        axes.set_title(
+            f"{progress.steps:,} of {progress.total:,} steps, {progress.steps_per_second:,.0f} a second"
+        )
         if self.returns or self.evaluations:
             axes.legend(loc="upper left", frameon=False)
         return figure

@@ -15,7 +15,8 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.records import Group
 
 #: What the last column keeps before others give way, and what no column falls below.
-LEAST, SHORTEST = 24, 6
+LEAST = 24
+SHORTEST = 6
 #: Characters of a cell that anyone reads.
 WIDEST = 1000
 
@@ -43,9 +44,12 @@ def row(record: plugins.Record) -> dict[str, Any]:
 
 
 def table(
-    header: Sequence[str], lines: Iterable[Sequence[str]], room: int | None = None, spared: Sequence[str] = (),
+    header: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    room: int | None = None,
+    spared: Sequence[str] = (),
     wrapped: Collection[str] = (),
-) -> str:  # fmt: skip
+) -> str:
     """Aligned columns in `room` characters; without it as many as a terminal has, and all there are in a pipe.
 
     Where they do not fit, columns that can be `spared` are left out, the first of them first. Then the last column goes
@@ -71,7 +75,9 @@ def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
     """Titles in a column of `width` characters, and beside each a text, which on a terminal goes on below itself."""
     room = max(terminal() - width, LEAST) if terminal() else WIDEST * WIDEST
     return "\n".join(
-        textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(" " * width, title.ljust(width), 1)
+        textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(
+            " " * width, title.ljust(width), 1
+        )
         for title, text in lines
     )
 
@@ -94,7 +100,9 @@ def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """The lines that one takes."""
     *cells, last = line
     rest = textwrap.wrap(last, widths[-1]) or [""]
-    start = "".join(f"{cut(cell, width).ljust(width)}  " for cell, width in zip(cells, widths, strict=False))
+    start = "".join(
+        f"{cut(cell, width).ljust(width)}  " for cell, width in zip(cells, widths, strict=False)
+    )
     yield (start + rest[0]).rstrip()
     for text in rest[1:]:
         yield " " * len(start) + text

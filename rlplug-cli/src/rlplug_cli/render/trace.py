@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 #: Heights of the bars of a line, and how many there are at most.
-BARS, WIDTH = "▁▂▃▄▅▆▇█", 60
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 60
 
 
 class Trace:
@@ -13,7 +14,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.values: list[float] = []
-        self.steps, self.apart = -1, 0
+        self.steps = -1
+        self.apart = 0
 
     def add(self, steps: int, value: float | None) -> None:
         """Take the value at `steps`, unless it is none, or nearer to the one before than what is kept."""
@@ -22,13 +24,16 @@ class Trace:
         self.values.append(value)
         self.steps = steps
         if len(self.values) == 2 * WIDTH:
-            self.values = [sum(pair) / 2 for pair in zip(self.values[::2], self.values[1::2], strict=True)]
+            self.values = [
+                sum(pair) / 2 for pair in zip(self.values[::2], self.values[1::2], strict=True)
+            ]
             self.apart = max(1, steps // WIDTH)
 
     def drawn(self) -> str:
         """The last `WIDTH` values as bars, with the least and the highest of them."""
         values = self.values[-WIDTH:]
-        low, high = min(values), max(values)
+        low = min(values)
+        high = max(values)
         spread = high - low or 1.0
         bars = "".join(BARS[round((value - low) / spread * (len(BARS) - 1))] for value in values)
         return f"{bars}  {low:,.4g} to {high:,.4g}"

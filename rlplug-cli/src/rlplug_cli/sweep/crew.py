@@ -53,7 +53,9 @@ class Crew:
 
     def add(self, task: Task, values: Mapping[str, Any], cores: int) -> Entry:
         """Take up a task that sets `values`; one that was done before is seen to be done."""
-        entry = Entry(task, Standing(self.directory / task.name, int(values["total_timesteps"])), cores)
+        entry = Entry(
+            task, Standing(self.directory / task.name, int(values["total_timesteps"])), cores
+        )
         entry.standing.settle()
         self.entries[task.name] = entry
         return entry
@@ -85,7 +87,12 @@ class Crew:
                 continue
             entry.job = None
             status = entry.standing.settle()
-            if status in ("killed", "missing") and code >= 128 and not self._halted(entry) and entry.starts <= AGAIN:
+            if (
+                status in ("killed", "missing")
+                and code >= 128
+                and not self._halted(entry)
+                and entry.starts <= AGAIN
+            ):
                 self.start(entry)
             else:
                 ended.append(entry)
@@ -113,7 +120,9 @@ class Crew:
         log = log_of(self.directory, entry.task.name)
         said = content(log).decode(errors="replace") if log.exists() else ""
         lines = [line for line in said.splitlines() if line.strip()]
-        return lines[-1].removeprefix("rlplug: ") if lines else f"it ended without a word (see {log})"
+        return (
+            lines[-1].removeprefix("rlplug: ") if lines else f"it ended without a word (see {log})"
+        )
 
     @contextmanager
     def at_work(self) -> Iterator[Callable[[], None]]:

@@ -50,7 +50,9 @@ class Lines:
     """One line per task that ends or begins, in this order, with how many are done."""
 
     def __init__(self, title: str, crew: Crew, stream: TextIO, so_far: Callable[[], str]) -> None:
-        self.crew, self.stream, self.so_far = crew, stream, so_far
+        self.crew = crew
+        self.stream = stream
+        self.so_far = so_far
         self.begun: set[str] = set()
         self._say(f"{title}: {so_far()}")
 
@@ -84,8 +86,15 @@ def outcome(crew: Crew, entry: Entry) -> str:
 def tally(crew: Crew) -> str:
     """Return how many tasks are how far."""
     states = [entry.standing.status for entry in crew.entries.values()]
-    rest = [(states.count(status), status) for status in ("running", "failed", "killed", "interrupted")]
-    return ", ".join([f"{states.count('finished')} of {len(states)} finished", *(f"{n} {s}" for n, s in rest if n)])
+    rest = [
+        (states.count(status), status) for status in ("running", "failed", "killed", "interrupted")
+    ]
+    return ", ".join(
+        [
+            f"{states.count('finished')} of {len(states)} finished",
+            *(f"{n} {s}" for n, s in rest if n),
+        ]
+    )
 
 
 def screen(title: str, crew: Crew, console: Console, so_far: str) -> Group:
@@ -98,7 +107,10 @@ def screen(title: str, crew: Crew, console: Console, so_far: str) -> Group:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for header in ("RUN", "", "STEPS", "STEPS/S", "RETURN", "EVALUATION", "BEST", "TO GO"):
         table.add_column(
-            header, no_wrap=True, overflow="ellipsis", justify="left" if header in ("RUN", "") else "right"
+            header,
+            no_wrap=True,
+            overflow="ellipsis",
+            justify="left" if header in ("RUN", "") else "right",
         )
     ordered = sorted(crew.entries.values(), key=lambda entry: ORDER.index(entry.standing.status))
     fitting = ordered[: max(1, console.height - MARGIN)]
@@ -122,4 +134,11 @@ def _figures(entry: Entry) -> tuple[str, ...]:
         return ("",) * 6
     live = one.status == "running"
     speed, to_go = (f"{one.speed:,.0f}", duration(one.eta_s)) if live else ("", "")
-    return f"{one.steps:,}", speed, number(one.train_return), number(one.last), number(one.best), to_go
+    return (
+        f"{one.steps:,}",
+        speed,
+        number(one.train_return),
+        number(one.last),
+        number(one.best),
+        to_go,
+    )

@@ -28,7 +28,9 @@ def seeds(text: str, first: int = 1) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < ("," not in text):
-        raise UsageError(f"--seeds {text}: write how many, as in --seeds 5, or which, as in --seeds 1,2,7")
+        raise UsageError(
+            f"--seeds {text}: write how many, as in --seeds 5, or which, as in --seeds 1,2,7"
+        )
     return list(dict.fromkeys(numbers)) if "," in text else list(range(first, first + numbers[0]))
 
 
@@ -39,7 +41,9 @@ def refuse_seed(origins: Mapping[str, str]) -> None:
         UsageError: there is one.
     """
     if origins.get("seed") in ("option", "set"):
-        raise UsageError("option '--seed' is of a single run; --seeds says which seeds: --seeds 7,8")
+        raise UsageError(
+            "option '--seed' is of a single run; --seeds says which seeds: --seeds 7,8"
+        )
 
 
 def listed(text: str, what: str) -> list[str]:
@@ -66,7 +70,8 @@ def alternatives(text: str, kind: str) -> list[str]:
 
 
 def _parted(text: str, mark: str) -> list[str]:
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for token in re.findall(r'"[^"]*"|.', text, re.DOTALL):
         depth = max(0, depth + (token in "([{") - (token in ")]}"))
         if token == mark and not depth:
@@ -116,7 +121,9 @@ def tasks(
 
 def _name(algorithm: str, env: str, said: Iterable[str], seed: int) -> str:
     short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
-    stem = re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join([short, env.rpartition(":")[2], *said])).strip("-.")
+    stem = re.sub(
+        r"[^A-Za-z0-9._=-]+", "-", "-".join([short, env.rpartition(":")[2], *said])
+    ).strip("-.")
     if len(stem) > 120:
         stem = f"{stem[:100]}-{digest([algorithm, env, *said])}"
     return f"{stem}-s{seed}"
@@ -126,9 +133,11 @@ def _told_apart(found: Sequence[Task]) -> list[Task]:
     """The same tasks, where two have one name with a part of their hash in it."""
     names = [task.name for task in found]
     return [
-        task if names.count(task.name) == 1
-        else Task(f"{task.name}-{digest([task.algorithm, task.env, *task.words])}", *_rest(task)) for task in found
-    ]  # fmt: skip
+        task
+        if names.count(task.name) == 1
+        else Task(f"{task.name}-{digest([task.algorithm, task.env, *task.words])}", *_rest(task))
+        for task in found
+    ]
 
 
 def _rest(task: Task) -> tuple[str, str, int, tuple[str, ...]]:

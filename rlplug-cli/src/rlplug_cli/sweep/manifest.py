@@ -81,18 +81,27 @@ class Sweep:
             found.pop(SEAL, None)
             if found.pop("format") != FORMAT:
                 raise ValueError("it is of another version of rlplug-cli")
-            tasks = tuple(Task(**{**task, "words": tuple(task["words"])}) for task in found.pop("tasks"))
+            tasks = tuple(
+                Task(**{**task, "words": tuple(task["words"])}) for task in found.pop("tasks")
+            )
             read = cls(**found, tasks=tasks)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, BadFile) as error:
             said = error.reason if isinstance(error, BadFile) else plain(str(error))
-            raise RlplugError(f"{path} cannot be read: {said}; move the directory away to begin anew") from error
+            raise RlplugError(
+                f"{path} cannot be read: {said}; move the directory away to begin anew"
+            ) from error
         if not written_here and any(is_target(word) for task in tasks for word in _words(task)):
-            raise RlplugError(f"{path} names code, and this account did not write it; move the directory away")
+            raise RlplugError(
+                f"{path} names code, and this account did not write it; move the directory away"
+            )
         return read
 
     def write(self, directory: Path) -> None:
         """Save durably: a reader sees the old sweep or the new one."""
-        replace(directory / NAME, json.dumps(sealed({"format": FORMAT, **asdict(self)}), indent=1).encode())
+        replace(
+            directory / NAME,
+            json.dumps(sealed({"format": FORMAT, **asdict(self)}), indent=1).encode(),
+        )
 
 
 def _words(task: Task) -> tuple[str, ...]:
@@ -112,10 +121,14 @@ def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
     for task in tasks:
         there = known.get(task.name) or stems.get(task.stem, task)
         if there != task and (there.name == task.name or _words(there) != _words(task)):
-            raise UsageError(f"{directory / there.name} was made with other options; choose another --name")
+            raise UsageError(
+                f"{directory / there.name} was made with other options; choose another --name"
+            )
         known.setdefault(task.name, task)
     if before.kind != kind:
-        raise UsageError(f"{directory} holds what 'rlplug {before.kind}' made; choose another --name")
+        raise UsageError(
+            f"{directory} holds what 'rlplug {before.kind}' made; choose another --name"
+        )
     files = before.files | _files(directory, before, tasks)
     found = Sweep(before.kind, before.uid, before.created, tuple(known.values()), files)
     if found != before or not (directory / NAME).exists():
@@ -130,7 +143,9 @@ def _files(directory: Path, before: Sweep, tasks: Sequence[Task]) -> dict[str, s
     found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     for path, content in found.items():
         if before.files.get(path, content) != content:
-            raise UsageError(f"{path} has changed since {directory} was begun; choose another --name")
+            raise UsageError(
+                f"{path} has changed since {directory} was begun; choose another --name"
+            )
     return found
 
 
@@ -149,7 +164,9 @@ def locked(directory: Path) -> IO[bytes]:
         directory.mkdir(parents=True, exist_ok=True)
         file = opened(path, "ab+")  # held until the sweep ends
     except OSError as error:
-        raise UsageError(f"{directory} cannot be written: {error.strerror}; choose another place with --out") from error
+        raise UsageError(
+            f"{directory} cannot be written: {error.strerror}; choose another place with --out"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

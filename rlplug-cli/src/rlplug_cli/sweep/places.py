@@ -56,10 +56,16 @@ class Here:
         python = [sys.executable, "-P", "-m"]
         command = [*python, "rlplug_cli.mlflow.guard", str(PATIENCE), *python, "rlplug_cli", *words]
         with opened(log, "ab") as file:
-            return LocalJob(subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True,
-                pass_fds=(self.lock.fileno(),),
-            ))  # fmt: skip
+            return LocalJob(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                    pass_fds=(self.lock.fileno(),),
+                )
+            )
 
 
 class LocalJob:

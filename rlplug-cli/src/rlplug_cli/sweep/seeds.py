@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 
 
 def seeded(
-    algorithm: str, env: str, words: Sequence[str], values: Mapping[str, object], text: str, name: str | None,
-    out: Path, jobs: int | None, as_json: bool, quiet: bool = False,
-) -> None:  # fmt: skip
+    algorithm: str,
+    env: str,
+    words: Sequence[str],
+    values: Mapping[str, object],
+    text: str,
+    name: str | None,
+    out: Path,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool = False,
+) -> None:
     """Train the seeds that `text` means, each as a run of its own; `words` say the options again that are `values`."""
     whole = complete(values)
     numbers = seeds(text, int(whole["seed"]))
@@ -31,9 +39,15 @@ def seeded(
     directory = out / (name or f"{stem}-{digest([algorithm, env, *words])}")
     cores = cost(algorithm, whole)
     swept(
-        "seeds", directory, found, resolved=lambda task: whole, costs=lambda task: cores, jobs=jobs, as_json=as_json,
+        "seeds",
+        directory,
+        found,
+        resolved=lambda task: whole,
+        costs=lambda task: cores,
+        jobs=jobs,
+        as_json=as_json,
         quiet=quiet,
-    )  # fmt: skip
+    )
 
 
 def complete(values: Mapping[str, object]) -> dict[str, Any]:
@@ -45,7 +59,9 @@ def cost(algorithm: str, values: Mapping[str, Any]) -> int:
     """Return how many cores a run keeps busy: its torch threads, in each of its processes that act or learn."""
     runner = values["runner"] if values["runner"] != "auto" else _usual_runner(algorithm)
     several = {"async": int(values["workers"]), "decoupled": int(values["actors"]) + 1}
-    return int(values["threads"]) * (1 if values["inline"] else several.get(runner, int(values["learners"])))
+    return int(values["threads"]) * (
+        1 if values["inline"] else several.get(runner, int(values["learners"]))
+    )
 
 
 def _usual_runner(algorithm: str) -> str:

@@ -15,11 +15,20 @@ from rlplug_core.config.files import from_json, replace
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word
 
-SCRIPT, SUBMITTED = "slurm.sh", "slurm.json"
+SCRIPT = "slurm.sh"
+SUBMITTED = "slurm.json"
 #: Seconds before the end of its time at which a task is told to save a checkpoint.
 WARNING = 120
 #: States in which a job is not over.
-AT_WORK = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "CONFIGURING", "COMPLETING", "REQUEUE_HOLD")
+AT_WORK = (
+    "PENDING",
+    "RUNNING",
+    "SUSPENDED",
+    "REQUEUED",
+    "CONFIGURING",
+    "COMPLETING",
+    "REQUEUE_HOLD",
+)
 
 
 def script(directory: Path, places: Sequence[int], cores: int, options: Sequence[str]) -> str:
@@ -32,13 +41,20 @@ def script(directory: Path, places: Sequence[int], cores: int, options: Sequence
         UsageError: an option holds the end of a line.
     """
     if any(not option.isprintable() for option in options):
-        raise UsageError("--sbatch takes one option of sbatch in one line, such as --sbatch --partition=long")
+        raise UsageError(
+            "--sbatch takes one option of sbatch in one line, such as --sbatch --partition=long"
+        )
     name = f"rlplug-{directory.name}"
     lines = [
-        f"--job-name={shlex.quote(name)}", f"--array={','.join(map(str, places))}", "--requeue", "--open-mode=append",
-        f"--signal=B:USR1@{WARNING}", f"--cpus-per-task={cores}", f"--output={shlex.quote(str(directory))}/logs/%a.txt",
+        f"--job-name={shlex.quote(name)}",
+        f"--array={','.join(map(str, places))}",
+        "--requeue",
+        "--open-mode=append",
+        f"--signal=B:USR1@{WARNING}",
+        f"--cpus-per-task={cores}",
+        f"--output={shlex.quote(str(directory))}/logs/%a.txt",
         *options,
-    ]  # fmt: skip
+    ]
     command = shlex.join([sys.executable, "-P", "-m", "rlplug_cli.sweep.task", str(directory)])
     return "\n".join(["#!/bin/sh", *(f"#SBATCH {line}" for line in lines), f"exec {command}", ""])
 
@@ -51,7 +67,9 @@ def submit(directory: Path, places: Sequence[int], cores: int, options: Sequence
     """
     directory = directory.absolute()
     if job := at_work(directory):
-        raise UsageError(f"job {job} of {directory} is not over; wait for it, or 'scancel {job}' first")
+        raise UsageError(
+            f"job {job} of {directory} is not over; wait for it, or 'scancel {job}' first"
+        )
     (directory / "logs").mkdir(exist_ok=True)
     replace(directory / SCRIPT, script(directory, places, cores, options).encode())
     said = _ask(["sbatch", "--parsable", str(directory / SCRIPT)])
@@ -64,14 +82,15 @@ def submit(directory: Path, places: Sequence[int], cores: int, options: Sequence
 
 def hand_over(
     directory: Path, tasks: Sequence[Task], costs: Callable[[Task], int], options: Sequence[str]
-) -> str:  # fmt: skip
+) -> str:
     """Submit what a sweep with `tasks` lacks, and return a sentence about it; see `submit` for what is raised."""
     with locked(directory):
         sweep = kept(directory, "sweep", tasks)
         missing = [
-            place for place, task in enumerate(sweep.tasks)
+            place
+            for place, task in enumerate(sweep.tasks)
             if Standing(directory / task.name, 1).settle() != "finished"
-        ]  # fmt: skip
+        ]
         if not missing:
             return f"all {len(sweep.tasks)} runs of {directory} are finished: rlplug compare {shell_word(directory)}"
         cores = max(costs(sweep.tasks[place]) for place in missing)
@@ -88,7 +107,9 @@ def at_work(directory: Path) -> str:
         return ""
     job = str(from_json(directory / SUBMITTED)["job"])
     said = _ask(["scontrol", "--oneliner", "show", "job", job])
-    states = [word.partition("=")[2] for word in said.stdout.split() if word.startswith("JobState=")]
+    states = [
+        word.partition("=")[2] for word in said.stdout.split() if word.startswith("JobState=")
+    ]
     return job if any(state in AT_WORK for state in states) else ""
 
 
@@ -96,4 +117,6 @@ def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise MissingPackage(f"no '{command[0]}' here; type --on slurm on a machine that submits to Slurm") from error
+        raise MissingPackage(
+            f"no '{command[0]}' here; type --on slurm on a machine that submits to Slurm"
+        ) from error

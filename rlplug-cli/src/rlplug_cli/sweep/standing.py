@@ -39,7 +39,9 @@ class Standing:
     @property
     def best(self) -> float | None:
         """The mean return of the best evaluation."""
-        return max((value for value in self.evaluations.values() if not math.isnan(value)), default=None)
+        return max(
+            (value for value in self.evaluations.values() if not math.isnan(value)), default=None
+        )
 
     @property
     def share(self) -> float:
@@ -53,7 +55,8 @@ class Standing:
 
     def look(self) -> bool:
         """Read what the journal has got since the last time; whether there was anything."""
-        journal, before = self.path / "journal.jsonl", self._position
+        journal = self.path / "journal.jsonl"
+        before = self._position
         if journal.exists():
             for record, self._position in tail(journal, before):
                 self._take(record)
@@ -69,11 +72,14 @@ class Standing:
         elif record.kind == "evaluation":
             self._evaluations.append(record)
         elif record.kind == "final_eval":
-            self.finals["best" if str(data["checkpoint"]).startswith("best") else "last"] = data["return_mean"]
+            self.finals["best" if str(data["checkpoint"]).startswith("best") else "last"] = data[
+                "return_mean"
+            ]
             if "last_return_mean" in data:
                 self.finals["last"] = data["last_return_mean"]
         elif record.kind == "start":
-            self.steps, self.status = record.step, "running"
+            self.steps = record.step
+            self.status = "running"
             self._evaluations = standing([*self._evaluations, record])[:-1]
         elif record.kind == "end":
             self.status = data["status"]

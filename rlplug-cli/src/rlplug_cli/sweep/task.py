@@ -35,7 +35,9 @@ def words_of(directory: Path, task: Task) -> list[str]:
     if Standing(path, 1).settle() != "missing":
         return ["resume", str(path)]
     if any((path / kept).exists() for kept in ("journal.jsonl", "checkpoints")):
-        raise UsageError(f"{path} has a run's record and no config.json; bring that back, or delete the directory")
+        raise UsageError(
+            f"{path} has a run's record and no config.json; bring that back, or delete the directory"
+        )
     shutil.rmtree(path, ignore_errors=True)  # what was killed before it had a configuration
     words = ["run", task.algorithm, task.env, *task.words, "--seed", str(task.seed)]
     return [*words, "--name", task.name, "--out", str(directory)]
@@ -73,13 +75,19 @@ def on_node(directory: str, name: str, place: str, settings: Mapping[str, str]) 
     words = words_of(whole, task)
     python = [sys.executable, "-P", "-m"]
     command = [*python, "rlplug_cli.mlflow.guard", str(PATIENCE), *python, "rlplug_cli", *words]
-    mark, log = stop_mark(whole, name), log_of(whole, name)
+    mark = stop_mark(whole, name)
+    log = log_of(whole, name)
     log.parent.mkdir(exist_ok=True)
     with opened(log, "ab") as file:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True, cwd=place,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            cwd=place,
             env={**os.environ, **settings},
-        )  # fmt: skip
+        )
     assert process.stdin is not None
     while process.poll() is None:
         if mark.exists():

@@ -26,10 +26,16 @@ Elsewhere = Callable[[Path], AbstractContextManager[tuple[Place, int]]]
 
 
 def swept(
-    kind: str, directory: Path, tasks: Sequence[Task], resolved: Callable[[Task], Mapping[str, object]],
-    costs: Callable[[Task], int], jobs: int | None, as_json: bool, on: Elsewhere | None = None,
+    kind: str,
+    directory: Path,
+    tasks: Sequence[Task],
+    resolved: Callable[[Task], Mapping[str, object]],
+    costs: Callable[[Task], int],
+    jobs: int | None,
+    as_json: bool,
+    on: Elsewhere | None = None,
     quiet: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Carry out the tasks of a directory and tell what came of all that it holds.
 
     Args:
@@ -58,7 +64,9 @@ def swept(
             echo(conclusion(directory, found))
         if interrupted is not None:
             raise interrupted
-        if failed := [entry for entry in crew.entries.values() if entry.standing.status != "finished"]:
+        if failed := [
+            entry for entry in crew.entries.values() if entry.standing.status != "finished"
+        ]:
             raise RlplugError(_failures(crew, failed))
 
 
@@ -84,7 +92,8 @@ def _conclude(directory: Path, whole: bool) -> Report | None:
     from rlplug_cli.compare.report import report
     from rlplug_cli.mlflow.conclusion import conclude
 
-    found, path = None, directory / PAGE
+    found = None
+    path = directory / PAGE
     try:
         found = report([str(directory)], directory.parent, ("eval/return_mean",), (), Settings())
         path.write_text(page(found, directory.name), encoding="utf-8")
@@ -106,18 +115,28 @@ def result(crew: Crew) -> dict[str, object]:
     """Return what a script wants to know about a sweep."""
     page = crew.directory / PAGE
     return {
-        "sweep": str(crew.directory), "name": crew.directory.name, "page": str(page) if page.exists() else None,
+        "sweep": str(crew.directory),
+        "name": crew.directory.name,
+        "page": str(page) if page.exists() else None,
         "runs": [_run(entry) for entry in crew.entries.values()],
-    }  # fmt: skip
+    }
 
 
 def _run(entry: Entry) -> dict[str, object]:
-    task, standing = entry.task, entry.standing
+    task = entry.task
+    standing = entry.standing
     return {
-        "name": task.name, "path": str(standing.path), "algorithm": task.algorithm, "env": task.env,
-        "seed": task.seed, "status": standing.status, "steps": standing.steps, "best": standing.best,
-        "final": standing.finals, "error": standing.error or None,
-    }  # fmt: skip
+        "name": task.name,
+        "path": str(standing.path),
+        "algorithm": task.algorithm,
+        "env": task.env,
+        "seed": task.seed,
+        "status": standing.status,
+        "steps": standing.steps,
+        "best": standing.best,
+        "final": standing.finals,
+        "error": standing.error or None,
+    }
 
 
 def _failures(crew: Crew, failed: Sequence[Entry]) -> str:

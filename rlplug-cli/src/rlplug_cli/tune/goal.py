@@ -55,12 +55,30 @@ class Goal:
     def digest(self) -> str:
         """A few characters that stand for what is searched, in whatever order it was typed and however many trials."""
         fixed = json.dumps(self.fixed, sort_keys=True, default=str)
-        return digest([self.algorithm, self.env, fixed, *self._space, self.objective, *map(str, sorted(self.seeds))])
+        return digest(
+            [
+                self.algorithm,
+                self.env,
+                fixed,
+                *self._space,
+                self.objective,
+                *map(str, sorted(self.seeds)),
+            ]
+        )
 
     @property
     def former(self) -> str:
         """The same as older studies have it, for which another order of the words was another search."""
-        return digest([self.algorithm, self.env, *self.words, *self._space, self.objective, *map(str, self.seeds)])
+        return digest(
+            [
+                self.algorithm,
+                self.env,
+                *self.words,
+                *self._space,
+                self.objective,
+                *map(str, self.seeds),
+            ]
+        )
 
     @property
     def _space(self) -> list[str]:
@@ -79,7 +97,12 @@ class Running:
 
 def to_do(entry: Entry) -> bool:
     """Return whether a run is to be started: it is not at work, not at its end, and has not failed before our eyes."""
-    return entry.job is None and entry.standing.status != "finished" and not entry.starts and not entry.stopped
+    return (
+        entry.job is None
+        and entry.standing.status != "finished"
+        and not entry.starts
+        and not entry.stopped
+    )
 
 
 def gave_up(entry: Entry) -> bool:

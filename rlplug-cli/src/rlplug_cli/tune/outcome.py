@@ -45,16 +45,27 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         """Return what a script wants to know."""
         return {
-            "study": str(self.directory), "trials": self.trials, "best": self.best, "options": self.options,
-            "importances": self.importances, "pictures": [str(path) for path in self.pictures],
-        }  # fmt: skip
+            "study": str(self.directory),
+            "trials": self.trials,
+            "best": self.best,
+            "options": self.options,
+            "importances": self.importances,
+            "pictures": [str(path) for path in self.pictures],
+        }
 
     def text(self) -> str:
         """The best trials, which options mattered, and where everything is."""
         names = list(dict.fromkeys(name for one in self.trials for name in one["params"]))
-        ranked = sorted((one for one in self.trials if one["state"] == "complete"), key=lambda one: -one["value"])
+        ranked = sorted(
+            (one for one in self.trials if one["state"] == "complete"),
+            key=lambda one: -one["value"],
+        )
         rows = [
-            (str(one["number"]), number(one["value"]), *(_said(one["params"].get(name)) for name in names))
+            (
+                str(one["number"]),
+                number(one["value"]),
+                *(_said(one["params"].get(name)) for name in names),
+            )
             for one in ranked[:SHOWN]
         ]
         lines = [
@@ -64,14 +75,20 @@ class Outcome:
         ]
         if self.importances:
             lines.append(
-                "what mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in self.importances.items())
+                "what mattered: "
+                + ", ".join(f"{name} {share:.0%}" for name, share in self.importances.items())
             )
         lines += [f"picture  {shortened(path)}" for path in self.pictures]
         return "\n".join([*lines, f"study    {shortened(self.directory)}"])
 
 
 def tuned(
-    directory: Path, goal: Goal, fixed: Mapping[str, Any], storage: str | None, asked: Asked, as_json: bool
+    directory: Path,
+    goal: Goal,
+    fixed: Mapping[str, Any],
+    storage: str | None,
+    asked: Asked,
+    as_json: bool,
 ) -> Outcome:
     """Carry a study on until it has all its trials.
 
@@ -87,12 +104,19 @@ def tuned(
         total: Any = goal.values["total_timesteps"]
         warmup = int(asked.warmup * total)
         study = studies.opened(
-            directory, goal.digest, storage, seed=asked.sampler_seed, pruned=asked.prune, warmup=warmup,
+            directory,
+            goal.digest,
+            storage,
+            seed=asked.sampler_seed,
+            pruned=asked.prune,
+            warmup=warmup,
             former=goal.former,
-        )  # fmt: skip
+        )
         crew = Crew(directory, Here(lock), asked.jobs or cores())
         search = Search(goal, study, crew)
-        interrupted = _carried_on(search, crew, directory.name, sys.stderr if as_json else sys.stdout)
+        interrupted = _carried_on(
+            search, crew, directory.name, sys.stderr if as_json else sys.stdout
+        )
         found = _outcome(directory, goal, fixed, search)
         from rlplug_cli.mlflow.conclusion import conclude
 
@@ -119,7 +143,8 @@ def _carried_on(search: Search, crew: Crew, title: str, stream: Any) -> Interrup
 
 
 def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: Search) -> Outcome:
-    trials, best = studies.summary(search.study), studies.best(search.study)
+    trials = studies.summary(search.study)
+    best = studies.best(search.study)
     importances = studies.importances(search.study, goal.space)
     drawn = []
     if best is not None:
@@ -131,12 +156,19 @@ def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: S
     options = {**fixed, **search.typed(best.params)} if best is not None else {}
     told = next((one for one in trials if best is not None and one["number"] == best.number), None)
     failed = [
-        entry for entry in search.crew.entries.values() if entry.standing.status not in ("finished", "interrupted")
+        entry
+        for entry in search.crew.entries.values()
+        if entry.standing.status not in ("finished", "interrupted")
     ]
     return Outcome(
-        directory, trials=trials, best=told, options=options, importances=importances, pictures=tuple(drawn),
+        directory,
+        trials=trials,
+        best=told,
+        options=options,
+        importances=importances,
+        pictures=tuple(drawn),
         failure=search.crew.last_words(failed[-1]) if failed else "",
-    )  # fmt: skip
+    )
 
 
 def _said(value: object) -> str:

@@ -23,7 +23,9 @@ class Search:
     """Carries a study on until it has all its trials."""
 
     def __init__(self, goal: Goal, study: Study, crew: Crew) -> None:
-        self.goal, self.study, self.crew = goal, study, crew
+        self.goal = goal
+        self.study = study
+        self.crew = crew
         self.running: list[Running] = []
         for trial in studies.unfinished(study):
             self._take_up(trial)
@@ -37,7 +39,9 @@ class Search:
         """The options of a trial in their own types; Optuna keeps lists as texts."""
         known = {option.name: option for option in self.goal.options}
         return {
-            name: parsed(known[name], value, self.goal.algorithm) if isinstance(value, str) else value
+            name: parsed(known[name], value, self.goal.algorithm)
+            if isinstance(value, str)
+            else value
             for name, value in params.items()
         }
 
@@ -54,7 +58,13 @@ class Search:
     def _fill(self) -> None:
         """Start runs; those of trials that have begun come before a new trial."""
         while self.crew.room(self.goal.cores):
-            waiting = [entry for one in self.running if not one.pruned for entry in one.entries if to_do(entry)]
+            waiting = [
+                entry
+                for one in self.running
+                if not one.pruned
+                for entry in one.entries
+                if to_do(entry)
+            ]
             if waiting:
                 self.crew.start(waiting[0])
             elif studies.began(self.study) < self.goal.trials:
@@ -67,10 +77,16 @@ class Search:
         params = suggested(trial, self.goal.space)
         words = (
             *self.goal.words,
-            *(word for name, value in params.items() for word in ("--set", f"{name}={said(value)}")),
+            *(
+                word
+                for name, value in params.items()
+                for word in ("--set", f"{name}={said(value)}")
+            ),
         )
         made = [
-            Task(f"trial-{trial.number:04d}-s{seed}", self.goal.algorithm, self.goal.env, seed, words)
+            Task(
+                f"trial-{trial.number:04d}-s{seed}", self.goal.algorithm, self.goal.env, seed, words
+            )
             for seed in self.goal.seeds
         ]
         sweep = Sweep.read(self.crew.directory)
@@ -93,7 +109,10 @@ class Search:
             if math.isnan(value) or one.pruned:
                 continue
             one.trial.report(value, step)
-            if any(entry.standing.status != "finished" for entry in one.entries) and one.trial.should_prune():
+            if (
+                any(entry.standing.status != "finished" for entry in one.entries)
+                and one.trial.should_prune()
+            ):
                 one.pruned = True
                 for entry in one.entries:
                     self.crew.stop(entry)
@@ -138,5 +157,7 @@ def titles(trials: Sequence[Mapping[str, object]]) -> str:
     """Return how many trials are how far, in a few words."""
     states = [one["state"] for one in trials]
     return ", ".join(
-        f"{states.count(name)} {name}" for name in ("complete", "pruned", "fail", "running") if name in states
+        f"{states.count(name)} {name}"
+        for name in ("complete", "pruned", "fail", "running")
+        if name in states
     )

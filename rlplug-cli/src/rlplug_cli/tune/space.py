@@ -24,14 +24,20 @@ NONE = "none"
 
 def declared(options: Iterable[Option]) -> dict[str, Range]:
     """The ranges that an algorithm's author gave."""
-    return {option.name: _fitting(option, option.search) for option in options if option.search is not None}
+    return {
+        option.name: _fitting(option, option.search)
+        for option in options
+        if option.search is not None
+    }
 
 
 def _fitting(option: Option, range: Range) -> Range:
     """The range over integers where the option takes no others."""
     if option.type != "int" or range.kind == "choice":
         return range
-    return Range("integer" if range.kind == "uniform" else range.kind, tuple(map(int, range.values)))
+    return Range(
+        "integer" if range.kind == "uniform" else range.kind, tuple(map(int, range.values))
+    )
 
 
 def written(option: Option, text: str, owner: str) -> Range | None:
@@ -43,7 +49,9 @@ def written(option: Option, text: str, owner: str) -> Range | None:
     if (found := _BETWEEN.match(text)) and option.type in ("int", "float"):
         low, high = (parsed(option, found[name], owner) for name in ("low", "high"))
         if not low < high or (found["kind"] == "log" and low <= 0):
-            raise BadConfig(f"{owner}: option '{option.name}': the range {text} is empty or has no logarithm")
+            raise BadConfig(
+                f"{owner}: option '{option.name}': the range {text} is empty or has no logarithm"
+            )
         return _fitting(option, Range(found["kind"] or "uniform", (low, high)))
     choices = alternatives(text, option.type)
     if len(choices) < 2:
@@ -53,7 +61,9 @@ def written(option: Option, text: str, owner: str) -> Range | None:
     return Range("choice", tuple(choices))
 
 
-def from_file(path: Path, options: Iterable[Option], owner: str) -> tuple[dict[str, Range], list[str]]:
+def from_file(
+    path: Path, options: Iterable[Option], owner: str
+) -> tuple[dict[str, Range], list[str]]:
     """The ranges of a TOML file, and as `name=value` what it fixes.
 
     A text is read as on the command line, a list holds choices, anything else is fixed; so is a list of numbers of an
@@ -69,7 +79,8 @@ def from_file(path: Path, options: Iterable[Option], owner: str) -> tuple[dict[s
     except ValueError as error:
         raise UsageError(f"the ranges {path} are not TOML: {error}") from error
     known = {option.name: option for option in options}
-    ranges, fixed = {}, []
+    ranges = {}
+    fixed = []
     for name, value in content.items():
         if name not in known:
             raise BadConfig(f"{path}: {owner} has no option '{name}'{did_you_mean(name, known)}")
@@ -84,7 +95,11 @@ def from_file(path: Path, options: Iterable[Option], owner: str) -> tuple[dict[s
 
 def _between(option: Option, value: object) -> str:
     """Return what parts the items of a list: a list of numbers is one value of an option that takes such lists."""
-    one = option.type in ("ints", "floats") and isinstance(value, list) and not any(isinstance(v, list) for v in value)
+    one = (
+        option.type in ("ints", "floats")
+        and isinstance(value, list)
+        and not any(isinstance(v, list) for v in value)
+    )
     return ";" if option.type in LISTS and not one else ","
 
 

@@ -21,8 +21,14 @@ STARTUP = 10
 
 
 def opened(
-    directory: Path, searched: str, storage: str | None, seed: int, pruned: bool, warmup: int, former: str = ""
-) -> Study:  # fmt: skip
+    directory: Path,
+    searched: str,
+    storage: str | None,
+    seed: int,
+    pruned: bool,
+    warmup: int,
+    former: str = "",
+) -> Study:
     """The study of a directory, made where there is none.
 
     Args:
@@ -43,10 +49,16 @@ def opened(
         pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=warmup)
     try:
         study = optuna.create_study(
-            storage=url, study_name=directory.name, direction="maximize", load_if_exists=True, pruner=pruner,
+            storage=url,
+            study_name=directory.name,
+            direction="maximize",
+            load_if_exists=True,
+            pruner=pruner,
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP),
-        )  # fmt: skip
-    except Exception as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
+        )
+    except (
+        Exception
+    ) as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
         raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
     _claim(study, directory, (searched, former), shared=storage is not None)
     # A sampler begins with its seed; after a restart it must not draw again what it drew before.
@@ -66,7 +78,9 @@ def _claim(study: Study, directory: Path, names: tuple[str, str], shared: bool) 
     owner = study.user_attrs.get("directory", where)
     moved = not shared or (any(directory.glob("trial-*")) and not Path(owner).exists())
     if owner != where and not moved:
-        raise UsageError(f"the study '{directory.name}' in this storage is that of {owner}; choose another --name")
+        raise UsageError(
+            f"the study '{directory.name}' in this storage is that of {owner}; choose another --name"
+        )
     searched = names[0]
     if study.user_attrs.get("searched", searched) not in names:
         raise UsageError(f"{directory} was made with other options; choose another --name")
@@ -96,7 +110,9 @@ def unfinished(study: Study) -> list[Trial]:
     from optuna.trial import Trial, TrialState
 
     found = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    return [Trial(study, one._trial_id) for one in found]  # a trial's id in the storage has no public name
+    return [
+        Trial(study, one._trial_id) for one in found
+    ]  # a trial's id in the storage has no public name
 
 
 def began(study: Study) -> int:
@@ -112,9 +128,13 @@ def summary(study: Study) -> list[dict[str, Any]]:
 def _trial(one: FrozenTrial) -> dict[str, object]:
     pruned_at = max(one.intermediate_values, default=None) if one.state.name == "PRUNED" else None
     return {
-        "number": one.number, "state": one.state.name.lower(), "value": one.value, "params": one.params,
-        "pruned_at": pruned_at, "seconds": one.duration.total_seconds() if one.duration else None,
-    }  # fmt: skip
+        "number": one.number,
+        "state": one.state.name.lower(),
+        "value": one.value,
+        "params": one.params,
+        "pruned_at": pruned_at,
+        "seconds": one.duration.total_seconds() if one.duration else None,
+    }
 
 
 def best(study: Study) -> FrozenTrial | None:
@@ -122,7 +142,9 @@ def best(study: Study) -> FrozenTrial | None:
     from optuna.trial import TrialState
 
     whole = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return max(whole, key=lambda one: one.value if one.value is not None else -float("inf"), default=None)
+    return max(
+        whole, key=lambda one: one.value if one.value is not None else -float("inf"), default=None
+    )
 
 
 def importances(study: Study, space: Mapping[str, Range]) -> dict[str, float]:

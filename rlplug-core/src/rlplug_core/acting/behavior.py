@@ -12,4 +12,6 @@ class BehaviorAgent(PolicyAgent):
     def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
         act = super().choose(outputs, recurrent_state, explore)
         silent = not explore or self.draws is None
-        return act if silent else Act(act.action, recurrent_state, {**act.extras, "outputs": outputs})
+        return (
+            act if silent else Act(act.action, recurrent_state, {**act.extras, "outputs": outputs})
+        )

@@ -18,22 +18,32 @@ from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 class SampleAgent(NetworkAgent):
     """Samples from a policy over a Box, uniformly for the first `warmup` env steps; its mode when not exploring."""
 
-    def __init__(self, policy: PolicyNetwork, seeds: Seeds, inference_backend: str = "auto", warmup: int = 0) -> None:
-        self.head, self.warmup = policy.head, warmup
+    def __init__(
+        self, policy: PolicyNetwork, seeds: Seeds, inference_backend: str = "auto", warmup: int = 0
+    ) -> None:
+        self.head = policy.head
+        self.warmup = warmup
         super().__init__(policy, seeds, inference_backend)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         return gaussian_and_uniform(self.head.noise(generator, shape), generator)
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
     ) -> Act:
         outputs = self.forward(obs)
         action = self.head.mode(outputs)
         if explore and self.draws is not None:
             gaussian, uniform = self.draws.next(len(outputs)).swapaxes(0, 1)
             random = clock.steps < self.warmup
-            action = uniform.reshape(action.shape) if random else self.head.sample(outputs, gaussian)
+            action = (
+                uniform.reshape(action.shape) if random else self.head.sample(outputs, gaussian)
+            )
         return Act(action, None, NO_EXTRAS)
 
 
@@ -68,11 +78,13 @@ class OrnsteinUhlenbeck:
     """
 
     def __init__(self, sigma: Schedule | float, theta: Schedule | float = 0.15) -> None:
-        self.sigma, self.theta = throughout(sigma), throughout(theta)
+        self.sigma = throughout(sigma)
+        self.theta = throughout(theta)
         self.value: Array | None = None
 
     def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
-        keep, sigma = np.float32(1 - self.theta(progress)), np.float32(self.sigma(progress))
+        keep = np.float32(1 - self.theta(progress))
+        sigma = np.float32(self.sigma(progress))
         before = np.zeros_like(gaussian)
         if self.value is not None and len(self.value) == len(gaussian):  # or these are other rows
             before = np.where(is_first[:, None], 0, self.value)
@@ -104,7 +116,9 @@ class NoiseAgent(NetworkAgent):
         inference_backend: str = "auto",
         warmup: int = 0,
     ) -> None:
-        self.shape, self.added, self.warmup = policy.shape, added, warmup
+        self.shape = policy.shape
+        self.added = added
+        self.warmup = warmup
         super().__init__(policy, seeds, inference_backend)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
@@ -112,13 +126,22 @@ class NoiseAgent(NetworkAgent):
         return gaussian_and_uniform(gaussian, generator)
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
     ) -> Act:
         action = self.forward(obs)
         if explore and self.draws is not None:
             gaussian, uniform = self.draws.next(len(action)).swapaxes(0, 1)
             random = clock.steps < self.warmup
-            action = uniform if random else (action + self.added(gaussian, is_first, clock.progress)).clip(-1, 1)
+            action = (
+                uniform
+                if random
+                else (action + self.added(gaussian, is_first, clock.progress)).clip(-1, 1)
+            )
         return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)
 
     def state_dict(self) -> State:

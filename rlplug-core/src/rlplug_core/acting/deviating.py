@@ -15,7 +15,8 @@ class Deviating:
     """`agent`, but with a chance of `epsilon` per step an action drawn uniformly from the space, or the legal ones."""
 
     def __init__(self, agent: Agent, spec: Spec, epsilon: float, seeds: Seeds) -> None:
-        self.agent, self.epsilon = agent, epsilon
+        self.agent = agent
+        self.epsilon = epsilon
         self.generator = seeds.child("deviating").generator()
         self.random = RandomAgent(spec.action, seeds.child("actions"))
 
@@ -26,8 +27,13 @@ class Deviating:
         return self.agent.initial(num_envs)
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
-    ) -> Act:  # fmt: skip
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
+    ) -> Act:
         act = self.agent.act(obs, is_first, recurrent_state, clock, explore)
         deviates = self.generator.random(len(act.action)) < self.epsilon
         if not deviates.any():

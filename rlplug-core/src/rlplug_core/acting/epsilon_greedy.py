@@ -32,17 +32,29 @@ class EpsilonGreedy(NetworkAgent):
     """
 
     def __init__(
-        self, network: nn.Module, epsilon: Schedule, seeds: Seeds, inference_backend: str = "auto",
-        warmup: int = 0, evaluation: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.epsilon, self.warmup, self.evaluation = epsilon, warmup, evaluation
+        self,
+        network: nn.Module,
+        epsilon: Schedule,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        warmup: int = 0,
+        evaluation: float = 0.0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.warmup = warmup
+        self.evaluation = evaluation
         super().__init__(network, seeds, inference_backend)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         return generator.random((*shape, 2), dtype=np.float32)
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
     ) -> Act:
         values = self.values(obs) if explore and self.draws is not None else self.forward(obs)
         return Act(self.selected(obs, values, clock, explore), None, NO_EXTRAS)
@@ -109,7 +121,8 @@ class EpsilonGreedy(NetworkAgent):
         Returns:
             Means [N].
         """
-        chance, legal = self.chance(clock), values > ILLEGAL
+        chance = self.chance(clock)
+        legal = values > ILLEGAL
         mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
         expected: Array = chance * mean + (1 - chance) * self.preferred(values, by, clock)
         return expected
@@ -155,12 +168,22 @@ class Softmax(EpsilonGreedy):
     COLDEST = 1e-8
 
     def __init__(
-        self, network: nn.Module, temperature: Schedule | float, seeds: Seeds, inference_backend: str = "auto",
-        warmup: int = 0, evaluation: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        network: nn.Module,
+        temperature: Schedule | float,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        warmup: int = 0,
+        evaluation: float = 0.0,
+    ) -> None:
         self.temperature = throughout(temperature)
         super().__init__(
-            network, constant(0.0), seeds, inference_backend=inference_backend, warmup=warmup, evaluation=evaluation
+            network,
+            constant(0.0),
+            seeds,
+            inference_backend=inference_backend,
+            warmup=warmup,
+            evaluation=evaluation,
         )
 
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
@@ -199,13 +222,24 @@ class NoisyGreedy(EpsilonGreedy):
     """
 
     def __init__(
-        self, network: nn.Module, draw: Callable[[np.random.Generator], Array], seeds: Seeds,
-        inference_backend: str = "auto", warmup: int = 0, evaluation: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        network: nn.Module,
+        draw: Callable[[np.random.Generator], Array],
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        warmup: int = 0,
+        evaluation: float = 0.0,
+    ) -> None:
         super().__init__(
-            network, constant(0.0), seeds, inference_backend=inference_backend, warmup=warmup, evaluation=evaluation
+            network,
+            constant(0.0),
+            seeds,
+            inference_backend=inference_backend,
+            warmup=warmup,
+            evaluation=evaluation,
         )
-        self.draw, self.noisy = draw, TorchForward(network)
+        self.draw = draw
+        self.noisy = TorchForward(network)
         self.generator = seeds.child("weights").generator()
 
     def initial(self, num_envs: int) -> RecurrentState:

@@ -14,9 +14,15 @@ from rlplug_core.seeds import Seeds
 
 
 def explorer(
-    q_network: QNetwork, epsilon: Schedule, seeds: Seeds, *, softmax_temperature: Schedule | None = None,
-    inference_backend: str = "auto", random_steps: int = 0, eval_eps: float = 0.0,
-) -> EpsilonGreedy:  # fmt: skip
+    q_network: QNetwork,
+    epsilon: Schedule,
+    seeds: Seeds,
+    *,
+    softmax_temperature: Schedule | None = None,
+    inference_backend: str = "auto",
+    random_steps: int = 0,
+    eval_eps: float = 0.0,
+) -> EpsilonGreedy:
     """Make an agent that explores as its network and options say.
 
     A network with noisy layers explores by their noise, a `softmax_temperature` by a softmax; otherwise `epsilon` is
@@ -33,20 +39,35 @@ def explorer(
     """
     if q_network.noisy:
         return NoisyGreedy(
-            q_network, q_network.draw, seeds, inference_backend=inference_backend, warmup=random_steps,
+            q_network,
+            q_network.draw,
+            seeds,
+            inference_backend=inference_backend,
+            warmup=random_steps,
             evaluation=eval_eps,
-        )  # fmt: skip
+        )
     if softmax_temperature is not None:
         return Softmax(
-            q_network, softmax_temperature, seeds, inference_backend=inference_backend, warmup=random_steps,
+            q_network,
+            softmax_temperature,
+            seeds,
+            inference_backend=inference_backend,
+            warmup=random_steps,
             evaluation=eval_eps,
-        )  # fmt: skip
+        )
     return EpsilonGreedy(
-        q_network, epsilon, seeds, inference_backend=inference_backend, warmup=random_steps, evaluation=eval_eps
+        q_network,
+        epsilon,
+        seeds,
+        inference_backend=inference_backend,
+        warmup=random_steps,
+        evaluation=eval_eps,
     )
 
 
-def epsilon_schedule(initial: float, final: float, fraction: float, points: Sequence[float] = ()) -> Schedule:
+def epsilon_schedule(
+    initial: float, final: float, fraction: float, points: Sequence[float] = ()
+) -> Schedule:
     """Return the chance of a random action: from `initial` to `final` over the share `fraction` of the run.
 
     `points` are further stations on the way, each a share of the run and the chance there.
@@ -72,9 +93,14 @@ def check_exploration(
 ) -> None:
     """Raise ValueError where two things take the place of epsilon, or `points` are no chances on its way."""
     if noisy is not None and softmax_temperature is not None:
-        raise ValueError("noisy and softmax_temperature both take the place of epsilon; set one of them to none")
-    shares, chances = list(points[::2]), points[1::2]
-    on_its_way = all(0 < share < fraction for share in shares) and all(0 <= chance <= 1 for chance in chances)
+        raise ValueError(
+            "noisy and softmax_temperature both take the place of epsilon; set one of them to none"
+        )
+    shares = list(points[::2])
+    chances = points[1::2]
+    on_its_way = all(0 < share < fraction for share in shares) and all(
+        0 <= chance <= 1 for chance in chances
+    )
     if len(shares) != len(chances) or not on_its_way or shares != sorted(shares):
         raise ValueError(
             f"exploration_points needs pairs, a share of the run between 0 and exploration_fraction ({fraction:g}) and "
@@ -102,6 +128,8 @@ def shared_out(chances: Sequence[float], generator: np.random.Generator) -> Iter
     order = generator.choice(len(chances), len(chances), replace=False, p=chances)
     had = np.zeros(len(chances))
     for turn in count():
-        which = order[turn] if turn < len(order) else (np.multiply(chances, turn + 1) - had).argmax()
+        which = (
+            order[turn] if turn < len(order) else (np.multiply(chances, turn + 1) - had).argmax()
+        )
         had[which] += 1
         yield int(which)

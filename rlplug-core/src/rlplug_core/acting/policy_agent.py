@@ -21,7 +21,8 @@ class NetworkAgent:
     """
 
     def __init__(self, network: nn.Module, seeds: Seeds, inference_backend: str = "auto") -> None:
-        self.network, self.seeds = network, seeds
+        self.network = network
+        self.seeds = seeds
         self.forward = fast_forward(network, inference_backend)
         self.draws: Draws | None = None
 
@@ -29,7 +30,9 @@ class NetworkAgent:
         return dict(self.network.state_dict())
 
     def initial(self, num_envs: int) -> RecurrentState:
-        self.draws = Draws(self.seeds.generator(), lambda generator, size: self.noise(generator, (size, num_envs)))
+        self.draws = Draws(
+            self.seeds.generator(), lambda generator, size: self.noise(generator, (size, num_envs))
+        )
         return None
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
@@ -57,7 +60,8 @@ class HeldNoise:
     def begin(self, num_envs: int) -> None:
         """Draw as at the beginning, for so many environments."""
         self.generator = self.seeds.generator()
-        self.left, self.numbers = 0, np.zeros(num_envs, np.int64)
+        self.left = 0
+        self.numbers = np.zeros(num_envs, np.int64)
 
     def __call__(self, obs: Obs) -> Array:
         """Outputs [N, size] for the next vector step; `numbers` [N] then says under which noise."""
@@ -69,11 +73,16 @@ class HeldNoise:
         return self.forward(obs, self.noise)
 
     def state_dict(self) -> State:
-        return {"generator": self.generator.bit_generator.state, "left": self.left, "numbers": self.numbers}
+        return {
+            "generator": self.generator.bit_generator.state,
+            "left": self.left,
+            "numbers": self.numbers,
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.generator.bit_generator.state = state["generator"]
-        self.left, self.numbers = state["left"], np.array(state["numbers"])
+        self.left = state["left"]
+        self.numbers = np.array(state["numbers"])
         self.noise = self.policy.draw(self.numbers)
 
 
@@ -95,7 +104,8 @@ class PolicyAgent(NetworkAgent):
         log_prob: bool = False,
         hold: int = 1,
     ) -> None:
-        self.head, self.log_prob = policy.head, log_prob
+        self.head = policy.head
+        self.log_prob = log_prob
         super().__init__(policy, seeds, inference_backend)
         self.held: HeldNoise | None = None
         if isinstance(policy, PolicyNetwork) and policy.noisy:
@@ -110,7 +120,12 @@ class PolicyAgent(NetworkAgent):
         return self.head.noise(generator, shape)
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
     ) -> Act:
         if self.held is None or not explore or self.draws is None:
             return self.choose(self.forward(obs), None, explore)
@@ -132,11 +147,17 @@ class PolicyAgent(NetworkAgent):
             return Act(self.head.mode(outputs), recurrent_state, NO_EXTRAS)
         action = self.head.sample(outputs, self.draws.next(len(outputs)))
         if self.log_prob:
-            return Act(action, recurrent_state, {"log_prob": self.head.host_log_prob(outputs, action)})
+            return Act(
+                action, recurrent_state, {"log_prob": self.head.host_log_prob(outputs, action)}
+            )
         return Act(action, recurrent_state, NO_EXTRAS)
 
     def state_dict(self) -> State:
-        return super().state_dict() if self.held is None else {**super().state_dict(), "held": self.held.state_dict()}
+        return (
+            super().state_dict()
+            if self.held is None
+            else {**super().state_dict(), "held": self.held.state_dict()}
+        )
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

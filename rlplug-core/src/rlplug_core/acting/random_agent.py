@@ -24,8 +24,13 @@ class RandomAgent:
         return None
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
-    ) -> Act:  # fmt: skip
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
+    ) -> Act:
         masked = isinstance(obs, dict) and MASK in obs
         drawn = sample_legal(self.space, obs[MASK]) if masked else sample(self.space, len(is_first))
         return Act(drawn.astype(dtype_of(self.space)))

@@ -25,7 +25,11 @@ class MemoryAgent(PolicyAgent):
     """Samples from a policy with memory, which is its recurrent state; a row that opens an episode begins without."""
 
     def __init__(
-        self, policy: RecurrentPolicy, seeds: Seeds, inference_backend: str = "auto", log_prob: bool = False
+        self,
+        policy: RecurrentPolicy,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        log_prob: bool = False,
     ) -> None:
         super().__init__(policy, seeds, inference_backend, log_prob)
         self.policy, self.device = policy, next(policy.parameters()).device
@@ -35,10 +39,17 @@ class MemoryAgent(PolicyAgent):
         return self.policy.memory.initial(num_envs)
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
     ) -> Act:
         with torch.inference_mode():
-            seen, opens, before = (to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state))
+            seen, opens, before = (
+                to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state)
+            )
             memory = self.policy.remember(seen, opens, before)
             outputs = self.policy.on(memory, seen).cpu().numpy()
         return self.choose(outputs, tree_map(lambda part: part.cpu().numpy(), memory), explore)
@@ -48,23 +59,41 @@ class MemoryGreedy(EpsilonGreedy):
     """Epsilon-greedy on action values with a memory, which is its recurrent state; arguments as of `EpsilonGreedy`."""
 
     def __init__(
-        self, network: RecurrentQ, epsilon: Schedule, seeds: Seeds, inference_backend: str = "auto",
-        warmup: int = 0, evaluation: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        network: RecurrentQ,
+        epsilon: Schedule,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        warmup: int = 0,
+        evaluation: float = 0.0,
+    ) -> None:
         super().__init__(
-            network, epsilon, seeds, inference_backend=inference_backend, warmup=warmup, evaluation=evaluation
+            network,
+            epsilon,
+            seeds,
+            inference_backend=inference_backend,
+            warmup=warmup,
+            evaluation=evaluation,
         )
-        self.recurrent, self.device = network, next(network.parameters()).device
+        self.recurrent = network
+        self.device = next(network.parameters()).device
 
     def initial(self, num_envs: int) -> RecurrentState:
         super().initial(num_envs)
         return self.recurrent.memory.initial(num_envs)
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
     ) -> Act:
         with torch.inference_mode():
-            seen, opens, before = (to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state))
+            seen, opens, before = (
+                to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state)
+            )
             memory = self.recurrent.remember(seen, opens, before)
             values = self.recurrent.on(memory, seen).cpu().numpy()
         after = tree_map(lambda part: part.cpu().numpy(), memory)
@@ -94,10 +123,14 @@ class Sequences(Samples):
 
     def take(self, index: Tensor) -> Sequences:
         """The rows at `index` [n], each whole."""
-        starts = torch.arange(0, len(self.is_first), rows_of(self.recurrent_state), device=index.device)
+        starts = torch.arange(
+            0, len(self.is_first), rows_of(self.recurrent_state), device=index.device
+        )
         at = (starts.unsqueeze(1) + index).flatten()
         taken = Samples.take(replace(self, share=self.counts, recurrent_state=None), at)
-        taken.recurrent_state = tree_map(lambda part: part.index_select(0, index), self.recurrent_state)
+        taken.recurrent_state = tree_map(
+            lambda part: part.index_select(0, index), self.recurrent_state
+        )
         return taken
 
     def parts(self, order: Tensor, size: int) -> Iterator[Sequences]:
@@ -136,25 +169,33 @@ def sequences(rollout: Rollout, advantage: Array, target: Array, device: torch.d
         Tensors of the T * N samples, with `is_first` and the recurrent state in which each row began.
     """
     flat = rollout.samples(advantage, target, device)
-    first, recurrent_state = (
-        to_tensors(rollout.is_first.reshape(-1), device),
-        to_tensors(rollout.recurrent_state, device),
-    )
+    first = to_tensors(rollout.is_first.reshape(-1), device)
+    recurrent_state = to_tensors(rollout.recurrent_state, device)
     return Sequences(
-        weight=flat.weight, share=flat.counts, obs=flat.obs, action=flat.action, advantage=flat.advantage,
-        target=flat.target, extras=flat.extras, is_first=first, recurrent_state=recurrent_state,
+        weight=flat.weight,
+        share=flat.counts,
+        obs=flat.obs,
+        action=flat.action,
+        advantage=flat.advantage,
+        target=flat.target,
+        extras=flat.extras,
+        is_first=first,
+        recurrent_state=recurrent_state,
         valid=None if rollout.whole else flat.weight > 0,
-    )  # fmt: skip
+    )
 
 
-def recurrent_values(rollout: Rollout, networks: RecurrentPolicyAndCritic, device: torch.device) -> tuple[Array, Array]:
+def recurrent_values(
+    rollout: Rollout, networks: RecurrentPolicyAndCritic, device: torch.device
+) -> tuple[Array, Array]:
     """V of every observation and of every step's true successor, both [T, N], as `Rollout.values` but with memory.
 
     What followed the last step, or one at which an episode was truncated, is seen with the memory after that step.
     """
     shape, num_envs, cuts = rollout.reward.shape, rollout.reward.shape[1], rollout.cuts
     flat = tree_map(lambda array: array.reshape(-1, *array.shape[2:]), rollout.obs)
-    never, always = np.zeros(num_envs, dtype=bool), np.ones(num_envs, dtype=bool)
+    never = np.zeros(num_envs, dtype=bool)
+    always = np.ones(num_envs, dtype=bool)
     first = np.concatenate([rollout.is_first.reshape(-1), never])
     valid = None if rollout.whole else np.concatenate([rollout.weight.reshape(-1) > 0, always])
     with torch.inference_mode():

@@ -16,7 +16,8 @@ from rlplug_core.nets.actions import dtype_of, scale_and_shift
 from rlplug_core.nets.one_hot import Counted, altered, stray
 from rlplug_core.types import Array, Space, Spec, Step, tree_map
 
-OBS, NEXT_OBS = "observations", "next_observations"
+OBS = "observations"
+NEXT_OBS = "next_observations"
 FIELDS = (OBS, "actions", "rewards", NEXT_OBS, "terminations", "truncations")
 MINARI = "minari:"
 #: Actions may lie outside the bounds by this share of the range, as rounding leaves them; they are clipped.
@@ -64,31 +65,46 @@ class Dataset:
         Raises:
             UsageError: it is not from an environment with such spaces.
         """
-        rewards, count = _numbers(self.arrays["rewards"], "rewards", (), self.place), len(self)
+        rewards = _numbers(self.arrays["rewards"], "rewards", (), self.place)
+        count = len(self)
         for name in FIELDS:
             if {len(leaf) for leaf in flat({name: self.arrays[name]}).values()} != {count}:
                 raise self._unfit(f"'{name}' and 'rewards' differ in length")
         obs, after = (self._obs(name, spec) for name in (OBS, NEXT_OBS))
-        actions = _canonical(_numbers(self.arrays["actions"], "actions", action_space.shape, self.place), action_space)
+        actions = _canonical(
+            _numbers(self.arrays["actions"], "actions", action_space.shape, self.place),
+            action_space,
+        )
         if actions is None:
             raise self._unfit(f"its actions lie outside {action_space}")
-        terminated, truncated = (_numbers(self.arrays[name], name, (), self.place) != 0 for name in FIELDS[-2:])
+        terminated, truncated = (
+            _numbers(self.arrays[name], name, (), self.place) != 0 for name in FIELDS[-2:]
+        )
         return Fitted(
-            sha256=self.sha256, obs=obs, action=actions.astype(dtype_of(spec.action)),
-            reward=rewards.astype(np.float32), next_obs=after,
-            terminated=terminated, truncated=truncated & ~terminated,
-        )  # fmt: skip
+            sha256=self.sha256,
+            obs=obs,
+            action=actions.astype(dtype_of(spec.action)),
+            reward=rewards.astype(np.float32),
+            next_obs=after,
+            terminated=terminated,
+            truncated=truncated & ~terminated,
+        )
 
     def _obs(self, name: str, spec: Spec) -> Any:
-        there, wanted = flat({name: self.arrays[name]}), _leaves(spec.obs, name)
+        there = flat({name: self.arrays[name]})
+        wanted = _leaves(spec.obs, name)
         if there.keys() != wanted.keys():
-            raise self._unfit(f"it has {', '.join(sorted(there))}, and {spec.id} shows {', '.join(sorted(wanted))}")
+            raise self._unfit(
+                f"it has {', '.join(sorted(there))}, and {spec.id} shows {', '.join(sorted(wanted))}"
+            )
         return self._among(spec.obs, there, name)
 
     def _among(self, space: Space, there: Mapping[str, Array], name: str) -> Any:
         """Observations as nested as their space is: a name in it may hold a slash, which stands between names, too."""
         if isinstance(space, spaces.Dict):
-            return {key: self._among(part, there, f"{name}/{key}") for key, part in space.spaces.items()}
+            return {
+                key: self._among(part, there, f"{name}/{key}") for key, part in space.spaces.items()
+            }
         array = _numbers(there[name], name, space.shape, self.place)
         cast = array.astype(space.dtype, copy=False)
         if isinstance(space, Counted) and (array != cast).any():
@@ -126,13 +142,24 @@ class Fitted:
         valid = np.ones(1, bool)
         for row in range(len(self)):
             one = slice(row, row + 1)
-            obs, after = (tree_map(lambda array, one=one: array[one], tree) for tree in (self.obs, self.next_obs))
+            obs, after = (
+                tree_map(lambda array, one=one: array[one], tree)
+                for tree in (self.obs, self.next_obs)
+            )
             ends = bool(self.terminated[row] or truncated[row])
             yield Step(
-                obs=obs, action=self.action[one], reward=self.reward[one], next_obs=after,
-                terminated=self.terminated[one], truncated=truncated[one], is_first=first[one], valid=valid,
-                ended=ends, extras={}, recurrent_state=None,
-            )  # fmt: skip
+                obs=obs,
+                action=self.action[one],
+                reward=self.reward[one],
+                next_obs=after,
+                terminated=self.terminated[one],
+                truncated=truncated[one],
+                is_first=first[one],
+                valid=valid,
+                ended=ends,
+                extras={},
+                recurrent_state=None,
+            )
 
     def _followed(self) -> Array:
         """Return for each transition [M] whether the next one begins where it ended."""
@@ -174,7 +201,11 @@ def nested(arrays: Mapping[str, Array]) -> dict[str, Any]:
 def _leaves(space: Space, name: str) -> dict[str, Space]:
     if not isinstance(space, spaces.Dict):
         return {name: space}
-    return {key: leaf for part, inner in space.spaces.items() for key, leaf in _leaves(inner, f"{name}/{part}").items()}
+    return {
+        key: leaf
+        for part, inner in space.spaces.items()
+        for key, leaf in _leaves(inner, f"{name}/{part}").items()
+    }
 
 
 def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -> Array:
@@ -193,7 +224,9 @@ def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -
         )
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
-        raise UsageError(f"the data set {place} cannot be learned from: '{name}' of transition {row:,} is not finite")
+        raise UsageError(
+            f"the data set {place} cannot be learned from: '{name}' of transition {row:,} is not finite"
+        )
     return array
 
 
@@ -222,7 +255,8 @@ def _canonical(actions: Array, space: Space) -> Array | None:
 
 def _unscaled(actions: Array, space: spaces.Box) -> Array | None:
     """The inverse of `scale_and_shift`: from finite bounds to [-1, 1]."""
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    low = space.low.astype(np.float64)
+    high = space.high.astype(np.float64)
     bounded, scale, shift = scale_and_shift(space)
     found = (actions - shift) / np.where(scale == 0, 1.0, scale)
     outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)  # where one side has a bound

@@ -37,7 +37,9 @@ def read(place: str) -> Dataset:
         with opened(path, follow=True) as file:
             arrays, about = _unpacked(path, file)
     except FileNotFoundError as error:
-        raise UsageError(f"there is no data set {place}; `rlplug record RUN -o FILE.npz` makes one") from error
+        raise UsageError(
+            f"there is no data set {place}; `rlplug record RUN -o FILE.npz` makes one"
+        ) from error
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise BadFile(path, f"it is no data set: {plain(str(error), 100)}") from error
     return Dataset(str(path), arrays, _env(about))
@@ -46,7 +48,9 @@ def read(place: str) -> Dataset:
 def _unpacked(path: Path, file: Any) -> tuple[dict[str, Any], str]:
     archive = np.load(file, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise BadFile(path, "it is one array; a data set is an archive of several, as np.savez writes it")
+        raise BadFile(
+            path, "it is one array; a data set is an archive of several, as np.savez writes it"
+        )
     found = nested({name: archive[name] for name in archive.files})
     if lacking := [name for name in FIELDS if name not in found]:
         raise BadFile(path, f"it lacks '{lacking[0]}'; a data set has {', '.join(FIELDS)}")

@@ -21,16 +21,26 @@ class EpisodeBuffer:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.open: State | None = None  # fields [slots, N, ...] of the steps since the oldest unfinished episode began
+        self.open: State | None = (
+            None  # fields [slots, N, ...] of the steps since the oldest unfinished episode began
+        )
         self.length = 0
-        self.begin: Array = np.zeros(0, dtype=np.int64)  # where in `open` each row's unfinished episode begins
+        self.begin: Array = np.zeros(
+            0, dtype=np.int64
+        )  # where in `open` each row's unfinished episode begins
         self.finished: list[State] = []
 
     def add(self, step: Step, source: int = 0) -> None:
         fields = {
-            "obs": step.obs, "action": step.action, "reward": step.reward, "terminated": step.terminated,
-            "truncated": step.truncated, "is_first": step.is_first, "weight": step.valid, "extras": step.extras,
-        }  # fmt: skip
+            "obs": step.obs,
+            "action": step.action,
+            "reward": step.reward,
+            "terminated": step.terminated,
+            "truncated": step.truncated,
+            "is_first": step.is_first,
+            "weight": step.valid,
+            "extras": step.extras,
+        }
         if self.open is None:
             self.begin = np.zeros(len(step.valid), dtype=np.int64)
             self.open = tree_map(lambda array: array[None][:0], fields)
@@ -45,7 +55,8 @@ class EpisodeBuffer:
     def batches(self, clock: Clock) -> Iterable[Rollout]:
         if sum(int(episode["weight"].sum()) for episode in self.finished) < self.steps:
             return ()
-        episodes, self.finished = self.finished, []
+        episodes = self.finished
+        self.finished = []
         return (_joined(episodes),)
 
     def feedback(self, batch: Rollout, result: Result) -> None:
@@ -64,13 +75,16 @@ class EpisodeBuffer:
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.open, self.begin = tree_map(np.array, state["open"]), np.array(state["begin"], dtype=np.int64)
+        self.open = tree_map(np.array, state["open"])
+        self.begin = np.array(state["begin"], dtype=np.int64)
         self.length = 0 if self.open is None else len(self.open["weight"])
         self.finished = list(state["finished"])
 
     def _finish(self, fields: State, row: int, next_obs: object) -> None:
         episode = tree_map(lambda array: array[self.begin[row] : self.length, row].copy(), fields)
-        self.finished.append({**episode, "successor": tree_map(lambda array: np.array(array[row]), next_obs)})
+        self.finished.append(
+            {**episode, "successor": tree_map(lambda array: np.array(array[row]), next_obs)}
+        )
         self.begin[row] = self.length
 
     def _make_room(self, fields: State) -> None:
@@ -90,7 +104,9 @@ def _joined(episodes: list[State]) -> Rollout:
     """Episodes as one column; the true successor of each is kept among the cuts, and the last one's in `obs` too."""
     names = ("action", "reward", "terminated", "truncated", "is_first", "extras")
     fields = {name: _concatenated([episode[name] for episode in episodes]) for name in names}
-    successors = tree_map(lambda *arrays: np.stack(arrays), *(episode["successor"] for episode in episodes))
+    successors = tree_map(
+        lambda *arrays: np.stack(arrays), *(episode["successor"] for episode in episodes)
+    )
     last = tree_map(lambda array: array[-1:], successors)
     obs = _concatenated([*(episode["obs"] for episode in episodes), last])
     weight = _concatenated([episode["weight"].astype(np.float32) for episode in episodes])

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rlplug_core.buffers.storage import Store, Whole, allocate, host, packed, put, refilled, take, unpacked
+from rlplug_core.buffers.storage import (
+    Store,
+    Whole,
+    allocate,
+    host,
+    packed,
+    put,
+    refilled,
+    take,
+    unpacked,
+)
 from rlplug_core.types import Array, State, channels_last
 
 #: After so many steps it is settled whether observations are stacks of frames.
@@ -26,7 +36,9 @@ def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
     """
     if now.dtype != np.uint8 or now.ndim not in (4, 5):
         return 0, False
-    likely = now.ndim == 4 and channels_last(now.shape[1:])  # where nothing moves, any axis might be it
+    likely = now.ndim == 4 and channels_last(
+        now.shape[1:]
+    )  # where nothing moves, any axis might be it
     for last in (likely, not likely) if now.ndim == 4 else (False,):
         channels = _frame_channels(_first(now, last), _first(after, last))
         if channels:
@@ -54,7 +66,9 @@ class Stacked:
     """
 
     def __init__(self, frames: Any, stack: int, last: bool) -> None:
-        self.frames, self.stack, self.last = frames, stack, last
+        self.frames = frames
+        self.stack = stack
+        self.last = last
         self.length, self.num_envs, self.channels = frames.shape[:3]
         self.flat = frames.reshape(self.length * self.num_envs, *frames.shape[2:])
         self.age = np.zeros((self.length, self.num_envs), np.uint8)
@@ -65,7 +79,8 @@ class Stacked:
         self.time = -1
         self.size = math.prod(frames.shape[2:])
         shape = (self.num_envs, stack * self.channels, *frames.shape[3:])
-        self.now, self.before = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
+        self.now = np.zeros(shape, np.uint8)
+        self.before = np.zeros(shape, np.uint8)
 
     @classmethod
     def like(cls, value: Array, channels: int, last: bool, slots: int, store: Store) -> Stacked:
@@ -79,11 +94,13 @@ class Stacked:
         value = np.ascontiguousarray(_first(value, self.last))
         if time != self.time:
             self.now, self.before, self.time = self.before, self.now, time
-        slot, size = time % self.length, self.size
+        slot = time % self.length
+        size = self.size
         put(self.frames, slot, value[:, -self.channels :])
-        follows = (self.before.reshape(self.num_envs, -1)[:, size:] == value.reshape(self.num_envs, -1)[:, :-size]).all(
-            axis=1
-        )
+        follows = (
+            self.before.reshape(self.num_envs, -1)[:, size:]
+            == value.reshape(self.num_envs, -1)[:, :-size]
+        ).all(axis=1)
         if time == 0:
             follows[:] = False
         self.age[slot] = np.where(follows, np.minimum(self.age[slot - 1] + 1, self.stack - 1), 0)
@@ -98,7 +115,8 @@ class Stacked:
 
     def _begin(self, number: int, value: Array) -> None:
         """Keep the older frames of a stack that continues no other, unless they repeat its newest."""
-        older, newest = value[: -self.channels], value[-self.channels :]
+        older = value[: -self.channels]
+        newest = value[-self.channels :]
         if not (older.reshape(self.stack - 1, *newest.shape) == newest).all():
             self.starts[number] = older.copy()
 
@@ -159,7 +177,9 @@ class Stacked:
         times = range(max(0, count + 1 - (self.length - self.stack + 1)), count + 1)
         if 2 * len(self.starts) <= len(times) * self.num_envs:
             return self
-        whole = Whole(allocate((self.length - self.stack + 1, *self._out(self.now).shape), np.uint8, store))
+        whole = Whole(
+            allocate((self.length - self.stack + 1, *self._out(self.now).shape), np.uint8, store)
+        )
         for time in times:
             whole.put(time, self.take(np.arange(time * self.num_envs, (time + 1) * self.num_envs)))
         numbers = [*self.finals, *self.apart]
@@ -170,17 +190,30 @@ class Stacked:
     def state_dict(self, count: int) -> State:
         used = min(count + 1, self.length)
         return {
-            "stack": self.stack, "last": self.last, "length": self.length, "frames": self.frames[:used],
-            "age": self.age[:used], "starts": packed(self.starts), "finals": packed(self.finals),
+            "stack": self.stack,
+            "last": self.last,
+            "length": self.length,
+            "frames": self.frames[:used],
+            "age": self.age[:used],
+            "starts": packed(self.starts),
+            "finals": packed(self.finals),
             "apart": packed(self.apart),
-        }  # fmt: skip
+        }
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Stacked:
-        made = cls(refilled(state["frames"], state["length"], store), state["stack"], state.get("last", False))
+        made = cls(
+            refilled(state["frames"], state["length"], store),
+            state["stack"],
+            state.get("last", False),
+        )
         made.age[: len(state["age"])] = state["age"]
         made.starts, made.finals = unpacked(state["starts"]), unpacked(state["finals"])
-        made.apart, made.time = unpacked(state["apart"]), count
+        made.apart = unpacked(state["apart"])
+        made.time = count
         numbers = np.arange(count * made.num_envs, (count + 1) * made.num_envs)
-        made.now[...], made.before[...] = host(made._take(numbers)), host(made._take(numbers - made.num_envs))
+        made.now[...], made.before[...] = (
+            host(made._take(numbers)),
+            host(made._take(numbers - made.num_envs)),
+        )
         return made

@@ -34,20 +34,35 @@ class HindsightReplay(ReplayBuffer):
     """
 
     def __init__(
-        self, goals: Goals, k: int, capacity: int, pace: Pace, gamma: Schedule | float, seeds: Seeds,
-        device: torch.device | None = None, store: Store = "memory",
-    ) -> None:  # fmt: skip
-        super().__init__(capacity, pace, n_step=1, gamma=gamma, seeds=seeds, device=device, store=store)
-        self.goals, self.share = goals, k / (k + 1)
-        self.begins = np.zeros(0, np.int64)  # [N] the number of the first step of each row's running episode
-        self.ends = np.zeros(0, np.int64)  # [slots * N] the number of the step that ended each step's episode
+        self,
+        goals: Goals,
+        k: int,
+        capacity: int,
+        pace: Pace,
+        gamma: Schedule | float,
+        seeds: Seeds,
+        device: torch.device | None = None,
+        store: Store = "memory",
+    ) -> None:
+        super().__init__(
+            capacity, pace, n_step=1, gamma=gamma, seeds=seeds, device=device, store=store
+        )
+        self.goals = goals
+        self.share = k / (k + 1)
+        self.begins = np.zeros(
+            0, np.int64
+        )  # [N] the number of the first step of each row's running episode
+        self.ends = np.zeros(
+            0, np.int64
+        )  # [slots * N] the number of the step that ended each step's episode
 
     def add(self, step: Step, source: int = 0) -> None:
         super().add(step, source)
         data = self.data
         assert data is not None
         if not len(self.ends):
-            self.begins, self.ends = np.arange(data.num_envs), np.full(data.total, RUNNING)
+            self.begins = np.arange(data.num_envs)
+            self.ends = np.full(data.total, RUNNING)
         number = (data.count - 1) * data.num_envs
         self.ends[number % data.total : number % data.total + data.num_envs] = RUNNING
         if step.ended:
@@ -57,7 +72,8 @@ class HindsightReplay(ReplayBuffer):
     def _close(self, row: int, last: int) -> None:
         """The episode that runs in `row` has ended with the step numbered `last`."""
         assert self.data is not None
-        num_envs, total = self.data.num_envs, self.data.total
+        num_envs = self.data.num_envs
+        total = self.data.total
         begin = max(int(self.begins[row]), self.data.oldest * num_envs + row)
         self.ends[np.arange(begin, last + 1, num_envs) % total] = last
         self.begins[row] = last + num_envs
@@ -65,7 +81,8 @@ class HindsightReplay(ReplayBuffer):
     def look_up(self, index: Array) -> State:
         found = super().look_up(index)
         rows = np.flatnonzero(self.generator.random(len(index)) < self.share)
-        goal, achieved = self._achieved_later(index[rows]), host(found["next_obs"]["achieved_goal"])[rows]
+        goal = self._achieved_later(index[rows])
+        achieved = host(found["next_obs"]["achieved_goal"])[rows]
         for obs in (found["obs"], found["next_obs"]):
             put(obs["desired_goal"], rows, goal)
         found["rest"]["reward"][rows] = self.goals.reward(achieved, goal)

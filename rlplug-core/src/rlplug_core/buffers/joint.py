@@ -29,7 +29,8 @@ class Joint:
     """
 
     def __init__(self, replays: Sequence[ReplayBuffer], generator: np.random.Generator) -> None:
-        self.replays, self.generator = replays, generator
+        self.replays = replays
+        self.generator = generator
         #: What each of them gave to the last batch, and whether they want to hear what was learned of it.
         self.given: list[tuple[ReplayBuffer, Transitions]] = []
         self.weighed = False
@@ -43,7 +44,9 @@ class Joint:
         """
         drawn = list(self._chosen(size))
         weights = drawn[0][0].weights(np.concatenate([mass for _, _, mass in drawn]), clock)
-        self.given, self.weighed, begin = [], weights is not None, 0
+        self.given = []
+        self.weighed = weights is not None
+        begin = 0
         for each, index, _ in drawn:
             own = None if weights is None else weights[begin : begin + len(index)]
             each.gamma = each.discount(clock.progress)
@@ -64,7 +67,9 @@ class Joint:
         draws = size if len(masses) <= MOST else min(size, MOST)
         rows = np.diff(np.arange(draws + 1) * size // draws)  # that each draw decides about
         owner = np.cumsum(masses).searchsorted(self._points(draws, masses.sum()), side="right")
-        counts: list[int] = np.bincount(owner.clip(max=len(masses) - 1), rows, len(masses)).astype(int).tolist()
+        counts: list[int] = (
+            np.bincount(owner.clip(max=len(masses) - 1), rows, len(masses)).astype(int).tolist()
+        )
         return counts
 
     def _points(self, count: int, mass: float) -> Array:

@@ -32,21 +32,35 @@ class PriorityOptions:
         ValueError: eviction goes by priorities, and there are none.
     """
 
-    alpha: NonNegative = 0.0  # exponent of priorities: how strongly replay prefers large TD errors; 0 draws uniformly
-    beta: Scheduled[Fraction] = 0.4  # exponent of importance weights at the beginning; it rises to 1 over the run
+    # exponent of priorities: how strongly replay prefers large TD errors; 0 draws uniformly
+    alpha: NonNegative = 0.0
+    # exponent of importance weights at the beginning; it rises to 1 over the run
+    beta: Scheduled[Fraction] = 0.4
     eps: Positive = 1e-6  # added to every TD error, so that no priority is 0
-    eviction: Literal["oldest", "sampled"] = "oldest"  # what makes room: the oldest, or one drawn among small errors
+    # what makes room: the oldest, or one drawn among small errors
+    eviction: Literal["oldest", "sampled"] = "oldest"
 
     def __post_init__(self) -> None:
         if self.eviction == "sampled" and self.alpha == 0:
-            raise ValueError("eviction sampled goes by priorities; set priority.alpha above 0, such as 0.6")
+            raise ValueError(
+                "eviction sampled goes by priorities; set priority.alpha above 0, such as 0.6"
+            )
 
 
 def replay_buffer(
-    buffer_size: int, pace: Pace, *, n_step: int, gamma: Schedule | float, seeds: Seeds, device: torch.device,
-    storage: Store = "memory", priority: PriorityOptions = PriorityOptions(), beta: Schedule | None = None,
-    her: int = 0, spec: Spec | None = None,
-) -> ReplayBuffer:  # fmt: skip
+    buffer_size: int,
+    pace: Pace,
+    *,
+    n_step: int,
+    gamma: Schedule | float,
+    seeds: Seeds,
+    device: torch.device,
+    storage: Store = "memory",
+    priority: PriorityOptions = PriorityOptions(),
+    beta: Schedule | None = None,
+    her: int = 0,
+    spec: Spec | None = None,
+) -> ReplayBuffer:
     """Make a replay buffer of `buffer_size` transitions.
 
     Args:
@@ -68,21 +82,46 @@ def replay_buffer(
     """
     if her:
         if n_step > 1 or priority.alpha > 0 or spec is None:
-            raise UsageError("her changes rewards one by one, as they are drawn; leave n_step at 1 and priorities out")
+            raise UsageError(
+                "her changes rewards one by one, as they are drawn; leave n_step at 1 and priorities out"
+            )
         goals = goals_of(spec)
         return HindsightReplay(
-            goals, k=her, capacity=buffer_size, pace=pace, gamma=gamma, seeds=seeds, device=device, store=storage
+            goals,
+            k=her,
+            capacity=buffer_size,
+            pace=pace,
+            gamma=gamma,
+            seeds=seeds,
+            device=device,
+            store=storage,
         )
     if priority.alpha == 0:
         return ReplayBuffer(
-            buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=storage, together=TOGETHER
+            buffer_size,
+            pace,
+            n_step=n_step,
+            gamma=gamma,
+            seeds=seeds,
+            device=device,
+            store=storage,
+            together=TOGETHER,
         )
     if priority.eviction == "sampled" and not isinstance(throughout(gamma), Constant):
-        raise UsageError("priority.eviction sampled keeps discounted sums; leave it at oldest, or give gamma a number")
+        raise UsageError(
+            "priority.eviction sampled keeps discounted sums; leave it at oldest, or give gamma a number"
+        )
     kind = SampledReplay if priority.eviction == "sampled" else PrioritizedReplay
     preference = Priority(priority.alpha, beta or linear(priority.beta, 1.0), priority.eps)
     return kind(
-        buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, priority=preference, store=storage
+        buffer_size,
+        pace,
+        n_step=n_step,
+        gamma=gamma,
+        seeds=seeds,
+        device=device,
+        priority=preference,
+        store=storage,
     )
 
 
@@ -121,8 +160,13 @@ class RolloutReplay:
         """
         if self.on:
             rollout = n_steps * num_envs
-            capacity, start = max(1, self.buffer_size // rollout), -(-self.learning_starts // rollout)
-            return TrajectoryReplay(n_steps, capacity, self.ratio, start, seeds, fresh=not self.only)
+            capacity = max(1, self.buffer_size // rollout)
+            start = -(-self.learning_starts // rollout)
+            return TrajectoryReplay(
+                n_steps, capacity, self.ratio, start, seeds, fresh=not self.only
+            )
         if self.only:
-            raise UsageError("replay_only leaves nothing to learn from without replay; give --replay-ratio 4 too")
+            raise UsageError(
+                "replay_only leaves nothing to learn from without replay; give --replay-ratio 4 too"
+            )
         return RolloutBuffer(n_steps)

@@ -26,7 +26,10 @@ def from_minari(place: str) -> Dataset:
         raise MissingPackage(
             f"{place} needs minari; install it with: python -m pip install 'rlplug-core[minari]'"
         ) from error
-    except (FileNotFoundError, ValueError) as error:  # ValueError: a name that Minari's own rule refuses
+    except (
+        FileNotFoundError,
+        ValueError,
+    ) as error:  # ValueError: a name that Minari's own rule refuses
         raise UsageError(
             f"there is no data set {place} here: {plain(str(error), 100)}; `minari download {name}` fetches it"
         ) from error
@@ -34,18 +37,25 @@ def from_minari(place: str) -> Dataset:
     if not episodes:
         raise UsageError(f"the data set {place} holds no transitions")
     env = found.env_spec.id if found.env_spec is not None else ""
-    arrays = {name: tree_map(lambda *parts: np.concatenate(parts), *(one[name] for one in episodes)) for name in FIELDS}
+    arrays = {
+        name: tree_map(lambda *parts: np.concatenate(parts), *(one[name] for one in episodes))
+        for name in FIELDS
+    }
     return Dataset(place, arrays, env)
 
 
 def _transitions(episode: Any) -> dict[str, Any]:
     """The arrays [T, ...] of an episode, whose observations are one more."""
-    obs, action = _plain(episode.observations), _plain(episode.actions)
+    obs = _plain(episode.observations)
+    action = _plain(episode.actions)
     return {
-        OBS: tree_map(lambda array: array[:-1], obs), "actions": action, "rewards": np.asarray(episode.rewards),
-        NEXT_OBS: tree_map(lambda array: array[1:], obs), "terminations": np.asarray(episode.terminations),
+        OBS: tree_map(lambda array: array[:-1], obs),
+        "actions": action,
+        "rewards": np.asarray(episode.rewards),
+        NEXT_OBS: tree_map(lambda array: array[1:], obs),
+        "terminations": np.asarray(episode.terminations),
         "truncations": np.asarray(episode.truncations),
-    }  # fmt: skip
+    }
 
 
 def _plain(tree: Any) -> Any:

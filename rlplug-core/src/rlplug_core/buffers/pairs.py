@@ -23,7 +23,9 @@ class PairBuffer(RolloutBuffer):
 
     def add(self, step: Step, source: int = 0) -> None:
         if self.held is not None:
-            super().add(replace(self.held, extras={"next_action": np.where(step.valid, step.action, -1)}))
+            super().add(
+                replace(self.held, extras={"next_action": np.where(step.valid, step.action, -1)})
+            )
         self.held = Step(**{name: _copy(part) for name, part in _parts(step).items()})
 
     def restart(self) -> None:

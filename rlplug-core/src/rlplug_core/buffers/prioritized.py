@@ -44,11 +44,19 @@ class PrioritizedReplay(ReplayBuffer):
     """
 
     def __init__(
-        self, capacity: int, pace: Pace, n_step: int, gamma: Schedule | float, seeds: Seeds,
+        self,
+        capacity: int,
+        pace: Pace,
+        n_step: int,
+        gamma: Schedule | float,
+        seeds: Seeds,
         device: torch.device | None = None,
-        priority: Priority = Priority(), store: Store = "memory",
-    ) -> None:  # fmt: skip
-        super().__init__(capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=store)
+        priority: Priority = Priority(),
+        store: Store = "memory",
+    ) -> None:
+        super().__init__(
+            capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=store
+        )
         self.priority = priority
         self.tree = SumTree(0)
 
@@ -135,16 +143,24 @@ class PrioritizedReplay(ReplayBuffer):
             )
         priority = host(result.priority).astype(np.float64)
         if not (priority >= 0).all() or not np.isfinite(priority).all():
-            raise RlplugError("the learner reports priorities that are negative or not finite: has its loss diverged?")
-        mass, index = (priority + self.priority.epsilon) ** self.priority.alpha, batch.index.cpu().numpy()
+            raise RlplugError(
+                "the learner reports priorities that are negative or not finite: has its loss diverged?"
+            )
+        mass = (priority + self.priority.epsilon) ** self.priority.alpha
+        index = batch.index.cpu().numpy()
         there = self._there(index)
         if not there.all():
-            mass, index = mass[there], index[there]
+            mass = mass[there]
+            index = index[there]
         self._set(index % self.places, mass)
         self.largest = max(self.largest, float(mass.max(initial=0.0)))
 
     def state_dict(self) -> State:
-        return {**super().state_dict(), "mass": self.tree.mass[: self.held], "largest": self.largest}
+        return {
+            **super().state_dict(),
+            "mass": self.tree.mass[: self.held],
+            "largest": self.largest,
+        }
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

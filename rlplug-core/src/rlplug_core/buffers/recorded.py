@@ -30,13 +30,18 @@ class RecordedReplay:
     def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:
         if isinstance(replay, SampledReplay):
             raise UsageError("a data set loses nothing; leave priority.eviction at oldest")
-        self.replay, self.sha256 = replay, data.sha256
+        self.replay = replay
+        self.sha256 = data.sha256
         behind = replay.span - 1
         replay.capacity = len(data) + behind
-        replay.pace = replace(replay.pace, learning_starts=replay.capacity)  # there is nothing to wait for
+        replay.pace = replace(
+            replay.pace, learning_starts=replay.capacity
+        )  # there is nothing to wait for
         for step in data.steps():
             replay.add(step)
-        for _ in range(behind):  # a window begins where others follow, and stops at an end, which the last one is
+        for _ in range(
+            behind
+        ):  # a window begins where others follow, and stops at an end, which the last one is
             replay.add(step)
         replay.owed = 0
 
@@ -63,7 +68,9 @@ class RecordedReplay:
 
     def load_state_dict(self, state: State) -> None:
         if state["data"] != self.sha256:
-            raise ValueError(f"the state belongs to a data set of SHA-256 {state['data']}, not {self.sha256}")
+            raise ValueError(
+                f"the state belongs to a data set of SHA-256 {state['data']}, not {self.sha256}"
+            )
         assert self.replay.data is not None
         self.replay.load_state_dict({**state, "data": self.replay.data.state_dict()})
 
@@ -99,9 +106,10 @@ class WarmReplay:
 
     def state_dict(self) -> State:
         return {
-            "own": self.own.state_dict(), "recorded": self.recorded.state_dict(),
+            "own": self.own.state_dict(),
+            "recorded": self.recorded.state_dict(),
             "generator": self.generator.bit_generator.state,
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.own.load_state_dict(state["own"])

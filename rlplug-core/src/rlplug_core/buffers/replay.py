@@ -56,14 +56,24 @@ class ReplayBuffer:
     """
 
     def __init__(
-        self, capacity: int, pace: Pace, n_step: int, gamma: Schedule | float, seeds: Seeds,
+        self,
+        capacity: int,
+        pace: Pace,
+        n_step: int,
+        gamma: Schedule | float,
+        seeds: Seeds,
         device: torch.device | None = None,
-        store: Store = "memory", together: int = 1,
-    ) -> None:  # fmt: skip
-        self.capacity, self.pace, self.n_step = capacity, pace, n_step
-        self.discount, self.gamma = throughout(gamma), throughout(gamma)(0.0)
+        store: Store = "memory",
+        together: int = 1,
+    ) -> None:
+        self.capacity = capacity
+        self.pace = pace
+        self.n_step = n_step
+        self.discount = throughout(gamma)
+        self.gamma = throughout(gamma)(0.0)
         self.generator = seeds.generator()
-        self.device, self.store = device or torch.device("cpu"), store
+        self.device = device or torch.device("cpu")
+        self.store = store
         self.together = together if self.device.type == "cpu" and store in ON_HOST else 1
         if store.startswith("cuda") and not torch.cuda.is_available():
             raise UsageError(
@@ -89,16 +99,23 @@ class ReplayBuffer:
     @property
     def mass(self) -> float:
         """Return how much there is to be drawn from, beside other replays of the same kind."""
-        return 0.0 if self.data is None else float(min(self.data.count, self.data.slots) * self.data.num_envs)
+        return (
+            0.0
+            if self.data is None
+            else float(min(self.data.count, self.data.slots) * self.data.num_envs)
+        )
 
     def add(self, step: Step, source: int = 0) -> None:
         if self.data is None:
             self.data = Ring.like(step, self._slots(rows_of(step.obs)), self.store)
         self.data.write(step)
-        before, pace = self.added, self.pace
+        before = self.added
+        pace = self.pace
         self.added += int(np.count_nonzero(step.valid))
         if self.added >= pace.learning_starts:
-            self.owed += pace.gradient_steps * (self.added // pace.train_freq - before // pace.train_freq)
+            self.owed += pace.gradient_steps * (
+                self.added // pace.train_freq - before // pace.train_freq
+            )
 
     def batches(self, clock: Clock) -> Iterable[Transitions]:
         return self._due(clock) if self.owed else ()
@@ -109,7 +126,9 @@ class ReplayBuffer:
     def _due(self, clock: Clock) -> Iterator[Transitions]:
         while self.owed and self.ready():
             self.gamma = self.discount(clock.progress)
-            if (count := min(self.owed, self.together)) > 1 and (count := min(count, self._fitting())) > 1:
+            if (count := min(self.owed, self.together)) > 1 and (
+                count := min(count, self._fitting())
+            ) > 1:
                 yield from self._burst(count, clock)
             else:
                 self.owed -= 1
@@ -117,7 +136,8 @@ class ReplayBuffer:
 
     def _burst(self, count: int, clock: Clock) -> Iterator[Transitions]:
         """Batches that are drawn as one, with the same numbers in them; those that nobody takes are not drawn."""
-        size, before = self.pace.batch_size, self.generator.bit_generator.state
+        size = self.pace.batch_size
+        before = self.generator.bit_generator.state
         share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
         try:
             for taken, batch in enumerate(self.draw(count * size, clock).split(size, share), 1):
@@ -146,7 +166,9 @@ class ReplayBuffer:
         if not self.data.all_valid:
             return 1
         sizes: list[int] = []
-        tree_map(lambda store: sizes.append(store.take(np.zeros(1, np.int64)).nbytes), self.data.obs)
+        tree_map(
+            lambda store: sizes.append(store.take(np.zeros(1, np.int64)).nbytes), self.data.obs
+        )
         return max(1, CACHED // max(1, self.pace.batch_size * sum(sizes)))
 
     def ready(self) -> bool:
@@ -166,7 +188,8 @@ class ReplayBuffer:
         """Numbers [size] of steps whose window is complete, drawn uniformly; as the ring numbers them."""
         assert self.data is not None
         data = self.data
-        low, high = data.oldest * data.num_envs, (data.count - self.span + 1) * data.num_envs
+        low = data.oldest * data.num_envs
+        high = (data.count - self.span + 1) * data.num_envs
         index: Array = self.generator.integers(low, high, size)
         if not data.all_valid:
             unusable = ~data.flat["valid"][index % data.total]
@@ -208,10 +231,20 @@ class ReplayBuffer:
         if weight is None:
             weight = np.ones(len(index), dtype=np.float32)
         share = weight / np.float32(len(index))
-        obs, next_obs, rest = found["obs"], found["next_obs"], found["rest"]
+        obs = found["obs"]
+        next_obs = found["next_obs"]
+        rest = found["rest"]
         parts = (
-            weight, share, obs, rest["action"], rest["reward"], rest["discount"], next_obs, index, rest["extras"],
-        )  # fmt: skip
+            weight,
+            share,
+            obs,
+            rest["action"],
+            rest["reward"],
+            rest["discount"],
+            next_obs,
+            index,
+            rest["extras"],
+        )
         if self.device.type != "cpu" or self.store not in ON_HOST:
             return Transitions(*sent(parts, self.device))
         made = Transitions(*(tree_map(torch.from_numpy, part) for part in parts))
@@ -228,7 +261,10 @@ class ReplayBuffer:
             Arrays [B, ...]: `obs`, `next_obs`, and under `rest` the other fields.
         """
         assert self.data is not None
-        return {"obs": tree_map(lambda store: store.take(index), self.data.obs), **self.outcomes(index)[0]}
+        return {
+            "obs": tree_map(lambda store: store.take(index), self.data.obs),
+            **self.outcomes(index)[0],
+        }
 
     def outcomes(self, index: Array) -> tuple[State, Array]:
         """Copy what `look_up` does but for the observations.
@@ -254,7 +290,9 @@ class ReplayBuffer:
 
     def _slots(self, num_envs: int) -> int:
         slots = self.capacity // num_envs
-        if slots < self.span + 1:  # of two steps that follow each other one at least holds a transition
+        if (
+            slots < self.span + 1
+        ):  # of two steps that follow each other one at least holds a transition
             each = f" for each of {self.sources} actors" if self.sources > 1 else ""
             raise UsageError(
                 f"a replay of {self.capacity * self.sources} steps is too small for {num_envs} environments{each} and "
@@ -279,11 +317,15 @@ class ReplayBuffer:
     def state_dict(self) -> State:
         """The arrays in it are the buffer's own, as with torch's modules: store them before the next `add`."""
         return {
-            "made": self.made, "added": self.added, "owed": self.owed, "generator": self._drawn_from(),
+            "made": self.made,
+            "added": self.added,
+            "owed": self.owed,
+            "generator": self._drawn_from(),
             "data": None if self.data is None else self.data.state_dict(),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
-        self.added, self.owed = state["added"], state["owed"]
+        self.added = state["added"]
+        self.owed = state["owed"]
         self.generator.bit_generator.state = state["generator"]
         self.data = None if state["data"] is None else Ring.load(state["data"], self.store)

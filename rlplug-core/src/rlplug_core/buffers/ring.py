@@ -24,9 +24,15 @@ class Ring:
     FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
 
     def __init__(self, slots: int, fields: dict[str, Any], obs: object, store: Store) -> None:
-        self.slots, self.obs, self.count = slots, obs, 0
-        self.action, self.reward, self.extras = fields["action"], fields["reward"], fields["extras"]
-        self.terminated, self.ended, self.valid = fields["terminated"], fields["ended"], fields["valid"]
+        self.slots = slots
+        self.obs = obs
+        self.count = 0
+        self.action = fields["action"]
+        self.reward = fields["reward"]
+        self.extras = fields["extras"]
+        self.terminated = fields["terminated"]
+        self.ended = fields["ended"]
+        self.valid = fields["valid"]
         self.num_envs = self.reward.shape[1]
         self.total = slots * self.num_envs
         self.all_valid = bool(self.valid.all())
@@ -43,11 +49,16 @@ class Ring:
             return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)
 
         fields = {
-            "action": space(step.action), "reward": space(step.reward), "terminated": space(step.terminated),
-            "ended": space(step.terminated), "extras": space(step.extras),
-        }  # fmt: skip
+            "action": space(step.action),
+            "reward": space(step.reward),
+            "terminated": space(step.terminated),
+            "ended": space(step.terminated),
+            "extras": space(step.extras),
+        }
         obs = tree_map(lambda now, after: _way(now, after, slots, store), step.obs, step.next_obs)
-        return cls(slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs, store)
+        return cls(
+            slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs, store
+        )
 
     @property
     def oldest(self) -> int:
@@ -84,7 +95,11 @@ class Ring:
             time = self.count - 1
             running = ~self.ended[time % self.slots]
             numbers = np.arange(self.count * self.num_envs, (self.count + 1) * self.num_envs)
-            self._finish(time, np.flatnonzero(running), tree_map(lambda store: host(store.take(numbers)), self.obs))
+            self._finish(
+                time,
+                np.flatnonzero(running),
+                tree_map(lambda store: host(store.take(numbers)), self.obs),
+            )
             self.ended[time % self.slots] = True
             self._newest = None
 
@@ -96,7 +111,9 @@ class Ring:
 
     def _forget(self, slot: int) -> None:
         """The episodes' ends among the steps that are about to be overwritten."""
-        for row in np.flatnonzero(self.ended[slot]).tolist() if np.count_nonzero(self.ended[slot]) else ():
+        for row in (
+            np.flatnonzero(self.ended[slot]).tolist() if np.count_nonzero(self.ended[slot]) else ()
+        ):
             number = (self.count - self.slots) * self.num_envs + row
             tree_map(lambda store, n=number: store.forget(n), self.obs)
 
@@ -110,17 +127,22 @@ class Ring:
             The discounted sum of rewards, the number of the step with which each window ends, and gamma^k for its k
             rewards, each [B].
         """
-        rewards, ended, valid = self.flat["reward"], self.flat["ended"], self.flat["valid"]
+        rewards = self.flat["reward"]
+        ended = self.flat["ended"]
+        valid = self.flat["valid"]
         reward = rewards.take(index % self.total).astype(np.float32, copy=False)
         discount = np.full(len(index), gamma, dtype=np.float32)
         if n == 1 and self.all_valid:
             return reward, index, discount
-        last, running = index.copy(), ~ended.take(index % self.total)
+        last = index.copy()
+        running = ~ended.take(index % self.total)
         for _ in range(1, n):
             last += self.num_envs * running
             position = last % self.total
             counts = running if self.all_valid else running & valid.take(position)
-            reward += np.where(counts, discount * rewards.take(position), 0).astype(np.float32, copy=False)
+            reward += np.where(counts, discount * rewards.take(position), 0).astype(
+                np.float32, copy=False
+            )
             discount = np.where(counts, discount * np.float32(gamma), discount)
             running &= ~ended.take(position)
         if not self.all_valid:
@@ -129,10 +151,15 @@ class Ring:
 
     def _pass_absent(self, last: Array, running: Array) -> None:
         """Move the windows' `last` steps on, in place, while the row is absent in the step that follows."""
-        valid, ended = self.flat["valid"], self.flat["ended"]
+        valid = self.flat["valid"]
+        ended = self.flat["ended"]
         while True:
             following = last + self.num_envs
-            running = running & (following < self.count * self.num_envs) & ~valid.take(following % self.total)
+            running = (
+                running
+                & (following < self.count * self.num_envs)
+                & ~valid.take(following % self.total)
+            )
             if not running.any():
                 return
             last += self.num_envs * running
@@ -149,13 +176,19 @@ class Ring:
         """Return the written part, not copied."""
         used = min(self.count, self.slots)
         return {
-            "slots": self.slots, "count": self.count,
-            "fields": {name: tree_map(lambda array: array[:used], getattr(self, name)) for name in self.FIELDS},
+            "slots": self.slots,
+            "count": self.count,
+            "fields": {
+                name: tree_map(lambda array: array[:used], getattr(self, name))
+                for name in self.FIELDS
+            },
             "obs": tree_map(self._kept, self.obs),
-        }  # fmt: skip
+        }
 
     def _kept(self, store: Whole | Stacked) -> tuple[str, State]:
-        return next(name for name, way in WAYS.items() if type(store) is way), store.state_dict(self.count)
+        return next(name for name, way in WAYS.items() if type(store) is way), store.state_dict(
+            self.count
+        )
 
     @classmethod
     def load(cls, state: State, store: Store) -> Ring:
@@ -168,7 +201,9 @@ class Ring:
 
         fields = {name: tree_map(grown, tree) for name, tree in state["fields"].items()}
         fields["valid"][len(state["fields"]["valid"]) :] = True
-        obs = tree_map(lambda saved: WAYS[saved[0]].load(saved[1], state["count"], store), state["obs"])
+        obs = tree_map(
+            lambda saved: WAYS[saved[0]].load(saved[1], state["count"], store), state["obs"]
+        )
         ring = cls(slots, fields, obs, store)
         ring.count = state["count"]
         return ring
@@ -183,4 +218,6 @@ def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
 
 
 def _merged(array: Array) -> Array:
-    return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])  # -1 says nothing where a part is empty
+    return array.reshape(
+        array.shape[0] * array.shape[1], *array.shape[2:]
+    )  # -1 says nothing where a part is empty

@@ -22,7 +22,8 @@ class RolloutBuffer:
     """
 
     def __init__(self, steps: int, agents: int = 1) -> None:
-        self.steps, self.agents = steps, agents
+        self.steps = steps
+        self.agents = agents
         self.position = 0
         self.rollout: Rollout | None = None
 
@@ -32,8 +33,11 @@ class RolloutBuffer:
         if data is None:
             data = self.rollout = self._allocate(step)
         if t == 0:
-            data.cuts.count, memory = 0, step.recurrent_state
-            data.recurrent_state = None if memory is None else tree_map(lambda array: array.copy(), memory)
+            data.cuts.count = 0
+            memory = step.recurrent_state
+            data.recurrent_state = (
+                None if memory is None else tree_map(lambda array: array.copy(), memory)
+            )
         put(data.obs, t, step.obs)
         data.action[t] = step.action
         data.reward[t] = step.reward
@@ -67,9 +71,20 @@ class RolloutBuffer:
     def state_dict(self) -> State:
         if self.rollout is None or self.position == 0:
             return {"position": 0}
-        data, t, used = self.rollout, self.position, self.rollout.cuts.count
+        data = self.rollout
+        t = self.position
+        used = self.rollout.cuts.count
         head = lambda array: array[: t + (t == self.steps)].copy()  # noqa: E731
-        fields = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
+        fields = (
+            "obs",
+            "action",
+            "reward",
+            "terminated",
+            "truncated",
+            "is_first",
+            "weight",
+            "extras",
+        )
         return {
             "position": t,
             "data": {name: tree_map(head, getattr(data, name)) for name in fields},
@@ -81,31 +96,49 @@ class RolloutBuffer:
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.position, self.rollout = state["position"], None
+        self.position = state["position"]
+        self.rollout = None
         if self.position == 0:
             return
-        saved, cuts = state["data"], state["cuts"]
+        saved = state["data"]
+        cuts = state["cuts"]
         self.rollout = data = Rollout(
-            **{name: tree_map(lambda a, n=name: self._grown(a, n == "obs"), tree) for name, tree in saved.items()},
+            **{
+                name: tree_map(lambda a, n=name: self._grown(a, n == "obs"), tree)
+                for name, tree in saved.items()
+            },
             cuts=Cuts(cuts["obs"], np.asarray(cuts["index"], dtype=np.int64), len(cuts["index"])),
             recurrent_state=state["recurrent_state"],
         )
-        self._grow(data.cuts, max(len(data.cuts.index), data.reward.shape[1]), tree_map(lambda a: a[0], data.obs))
+        self._grow(
+            data.cuts,
+            max(len(data.cuts.index), data.reward.shape[1]),
+            tree_map(lambda a: a[0], data.obs),
+        )
 
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)
 
         def space(length: int, like: object, dtype: object = None) -> Any:
-            return tree_map(lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like)
+            return tree_map(
+                lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like
+            )
 
         check_extras(step.extras, num_envs)
         t = self.steps
         cuts = Cuts(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(
-            obs=space(t + 1, step.obs), action=space(t, step.action), reward=space(t, step.reward, np.float32),
-            terminated=space(t, step.terminated), truncated=space(t, step.truncated), is_first=space(t, step.is_first),
-            weight=space(t, step.valid, np.float32), cuts=cuts, extras=space(t, step.extras), recurrent_state=None,
-        )  # fmt: skip
+            obs=space(t + 1, step.obs),
+            action=space(t, step.action),
+            reward=space(t, step.reward, np.float32),
+            terminated=space(t, step.terminated),
+            truncated=space(t, step.truncated),
+            is_first=space(t, step.is_first),
+            weight=space(t, step.valid, np.float32),
+            cuts=cuts,
+            extras=space(t, step.extras),
+            recurrent_state=None,
+        )
 
     def _cut(self, cuts: Cuts, t: int, step: Step) -> None:
         num_envs = len(step.truncated)
@@ -123,7 +156,10 @@ class RolloutBuffer:
         def longer(array: Array, unused: Array) -> Array:
             return np.concatenate([array, np.resize(unused, (size - len(array), *array.shape[1:]))])
 
-        cuts.obs, cuts.index = tree_map(longer, cuts.obs, obs), longer(cuts.index, np.zeros(1, np.int64))
+        cuts.obs, cuts.index = (
+            tree_map(longer, cuts.obs, obs),
+            longer(cuts.index, np.zeros(1, np.int64)),
+        )
 
     def _grown(self, array: Array, obs: bool) -> Array:
         grown = np.zeros((self.steps + obs, *array.shape[1:]), array.dtype)

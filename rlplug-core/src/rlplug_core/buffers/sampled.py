@@ -29,7 +29,8 @@ class SampledReplay(PrioritizedReplay):
 
     numbers: Array  # [capacity]
     inverse: SumTree  # of p^-alpha
-    kept: State  # obs and next_obs by name, as they are stored, and under "rest" the other fields, in memory
+    # obs and next_obs by name, as they are stored, and under "rest" the other fields, in memory
+    kept: State
     finished = 0  # transitions that ever were
 
     @property
@@ -76,7 +77,8 @@ class SampledReplay(PrioritizedReplay):
     def _make_room(self, like: State) -> None:
         self.kept = self._stored(like)
         self.numbers = np.zeros(self.capacity, np.int64)
-        self.tree, self.inverse = SumTree(self.capacity), SumTree(self.capacity)
+        self.tree = SumTree(self.capacity)
+        self.inverse = SumTree(self.capacity)
 
     def _stored(self, rows: State) -> State:
         """Storage that begins with these rows; what is no observation lies in memory."""
@@ -84,7 +86,10 @@ class SampledReplay(PrioritizedReplay):
         def made(tree: object, store: str) -> Any:
             return tree_map(lambda array: refilled(array, self.capacity, store), tree)
 
-        return {name: made(tree, "memory" if name == "rest" else self.store) for name, tree in rows.items()}
+        return {
+            name: made(tree, "memory" if name == "rest" else self.store)
+            for name, tree in rows.items()
+        }
 
     def _evicted(self, count: int) -> Array:
         """The places [count] of transitions that go, each drawn from those that the ones before have left."""

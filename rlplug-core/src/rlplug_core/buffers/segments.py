@@ -10,7 +10,8 @@ import numpy as np
 from rlplug_core.types import Array
 
 #: Children of a node, and how many nodes the top may have, which is searched as a whole.
-WIDTH, TOP = 32, 1024
+WIDTH = 32
+TOP = 1024
 
 
 class SumTree:

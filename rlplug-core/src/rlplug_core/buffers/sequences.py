@@ -58,19 +58,40 @@ class SequenceReplay(PrioritizedReplay):
     """
 
     def __init__(
-        self, shape: SequenceShape, capacity: int, pace: Pace, n_step: int, gamma: Schedule | float, seeds: Seeds,
-        device: torch.device | None = None, priority: Priority = USUAL, store: Store = "memory",
-    ) -> None:  # fmt: skip
+        self,
+        shape: SequenceShape,
+        capacity: int,
+        pace: Pace,
+        n_step: int,
+        gamma: Schedule | float,
+        seeds: Seeds,
+        device: torch.device | None = None,
+        priority: Priority = USUAL,
+        store: Store = "memory",
+    ) -> None:
         super().__init__(
-            capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, priority=priority, store=store
+            capacity,
+            pace,
+            n_step=n_step,
+            gamma=gamma,
+            seeds=seeds,
+            device=device,
+            priority=priority,
+            store=store,
         )
         self.shape = shape
-        self.memories: Any = None  # [K, N, ...] before the first steps of the last K sequences of each row
+        self.memories: Any = (
+            None  # [K, N, ...] before the first steps of the last K sequences of each row
+        )
 
     @property
     def made(self) -> dict[str, float]:
         shape = self.shape
-        own = {"sequence_length": shape.length, "burn_in": shape.burn_in, "sequence_period": shape.period}
+        own = {
+            "sequence_length": shape.length,
+            "burn_in": shape.burn_in,
+            "sequence_period": shape.period,
+        }
         return {**super().made, **own}
 
     @property
@@ -88,7 +109,9 @@ class SequenceReplay(PrioritizedReplay):
     def _remember(self, step: Step) -> None:
         if self.memories is None:
             kept = self._slots(rows_of(step.obs)) // self.shape.period + 1
-            self.memories = tree_map(lambda one: np.zeros((kept, *one.shape), one.dtype), step.recurrent_state)
+            self.memories = tree_map(
+                lambda one: np.zeros((kept, *one.shape), one.dtype), step.recurrent_state
+            )
         put(self.memories, self._place(self.count), step.recurrent_state)
 
     def _place(self, time: Any) -> Any:
@@ -113,7 +136,9 @@ class SequenceReplay(PrioritizedReplay):
             Transitions [T * B] on the buffer's device.
         """
         assert self.data is not None
-        burn_in, num_envs, time = self.shape.burn_in, self.data.num_envs, np.arange(self.span)[:, None]
+        burn_in = self.shape.burn_in
+        num_envs = self.data.num_envs
+        time = np.arange(self.span)[:, None]
         last = burn_in + self.shape.length - 1
         # Steps that are not learned from have the outcome of one that is: their own windows may not be complete.
         learned = (index + num_envs * time.clip(burn_in, last)).reshape(-1)
@@ -121,12 +146,19 @@ class SequenceReplay(PrioritizedReplay):
         obs, extras = self._seen((index + num_envs * time).reshape(-1))
         counts = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
         weights = counts * (np.ones(len(index), np.float32) if weight is None else weight)
-        began, rest = (self._place(index // num_envs), index % num_envs), outcome["rest"]
+        began = (self._place(index // num_envs), index % num_envs)
+        rest = outcome["rest"]
         parts = (
-            weights.reshape(-1).astype(np.float32), obs, rest["action"], rest["reward"], rest["discount"],
-            outcome["next_obs"], index, {**extras, "later": (ends - learned) // num_envs},
+            weights.reshape(-1).astype(np.float32),
+            obs,
+            rest["action"],
+            rest["reward"],
+            rest["discount"],
+            outcome["next_obs"],
+            index,
+            {**extras, "later": (ends - learned) // num_envs},
             tree_map(lambda one: one[began], self.memories),
-        )  # fmt: skip
+        )
         first, *others = sent(parts, self.device)
         return Transitions(first, None, *others)
 
@@ -143,8 +175,12 @@ class SequenceReplay(PrioritizedReplay):
     def _seen(self, numbers: Array) -> tuple[Any, dict[str, Array]]:
         """Copy the observations of steps, and whether each opens an episode and holds a transition."""
         assert self.data is not None
-        flat, place = self.data.flat, numbers % self.data.total
-        extras = {"is_first": flat["extras"]["is_first"].take(place), "valid": flat["valid"].take(place)}
+        flat = self.data.flat
+        place = numbers % self.data.total
+        extras = {
+            "is_first": flat["extras"]["is_first"].take(place),
+            "valid": flat["valid"].take(place),
+        }
         return tree_map(lambda store: store.take(numbers), self.data.obs), extras
 
     def state_dict(self) -> State:

@@ -74,15 +74,19 @@ class SourcesReplay:
     """
 
     def __init__(self, whole: ReplayBuffer, sources: int) -> None:
-        self.pace, self.generator = whole.pace, whole.generator
+        self.pace = whole.pace
+        self.generator = whole.generator
         self.rings = [copy.deepcopy(whole) for _ in range(sources)]
         for ring, generator in zip(self.rings, whole.generator.spawn(sources), strict=True):
-            ring.capacity, ring.generator, ring.sources = whole.capacity // sources, generator, sources
+            ring.capacity = whole.capacity // sources
+            ring.generator = generator
+            ring.sources = sources
         self.joint = Joint(self.rings, self.generator)
         self.added = self.owed = 0
 
     def add(self, step: Step, source: int = 0) -> None:
-        ring, before = self.rings[source], self.added
+        ring = self.rings[source]
+        before = self.added
         held = ring.added
         ring.add(step)
         ring.owed = 0
@@ -110,14 +114,17 @@ class SourcesReplay:
 
     def state_dict(self) -> State:
         return {
-            "rings": [ring.state_dict() for ring in self.rings], "added": self.added, "owed": self.owed,
+            "rings": [ring.state_dict() for ring in self.rings],
+            "added": self.added,
+            "owed": self.owed,
             "generator": self.generator.bit_generator.state,
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         for ring, saved in zip(self.rings, state["rings"], strict=True):
             ring.load_state_dict(saved)
-        self.added, self.owed = state["added"], state["owed"]
+        self.added = state["added"]
+        self.owed = state["owed"]
         self.generator.bit_generator.state = state["generator"]
 
 

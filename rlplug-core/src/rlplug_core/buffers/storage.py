@@ -32,7 +32,9 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
     if store == "memory" or (store == "disk" and 0 in shape):  # nothing is in no file
         return np.zeros(shape, dtype)
     if store == "disk":
-        with tempfile.TemporaryFile(prefix="rlplug-replay-") as file:  # it has no name, so it goes with the process
+        with tempfile.TemporaryFile(
+            prefix="rlplug-replay-"
+        ) as file:  # it has no name, so it goes with the process
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
     return torch.empty(shape, dtype=of_torch(np.dtype(dtype)), device=store)
 
@@ -61,7 +63,9 @@ def refilled(saved: Any, length: int, store: Store) -> object:
 def put(store: Any, where: Any, value: Any) -> None:
     """`store[where] = value`, whichever of the two is an array and which a tensor."""
     if isinstance(store, Tensor):
-        _signed(store)[where] = _signed(torch.as_tensor(value, dtype=store.dtype, device=store.device))
+        _signed(store)[where] = _signed(
+            torch.as_tensor(value, dtype=store.dtype, device=store.device)
+        )
     else:
         store[where] = host(value)
 
@@ -92,7 +96,9 @@ def to_device(rows: object, device: torch.device) -> Tensor:
     A copy to a GPU may still be under way, since what reads it there comes after it; one to the host has ended.
     """
     tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
-    return tensor if tensor.device == device else tensor.to(device, non_blocking=device.type == "cuda")
+    return (
+        tensor if tensor.device == device else tensor.to(device, non_blocking=device.type == "cuda")
+    )
 
 
 def sent(trees: Sequence[Any], device: torch.device) -> list[Any]:
@@ -104,7 +110,10 @@ def sent(trees: Sequence[Any], device: torch.device) -> list[Any]:
         tree_map(lambda rows: arrays.append(rows) if isinstance(rows, np.ndarray) else None, tree)
     came = iter(at_once(arrays, device))
     return [
-        tree_map(lambda rows: next(came) if isinstance(rows, np.ndarray) else to_device(rows, device), tree)
+        tree_map(
+            lambda rows: next(came) if isinstance(rows, np.ndarray) else to_device(rows, device),
+            tree,
+        )
         for tree in trees
     ]
 
@@ -126,10 +135,16 @@ def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
         np.concatenate(flat, out=whole[start : start + sizes[kind]].view(kind))
     there = staged.to(device, non_blocking=True)
     came = {
-        kind: iter(there[start : start + sizes[kind]].view(of_torch(kind)).split([array.size for array in group]))
+        kind: iter(
+            there[start : start + sizes[kind]]
+            .view(of_torch(kind))
+            .split([array.size for array in group])
+        )
         for (kind, group), start in zip(groups.items(), starts, strict=False)
     }
-    return [next(came[a.dtype]) if a.ndim == 1 else next(came[a.dtype]).view(a.shape) for a in arrays]
+    return [
+        next(came[a.dtype]) if a.ndim == 1 else next(came[a.dtype]).view(a.shape) for a in arrays
+    ]
 
 
 @cache
@@ -140,7 +155,10 @@ def of_torch(dtype: np.dtype[Any]) -> torch.dtype:
 
 def packed(parts: Mapping[int, Array]) -> State:
     """Arrays of one shape by number, as two arrays."""
-    return {"keys": np.array(list(parts), np.int64), "rows": np.stack(list(parts.values())) if parts else None}
+    return {
+        "keys": np.array(list(parts), np.int64),
+        "rows": np.stack(list(parts.values())) if parts else None,
+    }
 
 
 def unpacked(state: State) -> dict[int, Array]:
@@ -172,7 +190,11 @@ class Whole:
         found = self.take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):
-            put(found, positions, np.stack([self.finals[number] for number in index[positions].tolist()]))
+            put(
+                found,
+                positions,
+                np.stack([self.finals[number] for number in index[positions].tolist()]),
+            )
         return found
 
     def finish(self, number: int, successor: Array) -> None:

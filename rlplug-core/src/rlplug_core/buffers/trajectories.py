@@ -33,16 +33,28 @@ class TrajectoryReplay:
     FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
 
     def __init__(
-        self, steps: int, capacity: int, ratio: Schedule | float, start: int, seeds: Seeds, fresh: bool = True
-    ) -> None:  # fmt: skip
-        self.steps, self.capacity, self.ratio, self.start = steps, capacity, throughout(ratio), start
+        self,
+        steps: int,
+        capacity: int,
+        ratio: Schedule | float,
+        start: int,
+        seeds: Seeds,
+        fresh: bool = True,
+    ) -> None:
+        self.steps = steps
+        self.capacity = capacity
+        self.ratio = throughout(ratio)
+        self.start = start
         self.fresh = fresh
         self.incoming: dict[int, RolloutBuffer] = {}  # by source
         self.generator = seeds.generator()
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
-        self.apart: list[State] = []  # per slot what has no fixed shape: cuts and the first row's memory
+        self.apart: list[
+            State
+        ] = []  # per slot what has no fixed shape: cuts and the first row's memory
         self.count = 0  # rollouts ever kept
-        self.owed, self.new = 0, False
+        self.owed = 0
+        self.new = False
 
     def add(self, step: Step, source: int = 0) -> None:
         self._of(source).add(step)
@@ -58,7 +70,11 @@ class TrajectoryReplay:
             for rollout in self.incoming[source].batches(clock):
                 self._keep(rollout)
                 self.new = self.fresh
-                self.owed = int(self.generator.poisson(self.ratio(clock.progress))) if self.count >= self.start else 0
+                self.owed = (
+                    int(self.generator.poisson(self.ratio(clock.progress)))
+                    if self.count >= self.start
+                    else 0
+                )
                 yield from self._due()
 
     def _due(self) -> Iterator[Rollout]:
@@ -85,18 +101,26 @@ class TrajectoryReplay:
         used = len(self.apart)
         return {
             "made": {"n_steps": self.steps, "buffer_size in rollouts": self.capacity},
-            "incoming": {str(source): incoming.state_dict() for source, incoming in self.incoming.items()},
-            "count": self.count, "owed": self.owed, "new": self.new,
-            "generator": self.generator.bit_generator.state, "apart": list(self.apart),
+            "incoming": {
+                str(source): incoming.state_dict() for source, incoming in self.incoming.items()
+            },
+            "count": self.count,
+            "owed": self.owed,
+            "new": self.new,
+            "generator": self.generator.bit_generator.state,
+            "apart": list(self.apart),
             "fields": tree_map(lambda array: array[:used], self.fields),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         for source, saved in state["incoming"].items():
             self._of(int(source)).load_state_dict(saved)
-        self.count, self.owed, self.new = state["count"], state["owed"], state["new"]
+        self.count = state["count"]
+        self.owed = state["owed"]
+        self.new = state["new"]
         self.generator.bit_generator.state = state["generator"]
-        self.apart, self.fields = list(state["apart"]), tree_map(np.array, state["fields"])
+        self.apart = list(state["apart"])
+        self.fields = tree_map(np.array, state["fields"])
 
     def _keep(self, rollout: Rollout) -> None:
         slot = self.count % self.capacity
@@ -108,7 +132,9 @@ class TrajectoryReplay:
         put(self.fields, slot, fields)
         used = {"obs": rollout.cuts.obs, "index": rollout.cuts.index}
         cuts = tree_map(lambda array: array[: rollout.cuts.count], used)
-        self.apart[slot : slot + 1] = [tree_map(np.array, {"cuts": cuts, "recurrent_state": rollout.recurrent_state})]
+        self.apart[slot : slot + 1] = [
+            tree_map(np.array, {"cuts": cuts, "recurrent_state": rollout.recurrent_state})
+        ]
         self.count += 1
 
     def _make_room(self, slots: int) -> None:
@@ -119,8 +145,11 @@ class TrajectoryReplay:
 
     def _rollout(self, slot: int) -> Rollout:
         fields: dict[str, Any] = tree_map(lambda array: array[slot], self.fields)
-        cuts, recurrent_state = self.apart[slot]["cuts"], self.apart[slot]["recurrent_state"]
+        cuts = self.apart[slot]["cuts"]
+        recurrent_state = self.apart[slot]["recurrent_state"]
         return Rollout(
-            **fields, cuts=Cuts(cuts["obs"], cuts["index"], rows_of(cuts["obs"])), recurrent_state=recurrent_state,
+            **fields,
+            cuts=Cuts(cuts["obs"], cuts["index"], rows_of(cuts["obs"])),
+            recurrent_state=recurrent_state,
             whole=bool(fields["weight"].all()),
-        )  # fmt: skip
+        )

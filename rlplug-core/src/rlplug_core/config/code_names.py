@@ -24,20 +24,31 @@ def with_names(values: Mapping[str, object]) -> dict[str, Any]:
     Raises:
         UsageError: no name rebuilds it.
     """
-    given = {name: value for name, value in flat(values).items() if name.endswith(f".{FACTORY}") and callable(value)}
-    return {**flat(values), **{name: _name_of(name, code) for name, code in given.items()}} if given else dict(values)
+    given = {
+        name: value
+        for name, value in flat(values).items()
+        if name.endswith(f".{FACTORY}") and callable(value)
+    }
+    return (
+        {**flat(values), **{name: _name_of(name, code) for name, code in given.items()}}
+        if given
+        else dict(values)
+    )
 
 
 def _name_of(option: str, code: object) -> str:
     name, unnamed = named(code)
     if unnamed:
-        raise UsageError(f"{option}: {name} is {unnamed}, and a run records its name; put it in a file, ./net.py:make")
+        raise UsageError(
+            f"{option}: {name} is {unnamed}, and a run records its name; put it in a file, ./net.py:make"
+        )
     return name
 
 
 def named(code: object) -> tuple[str, str]:
     """The name that rebuilds a class or a function; else what it is called, and why there is none."""
-    module, name = getattr(code, "__module__", ""), getattr(code, "__qualname__", type(code).__qualname__)
+    module = getattr(code, "__module__", "")
+    name = getattr(code, "__qualname__", type(code).__qualname__)
     short = name.rpartition(".")[2].strip("<>")
     if "<lambda>" in name:
         return short, "a lambda, which no other process can import"
@@ -60,7 +71,10 @@ def _in_script(script: ModuleType, name: str) -> tuple[str, str]:
     if file is None or not Path(file).is_file():
         return name, "defined in a session, which has no file"
     if not has_guard(Path(file)):
-        return name, f"defined in a script that trains when it is imported; put `if __name__ == '__main__':` in {file}"
+        return (
+            name,
+            f"defined in a script that trains when it is imported; put `if __name__ == '__main__':` in {file}",
+        )
     if script.__spec__ is not None:  # python -m package.module
         return f"{script.__spec__.name}:{name}", ""
     return absolute(f"{Path(file).resolve()}:{name}"), ""

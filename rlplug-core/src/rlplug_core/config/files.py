@@ -17,7 +17,9 @@ from rlplug_core.errors import BadFile, plain
 
 T = TypeVar("T")
 #: Bytes that a file of JSON or TOML may have, one that holds the state of a run's part, and one that is only streamed.
-TEXT, STATE, LARGE = 64 << 20, 1 << 30, 1 << 40
+TEXT = 64 << 20
+STATE = 1 << 30
+LARGE = 1 << 40
 
 
 def regular(path: Path) -> bool:
@@ -37,8 +39,11 @@ def own_directory(path: Path) -> bool:
 
 
 def opened(
-    path: Path, mode: Literal["rb", "rb+", "ab", "ab+"] = "rb", limit: int = LARGE, follow: bool = False
-) -> IO[bytes]:  # fmt: skip
+    path: Path,
+    mode: Literal["rb", "rb+", "ab", "ab+"] = "rb",
+    limit: int = LARGE,
+    follow: bool = False,
+) -> IO[bytes]:
     """Open a regular file of at most `limit` bytes; what is appended to is made where there is nothing.
 
     A link is followed where `follow` says so.
@@ -46,7 +51,13 @@ def opened(
     Raises:
         BadFile: it is something else, or larger. FileNotFoundError and other OSErrors as they come.
     """
-    kind = os.O_RDONLY if mode == "rb" else os.O_RDWR if mode == "rb+" else os.O_RDWR | os.O_CREAT | os.O_APPEND
+    kind = (
+        os.O_RDONLY
+        if mode == "rb"
+        else os.O_RDWR
+        if mode == "rb+"
+        else os.O_RDWR | os.O_CREAT | os.O_APPEND
+    )
     try:
         # O_NONBLOCK: a pipe without a writer is opened, and refused below, instead of waited for.
         kind |= os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
@@ -61,7 +72,9 @@ def opened(
     os.close(number)
     if not stat.S_ISREG(about.st_mode):
         raise BadFile(path, "it is no regular file; delete it")
-    raise BadFile(path, f"it has {about.st_size:,} bytes, and {limit:,} are the most that it may have")
+    raise BadFile(
+        path, f"it has {about.st_size:,} bytes, and {limit:,} are the most that it may have"
+    )
 
 
 def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
@@ -82,7 +95,9 @@ def replace(path: Path, content: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)  # of a process that was killed
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+    with os.fdopen(
+        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb"
+    ) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -135,7 +150,9 @@ def from_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"it has more than {TEXT:,} bytes")
     try:
         found = tomllib.loads(text.decode())
-        json.dumps(found)  # as every option can be written, and none that only its reader would meet too deep
+        json.dumps(
+            found
+        )  # as every option can be written, and none that only its reader would meet too deep
     except TypeError:
         raise ValueError("it holds a date or a time, which no option takes") from None
     except RecursionError:

@@ -41,11 +41,15 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
                 f"{where} has no option '{name}'{nearest(name, options)} ('rlplug info {where}' lists them)"
             )
         given[name] = meant(name, plain(value, options[name].type))
-        if options[name].optional and isinstance(value, str) and value == "none":  # in TOML, which has no null
+        if (
+            options[name].optional and isinstance(value, str) and value == "none"
+        ):  # in TOML, which has no null
             given[name] = None
         elif isinstance(given[name], float) and not isfinite(given[name]):
             shown = f"('rlplug info {where}' shows its type and default)"
-            raise BadConfig(f"{where}: option '{name}': expected a finite number, got {value} {shown}")
+            raise BadConfig(
+                f"{where}: option '{name}': expected a finite number, got {value} {shown}"
+            )
     found = schedules(config, values, where)
     start = {**flatten(config()), **given, **{name: one.values[0] for name, one in found.items()}}
     try:
@@ -76,7 +80,8 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
     Raises:
         BadConfig: one is wrongly written, or stands for an option that may not follow one.
     """
-    options, found = {option.name: option for option in schema(config)}, {}
+    options = {option.name: option for option in schema(config)}
+    found = {}
     kinds = {name: option.type for name, option in options.items()}
     for name, value in flat(values).items():
         if kinds.get(name, "str") in ("str", "strs", "repeated", "choice", "target"):
@@ -86,8 +91,13 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
         except BadConfig as error:
             raise BadConfig(f"{where}: option '{name}': {error}") from error
         if one is not None and not options[name].scheduled:
-            able = ", ".join(option.name for option in options.values() if option.scheduled) or "none of its options"
-            raise BadConfig(f"{where}: option '{name}' cannot follow a schedule, give it a number; these can: {able}")
+            able = (
+                ", ".join(option.name for option in options.values() if option.scheduled)
+                or "none of its options"
+            )
+            raise BadConfig(
+                f"{where}: option '{name}' cannot follow a schedule, give it a number; these can: {able}"
+            )
         if one is not None:
             found[name] = one
     return found
@@ -96,7 +106,10 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
 def tested(option: Option, one: Written) -> tuple[float, ...]:
     """The values of a schedule that must be in range: all but those at an open bound behind the start."""
     start, *rest = one.values
-    return (start, *(value for value in rest if not (option.open_minimum and value == option.minimum)))
+    return (
+        start,
+        *(value for value in rest if not (option.open_minimum and value == option.minimum)),
+    )
 
 
 def meant(name: str, value: Any) -> Any:
@@ -116,7 +129,9 @@ def parse(option: Option, text: str) -> Any:
     kind = scalar.get(option.type, str)
     try:
         if option.type == "bool":
-            return {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}[text.lower()]
+            return {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}[
+                text.lower()
+            ]
         if option.type in ("ints", "floats", "strs"):
             return [kind(part) for part in text.strip("[]()").replace(" ", "").split(",") if part]
         return kind(text)
@@ -141,7 +156,8 @@ def _sentence(message: str, where: str, options: Mapping[str, Option]) -> str:
     name = path.rstrip("`").strip(".")
     if not name:
         return f"{where}: {reason}"
-    option, (_, _, got) = options.get(name.partition("[")[0]), reason.partition(", got ")
+    option = options.get(name.partition("[")[0])
+    (_, _, got) = reason.partition(", got ")
     form = _form(option, got.strip("`")) if option and got else ""
     return (
         f"{where}: option '{name}': {reason[0].lower()}{reason[1:]}{form} "

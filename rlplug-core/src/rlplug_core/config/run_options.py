@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlplug_core.config.options import Config, Count, Natural, NonNegative, Positive, Repeated, Seed, Share, Steps
+from rlplug_core.config.options import (
+    Config,
+    Count,
+    Natural,
+    NonNegative,
+    Positive,
+    Repeated,
+    Seed,
+    Share,
+    Steps,
+)
 
 
 @dataclass(frozen=True)
@@ -15,48 +25,74 @@ class RunOptions(Config):
     total_timesteps: Steps = 100_000  # train for this many env steps
     num_envs: Count = 1  # number of environments stepped together, in each worker or actor
     seed: Seed = 1  # seed of all random numbers; 0 is a seed like any other
-    max_episodes: Natural = 0  # stop after this many episodes, over all environments and workers; 0 for no limit
-    max_seconds: NonNegative = 0.0  # stop after this many seconds, those before a resume included; 0 for no limit
-    target_return: float | None = None  # stop at the first evaluation whose mean return reaches this
-    early_stopping_patience: Natural = 0  # stop after this many evaluations without improvement; 0 for never
-    lr_patience: Natural = 0  # reduce learning rates after this many evaluations without improvement; 0 for never
+    # stop after this many episodes, over all environments and workers; 0 for no limit
+    max_episodes: Natural = 0
+    # stop after this many seconds, those before a resume included; 0 for no limit
+    max_seconds: NonNegative = 0.0
+    # stop at the first evaluation whose mean return reaches this
+    target_return: float | None = None
+    # stop after this many evaluations without improvement; 0 for never
+    early_stopping_patience: Natural = 0
+    # reduce learning rates after this many evaluations without improvement; 0 for never
+    lr_patience: Natural = 0
     lr_factor: Share = 0.5  # multiply learning rates by this when they are reduced
-    min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
-    wrap: Repeated = ()  # wrapper, NAME or NAME:option=value,…; may be repeated, the last one is the outermost
-    controller: Repeated = ()  # controller that steers the run, NAME or NAME:option=value,…; may be repeated
-    runner: Literal["auto", "sync", "async", "decoupled"] = "auto"  # training loop; auto takes the algorithm's first
+    # an evaluation improves on the best one if it exceeds it by more than this
+    min_delta: NonNegative = 0.0
+    # wrapper, NAME or NAME:option=value,…; may be repeated, the last one is the outermost
+    wrap: Repeated = ()
+    # controller that steers the run, NAME or NAME:option=value,…; may be repeated
+    controller: Repeated = ()
+    # training loop; auto takes the algorithm's first
+    runner: Literal["auto", "sync", "async", "decoupled"] = "auto"
     workers: Count = 2  # number of worker processes of the async runner
     actors: Count = 2  # number of actor processes of the decoupled runner
-    max_lag: Natural | None = None  # versions of the weights an actor may be behind; none is 2 * actors - 1
-    chunk_steps: Count | None = None  # steps of each environment an actor sends at once; none is n_steps, or 16
+    # versions of the weights an actor may be behind; none is 2 * actors - 1
+    max_lag: Natural | None = None
+    # steps of each environment an actor sends at once; none is n_steps, or 16
+    chunk_steps: Count | None = None
     actor_device: str = "cpu"  # device on which decoupled actors compute actions: cpu, cuda, cuda:1
-    on: str = "local"  # where decoupled actors are: local, ray, or ray://HOST:PORT with a Ray cluster's address
+    # where decoupled actors are: local, ray, or ray://HOST:PORT with a Ray cluster's address
+    on: str = "local"
     cpus_per_actor: Positive = 1.0  # CPUs that Ray keeps for each actor
     gpus: Natural = 0  # GPUs of the learner's machine that Ray keeps for it
-    learners: Count = 1  # learners of the sync runner, with num_envs environments each; they share every gradient step
-    inline: bool = False  # run workers or actors in turn in one process: deterministic, resumes bit for bit
-    env_workers: Natural = 1  # processes that step the environments under sync; 1 is the run's own, auto (0) chooses
+    # learners of the sync runner, with num_envs environments each; they share every gradient step
+    learners: Count = 1
+    # run workers or actors in turn in one process: deterministic, resumes bit for bit
+    inline: bool = False
+    # processes that step the environments under sync; 1 is the run's own, auto (0) chooses
+    env_workers: Natural = 1
     device: str = "cpu"  # device of networks and batches: cpu, cuda, cuda:1
     threads: Count = 1  # torch threads per process; 1 is fastest for small networks
-    inference_backend: Literal["auto", "numpy", "torch"] = "auto"  # library that computes actions; numpy for small nets
+    # library that computes actions; numpy for small nets
+    inference_backend: Literal["auto", "numpy", "torch"] = "auto"
     compile: bool = False  # compile the loss with torch.compile
-    cudagraphs: bool = False  # record gradient steps as CUDA graphs and replay them, with device cuda
+    # record gradient steps as CUDA graphs and replay them, with device cuda
+    cudagraphs: bool = False
     eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
-    eval_env: str = ""  # evaluate in this environment, which has the same spaces, instead of the one for training
-    eval_wrap: Repeated = ()  # wrapper for evaluations, instead of those of wrap; none for no wrapper at all
-    eval_episodes: Count | None = None  # greedy episodes per evaluation; none is 100, or what a tenth of the run allows
+    # evaluate in this environment, which has the same spaces, instead of the one for training
+    eval_env: str = ""
+    # wrapper for evaluations, instead of those of wrap; none for no wrapper at all
+    eval_wrap: Repeated = ()
+    # greedy episodes per evaluation; none is 100, or what a tenth of the run allows
+    eval_episodes: Count | None = None
     final_eval_episodes: Natural | None = (
         None  # greedy episodes of the last and of the best weights at the end; none is 100, fewer if slow; 0 for none
     )
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
-    resume_exact: bool = False  # begin episodes anew at checkpoints, for exact resumes where no state can be saved
-    keep_checkpoints: Count = 3  # number of periodic checkpoints to keep, besides the best and the final one
+    # begin episodes anew at checkpoints, for exact resumes where no state can be saved
+    resume_exact: bool = False
+    # number of periodic checkpoints to keep, besides the best and the final one
+    keep_checkpoints: Count = 3
     log: tuple[str, ...] = ()  # also log with these: csv, tensorboard, wandb, ./file.py:Class
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total
     worker_timeout: Positive = 60.0  # seconds without a message after which a worker counts as hung
-    record_every: Natural = 0  # env steps between films of an evaluation's first episode; 0 for none
+    # env steps between films of an evaluation's first episode; 0 for none
+    record_every: Natural = 0
     init: str = ""  # begin with the weights of this run, checkpoint or export
-    init_parts: tuple[str, ...] = ("policy", "critic")  # what to take from there: policy, critic, optimizer, buffer
-    freeze: tuple[str, ...] = ()  # leave these parameters as they are, by the beginning of their names: policy.encoder
+    # what to take from there: policy, critic, optimizer, buffer
+    init_parts: tuple[str, ...] = ("policy", "critic")
+    # leave these parameters as they are, by the beginning of their names: policy.encoder
+    freeze: tuple[str, ...] = ()
     dataset: str = ""  # fill the replay buffer from this data set: FILE.npz or minari:ID
-    offline: bool = False  # learn from the data set alone: steps are updates, the environment only evaluates
+    # learn from the data set alone: steps are updates, the environment only evaluates
+    offline: bool = False

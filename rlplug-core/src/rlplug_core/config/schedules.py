@@ -48,7 +48,9 @@ def linear(start: float, end: float, until: float = 1.0) -> Schedule:
 
 def cosine(start: float, end: float) -> Schedule:
     """From `start` to `end` along half a cosine (Loshchilov and Hutter, 2017, arXiv:1608.03983)."""
-    return lambda progress: end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+    return lambda progress: (
+        end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+    )
 
 
 def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
@@ -99,14 +101,21 @@ def written(text: object) -> Written | None:
 
 def _line(kind: str, inside: str) -> tuple[Schedule, tuple[float, ...]]:
     numbers = tuple(map(_number, inside.split(",")))
-    makers: dict[str, Callable[..., Schedule]] = {"constant": constant, "linear": linear, "cosine": cosine}
+    makers: dict[str, Callable[..., Schedule]] = {
+        "constant": constant,
+        "linear": linear,
+        "cosine": cosine,
+    }
     if len(numbers) == 3 and not 0 < numbers[2] <= 1:
         raise ValueError("a share of the run")
     return makers[kind](*numbers), numbers[:2]
 
 
 def _piecewise(inside: str) -> tuple[Schedule, tuple[float, ...]]:
-    points = [(_number(at), _number(value)) for at, value in (point.split(":") for point in inside.split(","))]
+    points = [
+        (_number(at), _number(value))
+        for at, value in (point.split(":") for point in inside.split(","))
+    ]
     shares = [at for at, _ in points]
     if not all(0 <= at <= 1 for at in shares) or len(set(shares)) < len(shares):
         raise ValueError("shares of the run, each once")

@@ -56,16 +56,27 @@ def schema(config: type[object]) -> tuple[Option, ...]:
 def _check_fields(config: type[object]) -> None:
     """Refuse names that would silently be no options."""
     for base in config.__mro__[:-1]:
-        own, typed = vars(base), vars(base).get("__annotations__", {})
+        own = vars(base)
+        typed = vars(base).get("__annotations__", {})
         for name, value in own.items():
-            if not name.startswith("_") and name not in (*typed, "search") and not _is_method(value):
-                raise BadConfig(f"{base.__name__}.{name} has no type, so it is no option; write one behind its name")
+            if (
+                not name.startswith("_")
+                and name not in (*typed, "search")
+                and not _is_method(value)
+            ):
+                raise BadConfig(
+                    f"{base.__name__}.{name} has no type, so it is no option; write one behind its name"
+                )
         if typed and "__dataclass_fields__" not in own:
-            raise BadConfig(f"{base.__name__} is not a dataclass; write @dataclass(frozen=True) above it")
+            raise BadConfig(
+                f"{base.__name__} is not a dataclass; write @dataclass(frozen=True) above it"
+            )
 
 
 def _is_method(value: object) -> bool:
-    return callable(value) or isinstance(value, property | classmethod | staticmethod | cached_property)
+    return callable(value) or isinstance(
+        value, property | classmethod | staticmethod | cached_property
+    )
 
 
 def flatten(config: object) -> dict[str, Any]:
@@ -96,7 +107,9 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _options(config: type[Any], held: object, prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
+def _options(
+    config: type[Any], held: object, prefix: str, search: Mapping[str, Range]
+) -> Iterator[Option]:
     """The options of a dataclass; their defaults are those of `held`, the one that another holds, if it is nested."""
     hints = typing.get_type_hints(config, include_extras=True)
     helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
@@ -104,7 +117,9 @@ def _options(config: type[Any], held: object, prefix: str, search: Mapping[str, 
         name = prefix + field.name
         default = _default(config, field) if held is None else getattr(held, field.name)
         if dataclasses.is_dataclass(hints[field.name]):
-            yield from _options(typing.cast("type[Any]", hints[field.name]), default, f"{name}.", search)
+            yield from _options(
+                typing.cast("type[Any]", hints[field.name]), default, f"{name}.", search
+            )
             continue
         help = str(field.metadata.get("help", helps.get(field.name, "")))
         yield _option(name, hints[field.name], _plain_value(default), help, search.get(name))
@@ -121,19 +136,30 @@ def _default(config: type[object], field: dataclasses.Field[object]) -> object:
 def _option(name: str, hint: object, default: object, help: str, search: Range | None) -> Option:
     hint, optional = _strip_optional(hint)
     minimum = maximum = None
-    is_open, notes = False, []
+    is_open = False
+    notes = []
     if typing.get_origin(hint) is Annotated:
         hint, *notes = typing.get_args(hint)
         for meta in (note for note in notes if isinstance(note, msgspec.Meta)):
-            minimum, maximum = (meta.ge if meta.ge is not None else meta.gt), meta.le
+            minimum = meta.ge if meta.ge is not None else meta.gt
+            maximum = meta.le
             is_open = meta.gt is not None
     marked = [note for note in notes if isinstance(note, str)]
     scheduled = Follows in notes
     kind, choices = (marked[0], ()) if marked else _kind(name, hint)
     return Option(
-        name, kind, default, help, choices=choices, minimum=minimum, maximum=maximum, open_minimum=is_open,
-        optional=optional, search=search, scheduled=scheduled,
-    )  # fmt: skip
+        name,
+        kind,
+        default,
+        help,
+        choices=choices,
+        minimum=minimum,
+        maximum=maximum,
+        open_minimum=is_open,
+        optional=optional,
+        search=search,
+        scheduled=scheduled,
+    )
 
 
 def _strip_optional(hint: object) -> tuple[object, bool]:
@@ -172,18 +198,31 @@ def _helps(config: type[object]) -> dict[str, str]:
 
 
 def _comments(config: type[object]) -> dict[str, str]:
-    """The comment of each field, wherever it is on the lines of the field: a formatter may wrap a long one."""
+    """Return each field's comment: the one on its own lines, else the lines of comment directly above it."""
     try:
         source = inspect.cleandoc(inspect.getsource(config))
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
         (tree,) = ast.parse(source).body
     except (OSError, TypeError, SyntaxError, ValueError, tokenize.TokenError):
         return {}
-    comments = {token.start[0]: token.string.lstrip("# ").strip() for token in tokens if token.type == tokenize.COMMENT}
+    comments = {}
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            comments[token.start[0]] = token.string.lstrip("# ").strip()
+    fields = [node for node in getattr(tree, "body", []) if isinstance(node, ast.AnnAssign)]
+    trailing = {line for field in fields for line in _lines(field)}
     found: dict[str, str] = {}
-    for field in getattr(tree, "body", []):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            lines = range(field.lineno, (field.end_lineno or field.lineno) + 1)
-            if beside := [comments[line] for line in lines if line in comments]:
-                found[field.target.id] = beside[0]
+    for field in fields:
+        inside = [comments[line] for line in _lines(field) if line in comments]
+        above: list[str] = []
+        line = field.lineno - 1
+        while line in comments and line not in trailing:
+            above.insert(0, comments[line])
+            line -= 1
+        if isinstance(field.target, ast.Name) and (inside or above):
+            found[field.target.id] = inside[0] if inside else " ".join(above)
     return found
+
+
+def _lines(node: ast.AnnAssign) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)

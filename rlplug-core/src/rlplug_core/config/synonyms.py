@@ -19,7 +19,9 @@ INSTEAD = FILE.with_stem("instead")
 def table() -> dict[str, dict[str, list[str]]]:
     """Return the names of each option by library, in the order of the file."""
     head, *lines = (line.split(",") for line in FILE.read_text(encoding="utf-8").splitlines())
-    return {option: dict(zip(head[1:], map(str.split, cells), strict=True)) for option, *cells in lines}
+    return {
+        option: dict(zip(head[1:], map(str.split, cells), strict=True)) for option, *cells in lines
+    }
 
 
 @cache
@@ -41,18 +43,24 @@ def nearest(word: str, known: Collection[str], write: Callable[[str], str] = str
 
     if clause := instead().get(_plain(word)):
         return f"; {clause}"
-    found, there = meant(word, known), set(known)
+    found = meant(word, known)
+    there = set(known)
     if not found:
         options = {_plain(option): option for option in there}
-        options |= {name: option for option in table() if option in there for name in _elsewhere(option)}
-        found = [options[name] for name in get_close_matches(_plain(word), options, n=3, cutoff=0.6)]
+        options |= {
+            name: option for option in table() if option in there for name in _elsewhere(option)
+        }
+        found = [
+            options[name] for name in get_close_matches(_plain(word), options, n=3, cutoff=0.6)
+        ]
     near = " or ".join(repr(write(option)) for option in dict.fromkeys(found))
     return f"; did you mean {near}?" if near else ""
 
 
 def meant(word: str, known: Collection[str]) -> list[str]:
     """Return the options among `known` that some library calls `word`, in the order of the file."""
-    typed, there = _plain(word), set(known)
+    typed = _plain(word)
+    there = set(known)
     return [option for option in table() if option in there and typed in _elsewhere(option)]
 
 

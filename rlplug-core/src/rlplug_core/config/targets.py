@@ -30,7 +30,9 @@ def load_target(target: str, noun: str) -> Any:
     place, _, attribute = target.rpartition(":")
     if not place or not attribute.isidentifier():
         raise UsageError(f"'{target}' names no {noun}; write ./file.py:Name or module:Name")
-    module = _from_file(Path(place), target) if place.endswith(".py") else _from_module(place, target)
+    module = (
+        _from_file(Path(place), target) if place.endswith(".py") else _from_module(place, target)
+    )
     return attribute_of(module, attribute, f"'{target}'")
 
 
@@ -59,7 +61,9 @@ def import_quietly(module: str) -> ModuleType:
 
 def _from_module(module: str, target: str) -> ModuleType:
     if not all(name.isidentifier() for name in module.split(".")):
-        raise UsageError(f"'{target}': '{module}' is no module's name; write ./file.py:Name or module:Name")
+        raise UsageError(
+            f"'{target}': '{module}' is no module's name; write ./file.py:Name or module:Name"
+        )
     look_here(module)
     try:
         return import_quietly(module)
@@ -69,8 +73,13 @@ def _from_module(module: str, target: str) -> ModuleType:
             raise UsageError(sentence) from error
         sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
         raise MissingPackage(sentence) from error
-    except (Exception, SystemExit) as error:  # a foreign module may raise anything while it is imported
-        raise PluginError(f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where") from error
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a foreign module may raise anything while it is imported
+        raise PluginError(
+            f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
+        ) from error
 
 
 def _from_file(path: Path, target: str) -> ModuleType:
@@ -89,12 +98,19 @@ def _from_file(path: Path, target: str) -> ModuleType:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a user's file may raise anything while it is executed
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a user's file may raise anything while it is executed
         del sys.modules[name]
         if isinstance(error, ModuleNotFoundError) and error.name:
-            sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
+            sentence = (
+                f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
+            )
             raise MissingPackage(sentence) from error
-        raise PluginError(f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where") from error
+        raise PluginError(
+            f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
+        ) from error
     return module
 
 
@@ -113,14 +129,22 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
 
 def _called(module: ModuleType) -> str:
     """The name of a module for a user, which of a file is the file's."""
-    return Path(str(module.__file__)).name if module.__name__.startswith(FROM_FILE) else module.__name__
+    return (
+        Path(str(module.__file__)).name
+        if module.__name__.startswith(FROM_FILE)
+        else module.__name__
+    )
 
 
 def _own(module: ModuleType) -> list[str]:
     """The names of the classes and functions that a module defines."""
     members = vars(module).items()
     kinds = (type, FunctionType)
-    return [name for name, value in members if isinstance(value, kinds) and value.__module__ == module.__name__]
+    return [
+        name
+        for name, value in members
+        if isinstance(value, kinds) and value.__module__ == module.__name__
+    ]
 
 
 def has_guard(path: Path) -> bool:
@@ -130,19 +154,32 @@ def has_guard(path: Path) -> bool:
     except (OSError, SyntaxError, ValueError):
         return False
     tests = [node.test for node in tree.body if isinstance(node, ast.If)]
-    return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))
+    return any(
+        isinstance(part, ast.Name) and part.id == "__name__"
+        for test in tests
+        for part in ast.walk(test)
+    )
 
 
 def place_of(error: BaseException) -> str:
     """Return where in a file of someone's own an exception arose, as `" (mine.py:55, in loss)"`, or nothing."""
     import sysconfig  # here alone, since it takes a while and errors are rare
 
-    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found, frames = "", error.__traceback__
+    installed = [
+        Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
+    found = ""
+    frames = error.__traceback__
     while frames is not None:
-        code, name = frames.tb_frame.f_code, str(frames.tb_frame.f_globals.get("__name__", ""))
-        file, ours = Path(code.co_filename), name.partition(".")[0] in FIRST_PARTY
-        if not ours and file.is_file() and not any(file.is_relative_to(prefix) for prefix in installed):
+        code = frames.tb_frame.f_code
+        name = str(frames.tb_frame.f_globals.get("__name__", ""))
+        file = Path(code.co_filename)
+        ours = name.partition(".")[0] in FIRST_PARTY
+        if (
+            not ours
+            and file.is_file()
+            and not any(file.is_relative_to(prefix) for prefix in installed)
+        ):
             found = f" ({file.name}:{frames.tb_lineno}, in {code.co_name})"
         frames = frames.tb_next
     return found

@@ -20,22 +20,35 @@ class ProgramAgent:
     """Acts by a program; a row that opens an episode begins without memory."""
 
     def __init__(self, program: Program, memory: Mapping[str, int]) -> None:
-        self.program, self.memory = program, memory
+        self.program = program
+        self.memory = memory
 
     def weights(self) -> State:
         return {}
 
     def initial(self, num_envs: int) -> RecurrentState:
-        return {part: np.zeros((num_envs, width), np.float32) for part, width in self.memory.items()} or None
+        return {
+            part: np.zeros((num_envs, width), np.float32) for part, width in self.memory.items()
+        } or None
 
     def act(
-        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
-    ) -> Act:  # fmt: skip
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
+    ) -> Act:
         """The best action for each observation [N, ...]; it never explores."""
         given = leaves(obs)
         if self.memory:
-            given |= {"first": is_first, **{f"memory.{part}": value for part, value in recurrent_state.items()}}
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in given.items()}
+            given |= {
+                "first": is_first,
+                **{f"memory.{part}": value for part, value in recurrent_state.items()},
+            }
+        tensors = {
+            name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in given.items()
+        }
         action, *after = self.program(tensors)
         kept = {part: value.numpy() for part, value in zip(self.memory, after, strict=True)} or None
         return Act(action.numpy(), kept, NO_EXTRAS)
@@ -51,10 +64,13 @@ class Absent:
     """An environment that cannot be stepped: its spaces, and what actions mean in it."""
 
     def __init__(self, spec: Spec, action_space: Any) -> None:
-        self.spec, self.action_space = spec, action_space
+        self.spec = spec
+        self.action_space = action_space
 
     def reset(self, seed: int) -> Timestep:
-        raise UsageError(f"an exported policy has no environment; make {self.spec.id} yourself and ask the policy")
+        raise UsageError(
+            f"an exported policy has no environment; make {self.spec.id} yourself and ask the policy"
+        )
 
     def step(self, action: Array) -> Timestep:
         return self.reset(0)

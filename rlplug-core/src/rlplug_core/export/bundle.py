@@ -29,7 +29,8 @@ from rlplug_core.types import Spec
 
 #: Raised when the files change so that older ones cannot be read.
 FORMAT = 1
-JSON, TENSORS = "policy.json", "policy.safetensors"
+JSON = "policy.json"
+TENSORS = "policy.safetensors"
 
 
 @contextmanager
@@ -56,9 +57,14 @@ def whole(directory: Path) -> Iterator[Path]:
 
 
 def write(
-    directory: Path, agent: Agent, env: Env, about: Mapping[str, object], card: str = "", onnx: bool = False,
+    directory: Path,
+    agent: Agent,
+    env: Env,
+    about: Mapping[str, object],
+    card: str = "",
+    onnx: bool = False,
     torchscript: bool = False,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write the policy that `agent` has in `env` into a new or empty directory; `about` goes into the JSON.
 
     Args:
@@ -79,20 +85,32 @@ def write(
 
 
 def _write_into(
-    directory: Path, agent: Agent, env: Env, about: Mapping[str, object], onnx: bool, torchscript: bool
-) -> None:  # fmt: skip
-    module, spec = greedy(agent), env.spec
+    directory: Path,
+    agent: Agent,
+    env: Env,
+    about: Mapping[str, object],
+    onnx: bool,
+    torchscript: bool,
+) -> None:
+    module = greedy(agent)
+    spec = env.spec
     own = env.action_space if isinstance(env, SupportsActionSpace) else spec.action
     source = env.source if isinstance(env, SupportsObserve) else spec
     flat = Flat(module, spec)
     graph, tensors = traced(flat, flat.example(), flat.names)
     content = save(tensors)
     said = {
-        "format": FORMAT, **about, "env_id": spec.id, "observation_space": described(spec.obs),
-        "env_observation_space": described(source.obs), "action_space": described(spec.action),
-        "env_action_space": described(own), "memory": flat.memory, "program": graph,
+        "format": FORMAT,
+        **about,
+        "env_id": spec.id,
+        "observation_space": described(spec.obs),
+        "env_observation_space": described(source.obs),
+        "action_space": described(spec.action),
+        "env_action_space": described(own),
+        "memory": flat.memory,
+        "program": graph,
         "sha256": {TENSORS: hashlib.sha256(content).hexdigest()},
-    }  # fmt: skip
+    }
     if onnx:
         from rlplug_core.export.onnx import write_onnx
 
@@ -119,8 +137,11 @@ class Exported:
     @property
     def env(self) -> Env:
         """Return what a policy needs to know of the environment, without the environment."""
-        obs, action = built(self.about["env_observation_space"]), built(self.about["action_space"])
-        return Absent(Spec(obs, action, 1, self.about["env_id"]), built(self.about["env_action_space"]))
+        obs = built(self.about["env_observation_space"])
+        action = built(self.about["action_space"])
+        return Absent(
+            Spec(obs, action, 1, self.about["env_id"]), built(self.about["env_action_space"])
+        )
 
 
 def read(directory: Path) -> Exported:
@@ -133,9 +154,15 @@ def read(directory: Path) -> Exported:
         about = json.loads((directory / JSON).read_bytes())
         content = (directory / TENSORS).read_bytes()
         if about["format"] != FORMAT:
-            raise RlplugError(f"{directory} is of format {about['format']}, and this version reads {FORMAT}")
+            raise RlplugError(
+                f"{directory} is of format {about['format']}, and this version reads {FORMAT}"
+            )
         if hashlib.sha256(content).hexdigest() != about["sha256"][TENSORS]:
-            raise RlplugError(f"{directory / TENSORS} has changed since it was written; export the policy again")
+            raise RlplugError(
+                f"{directory / TENSORS} has changed since it was written; export the policy again"
+            )
         return Exported(about, Program(about["program"], load(content)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise RlplugError(f"{directory} holds no readable policy: {type(error).__name__}: {error}") from error
+        raise RlplugError(
+            f"{directory} holds no readable policy: {type(error).__name__}: {error}"
+        ) from error

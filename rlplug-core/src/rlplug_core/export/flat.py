@@ -20,7 +20,8 @@ class Flat(nn.Module):
 
     def __init__(self, module: Greedy | GreedyRecurrent, spec: Spec) -> None:
         super().__init__()
-        self.module, self.shape = module, _inside(spec.obs)
+        self.module = module
+        self.shape = _inside(spec.obs)
         self.memory = dict(module.parts) if isinstance(module, GreedyRecurrent) else {}
         self.names = list(leaves(self.shape))
         if self.memory:

@@ -33,7 +33,8 @@ class Greedy(nn.Module):
 
     def __init__(self, network: nn.Module, choose: Choose) -> None:
         super().__init__()
-        self.network, self.choose = network, choose
+        self.network = network
+        self.choose = choose
 
     def forward(self, obs: Obs) -> Tensor:
         return self.choose(self.network(obs))
@@ -48,10 +49,13 @@ class GreedyRecurrent(nn.Module):
 
     def __init__(self, policy: Any, choose: Choose) -> None:
         super().__init__()
-        self.policy, self.choose = policy, choose
+        self.policy = policy
+        self.choose = choose
         self.parts = dict.fromkeys(policy.memory.parts, policy.memory.units)
 
-    def forward(self, obs: Obs, first: Tensor, before: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(
+        self, obs: Obs, first: Tensor, before: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         kept = {part: value.masked_fill(first.unsqueeze(1), 0.0) for part, value in before.items()}
         after = self.policy.memory.step(self.policy.encoder(obs), kept)
         return self.choose(self.policy.on(after, obs)), after
@@ -91,13 +95,16 @@ def mode(head: Head) -> Choose:
     if isinstance(head, Categorical):
         return lambda outputs: outputs.argmax(-1)
     if isinstance(head, MultiCategorical):
-        places, choices = head.places, head.shape
+        places = head.places
+        choices = head.shape
         return lambda outputs: places(outputs).argmax(-1).reshape(-1, *choices)
     if isinstance(head, Bernoulli):
         bits = head.shape
         return lambda outputs: (outputs > 0).to(torch.int8).reshape(-1, *bits)
     if isinstance(head, Gaussian):
-        dims, shape, squashed = head.dims, head.shape, isinstance(head, SquashedGaussian)
+        dims = head.dims
+        shape = head.shape
+        squashed = isinstance(head, SquashedGaussian)
         return lambda outputs: _bounded(outputs[:, :dims], squashed).reshape(-1, *shape)
     if isinstance(head, Product):
         return _beside(head)
@@ -115,7 +122,9 @@ def _beside(head: Product) -> Choose:
     modes = [(mode(member.head), member.outputs) for member in head.members]
 
     def choose(outputs: Tensor) -> Tensor:
-        columns = [choice(outputs[:, part]).reshape(outputs.shape[0], -1).float() for choice, part in modes]
+        columns = [
+            choice(outputs[:, part]).reshape(outputs.shape[0], -1).float() for choice, part in modes
+        ]
         return torch.cat(columns, -1)
 
     return choose

@@ -23,13 +23,22 @@ def write_onnx(path: Path, flat: Flat) -> Path:
         MissingPackage: what writes it is not installed. UsageError: the policy cannot be exported.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise MissingPackage(f"{path.name} needs {', '.join(missing)}: python -m pip install 'rlplug-cli[onnx]'")
+        raise MissingPackage(
+            f"{path.name} needs {', '.join(missing)}: python -m pip install 'rlplug-cli[onnx]'"
+        )
     whole = apart(flat, flat.example())
     outputs = ["action", *(f"memory.{part}.next" for part in flat.memory)]
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it would report packages that nobody needs
+    logging.getLogger("torch.onnx").setLevel(
+        logging.ERROR
+    )  # it would report packages that nobody needs
     with quiet():
         program = torch.onnx.export(
-            whole, dynamo=True, verbose=False, input_names=flat.names, output_names=outputs, external_data=False
+            whole,
+            dynamo=True,
+            verbose=False,
+            input_names=flat.names,
+            output_names=outputs,
+            external_data=False,
         )
         assert program is not None
         program.save(str(path))

@@ -24,14 +24,17 @@ Graph: TypeAlias = dict[str, Any]
 
 #: What may be done with sizes, beside operations on tensors.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
-    f"operator.{name}": getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
+    f"operator.{name}": getattr(operator, name)
+    for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
 }
 #: What only checks sizes while a module is taken apart.
 CHECKS = ("_assert", "sym_constrain_range", "_assert_scalar", "_assert_tensor_metadata")
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
-def traced(module: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]) -> tuple[Graph, dict[str, Tensor]]:
+def traced(
+    module: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]
+) -> tuple[Graph, dict[str, Tensor]]:
     """A module that takes a list of tensors [B, ...] as a graph, and the tensors it holds.
 
     Args:
@@ -61,10 +64,16 @@ def apart(module: nn.Module, inputs: Sequence[Tensor]) -> torch.export.ExportedP
     try:
         with quiet():
             shapes = ([{0: rows} for _ in inputs],)
-            return torch.export.export(alone(module), (list(inputs),), dynamic_shapes=shapes, strict=False)
-    except Exception as error:  # torch.export raises errors of many kinds about a user's own network
+            return torch.export.export(
+                alone(module), (list(inputs),), dynamic_shapes=shapes, strict=False
+            )
+    except (
+        Exception
+    ) as error:  # torch.export raises errors of many kinds about a user's own network
         said = str(error).strip().splitlines() or [type(error).__name__]
-        raise UsageError(f"this policy cannot be exported: torch.export says '{said[0]}'") from error
+        raise UsageError(
+            f"this policy cannot be exported: torch.export says '{said[0]}'"
+        ) from error
 
 
 def alone(module: nn.Module) -> nn.Module:
@@ -88,7 +97,9 @@ class Program:
         self.outputs: list[str] = graph["outputs"]
         self.tensors = tensors
         self._held = {place: tensors[name] for place, name in graph["tensors"].items()}
-        self._steps = [(name, operation(target), args, kwargs) for name, target, args, kwargs in graph["steps"]]
+        self._steps = [
+            (name, operation(target), args, kwargs) for name, target, args, kwargs in graph["steps"]
+        ]
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         """The outputs for inputs [B, ...] by name."""
@@ -112,7 +123,9 @@ def operation(target: str) -> Callable[..., object]:
     packet = getattr(torch.ops.aten, found[1], None) if found else None
     overload = getattr(packet, found[2], None) if found and packet is not None else None
     if not isinstance(overload, torch._ops.OpOverload) or torch.Tag.core not in overload.tags:
-        raise RlplugError(f"this export asks for '{target}', which is none of torch's core operations; do not use it")
+        raise RlplugError(
+            f"this export asks for '{target}', which is none of torch's core operations; do not use it"
+        )
     return overload
 
 
@@ -120,7 +133,9 @@ class _Unknown(Exception):
     """Something that a graph cannot hold."""
 
 
-def _written(program: torch.export.ExportedProgram, names: list[str]) -> tuple[Graph, dict[str, Tensor]]:
+def _written(
+    program: torch.export.ExportedProgram, names: list[str]
+) -> tuple[Graph, dict[str, Tensor]]:
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     values = {**program.state_dict, **program.constants}
     held: dict[str, str] = {}
@@ -137,7 +152,9 @@ def _written(program: torch.export.ExportedProgram, names: list[str]) -> tuple[G
         elif not (_label(node.target).rpartition("aten.")[2].startswith(CHECKS)):
             steps.append([node.name, _label(node.target), *_plain_all(node, places)])
     graph = {"inputs": names, "tensors": held, "steps": steps, "outputs": outputs}
-    return graph, {name: values[name].detach().cpu().contiguous().clone() for name in set(held.values())}
+    return graph, {
+        name: values[name].detach().cpu().contiguous().clone() for name in set(held.values())
+    }
 
 
 def _label(target: object) -> str:
@@ -188,5 +205,7 @@ def _read(value: object, values: Mapping[str, object]) -> Any:
         return torch.device("cpu")
     found = getattr(torch, value["torch"])
     if not isinstance(found, _NAMED):
-        raise RlplugError(f"this export names torch.{value['torch']}, which is no type of tensors; do not use it")
+        raise RlplugError(
+            f"this export names torch.{value['torch']}, which is no type of tensors; do not use it"
+        )
     return found

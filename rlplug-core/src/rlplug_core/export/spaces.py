@@ -20,34 +20,55 @@ def described(space: Space) -> dict[str, object]:
         UsageError: it is no Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
     """
     if isinstance(space, spaces.Box):
-        shape, dtype = list(space.shape), space.dtype.name
-        return {"kind": "Box", "shape": shape, "dtype": dtype, "low": _bound(space.low), "high": _bound(space.high)}
+        shape = list(space.shape)
+        dtype = space.dtype.name
+        return {
+            "kind": "Box",
+            "shape": shape,
+            "dtype": dtype,
+            "low": _bound(space.low),
+            "high": _bound(space.high),
+        }
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.MultiDiscrete):
-        numbers = {"nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": np.dtype(space.dtype).name}
+        numbers = {
+            "nvec": space.nvec.tolist(),
+            "start": space.start.tolist(),
+            "dtype": np.dtype(space.dtype).name,
+        }
         return {"kind": "MultiDiscrete", **numbers}
     if isinstance(space, spaces.MultiBinary):
         return {"kind": "MultiBinary", "shape": list(space.shape)}
     if isinstance(space, spaces.Dict):
-        return {"kind": "Dict", "parts": [[name, described(part)] for name, part in space.spaces.items()]}
+        return {
+            "kind": "Dict",
+            "parts": [[name, described(part)] for name, part in space.spaces.items()],
+        }
     if isinstance(space, spaces.Tuple):
         return {"kind": "Tuple", "parts": [described(part) for part in space.spaces]}
-    raise UsageError(f"a {type(space).__name__} space cannot be exported; wrap the environment so that it has none")
+    raise UsageError(
+        f"a {type(space).__name__} space cannot be exported; wrap the environment so that it has none"
+    )
 
 
 def built(about: dict[str, Any]) -> Space:
     """The inverse of `described`."""
     kind = about["kind"]
     if kind == "Box":
-        shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
-        low, high = (np.broadcast_to(np.asarray(about[end], dtype), shape).copy() for end in ("low", "high"))
+        shape = tuple(about["shape"])
+        dtype = np.dtype(about["dtype"])
+        low, high = (
+            np.broadcast_to(np.asarray(about[end], dtype), shape).copy() for end in ("low", "high")
+        )
         return spaces.Box(low, high, dtype=dtype.type)
     if kind == "Discrete":
         return spaces.Discrete(about["n"], start=about["start"])
     if kind == "MultiDiscrete":
         dtype = np.dtype(about["dtype"])
-        return spaces.MultiDiscrete(np.array(about["nvec"], dtype), dtype.type, start=np.array(about["start"], dtype))
+        return spaces.MultiDiscrete(
+            np.array(about["nvec"], dtype), dtype.type, start=np.array(about["start"], dtype)
+        )
     if kind == "MultiBinary":
         shape = about["shape"]
         return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
@@ -74,9 +95,11 @@ def meant(space: Space, action: Array) -> Any:
 
 def _parts(parts: list[Space], action: Array) -> list[Any]:
     """The columns [N, k] of each part, in its own shape and type."""
-    found, end = [], 0
+    found = []
+    end = 0
     for part in parts:
-        start, end = end, end + _width(part)
+        start = end
+        end = end + _width(part)
         columns = action[:, start:end]
         if not isinstance(part, spaces.Dict | spaces.Tuple):
             columns = columns.reshape(len(action), *(part.shape or ())).astype(part.dtype)

@@ -19,7 +19,9 @@ def write_torchscript(path: Path, flat: Flat) -> Path:
         UsageError: this torch has no TorchScript any more.
     """
     if find_spec("torch.jit") is None:
-        raise UsageError(f"torch {torch.__version__} writes no TorchScript any more; leave out --torchscript")
+        raise UsageError(
+            f"torch {torch.__version__} writes no TorchScript any more; leave out --torchscript"
+        )
     with quiet(), torch.no_grad():
         traced = torch.jit.trace(alone(flat), (flat.example(),), check_trace=False)
         torch.jit.save(traced, str(path))

@@ -20,7 +20,8 @@ class Animation:
     """WebP or GIF; its frames are kept until it is closed."""
 
     def __init__(self, path: Path, fps: float) -> None:
-        self.path, self.fps = path, fps
+        self.path = path
+        self.fps = fps
         self.frames: list[Any] = []
 
     def add(self, frame: Array) -> None:
@@ -34,7 +35,9 @@ class Animation:
         first, *rest = self.frames
         temporary = self.path.with_name(f".{self.path.name}.part")
         kind, unit = (GIF, 10) if self.path.suffix.lower() == ".gif" else (WEBP, 1)
-        ends = [round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)]
+        ends = [
+            round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)
+        ]
         lasting = [end - begin for begin, end in pairwise(ends)]
         first.save(temporary, save_all=True, append_images=rest, duration=lasting, loop=0, **kind)
         temporary.rename(self.path)

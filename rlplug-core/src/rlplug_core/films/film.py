@@ -39,7 +39,9 @@ def film(path: Path, fps: float) -> Film:
     """
     package = KINDS.get(path.suffix.lower())
     if package is None:
-        raise UsageError(f"{path} is no film; name it {path.stem}.mp4, {path.stem}.webp or {path.stem}.gif")
+        raise UsageError(
+            f"{path} is no film; name it {path.stem}.mp4, {path.stem}.webp or {path.stem}.gif"
+        )
     if path.suffix.lower() == ".gif" and fps > FASTEST:
         raise UsageError(
             f"a GIF has at most {FASTEST} frames per second, not {fps:g}; name it {path.stem}.webp or {path.stem}.mp4, "
@@ -47,9 +49,13 @@ def film(path: Path, fps: float) -> Film:
         )
     if find_spec(package) is None:
         other = f", or name it {path.stem}.webp" if package == "av" and find_spec("PIL") else ""
-        raise MissingPackage(f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{other}")
+        raise MissingPackage(
+            f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{other}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_name(f".{path.name}.part").unlink(missing_ok=True)  # what is left of another, or a link to elsewhere
+    path.with_name(f".{path.name}.part").unlink(
+        missing_ok=True
+    )  # what is left of another, or a link to elsewhere
     return Mp4(path, fps) if package == "av" else Animation(path, fps)
 
 
@@ -62,7 +68,8 @@ class Mp4:
     """H.264, encoded as frames come; the file has its name only once it is whole."""
 
     def __init__(self, path: Path, fps: float) -> None:
-        self.path, self.fps = path, Fraction(fps).limit_denominator(1000)
+        self.path = path
+        self.fps = Fraction(fps).limit_denominator(1000)
         self.temporary = path.with_name(f".{path.name}.part")
         self.container: Any = None
         self.stream: Any = None
@@ -72,8 +79,13 @@ class Mp4:
 
         frame = even(enlarged(frame))
         if self.container is None:
-            self.container = av.open(str(self.temporary), "w", format="mp4", options={"movflags": "faststart"})
-            options = {"preset": "ultrafast", "crf": "23"}  # half the time of veryfast, three times the bytes
+            self.container = av.open(
+                str(self.temporary), "w", format="mp4", options={"movflags": "faststart"}
+            )
+            options = {
+                "preset": "ultrafast",
+                "crf": "23",
+            }  # half the time of veryfast, three times the bytes
             self.stream = self.container.add_stream("libx264", rate=self.fps, options=options)
             self.stream.thread_count = 1  # who trains has better use for the others
             self.stream.height, self.stream.width = frame.shape[:2]
@@ -101,7 +113,8 @@ class Pictures:
     """Numbered pictures, `frame-000000.png`, in a directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.count = directory, 0
+        self.directory = directory
+        self.count = 0
         if directory.exists() and any(directory.iterdir()):
             raise UsageError(f"{directory} is not empty; name another directory with --frames")
         directory.mkdir(parents=True, exist_ok=True)
@@ -109,7 +122,9 @@ class Pictures:
     def add(self, frame: Array) -> None:
         from PIL import Image
 
-        Image.fromarray(np.ascontiguousarray(frame)).save(self.directory / f"frame-{self.count:06d}.png")
+        Image.fromarray(np.ascontiguousarray(frame)).save(
+            self.directory / f"frame-{self.count:06d}.png"
+        )
         self.count += 1
 
     def close(self) -> None:
@@ -133,7 +148,10 @@ class Films:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with ExitStack() as ending:  # the others end too where one fails
             for one in self.films:

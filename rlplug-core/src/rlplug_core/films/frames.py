@@ -19,4 +19,8 @@ def enlarged(frame: Array) -> Array:
 def even(frame: Array) -> Array:
     """A frame with even sides, as H.264 needs them; the last row and column are repeated."""
     height, width = frame.shape[:2]
-    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge") if height % 2 or width % 2 else frame
+    return (
+        np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
+        if height % 2 or width % 2
+        else frame
+    )

@@ -45,12 +45,14 @@ class Reel:
         if self.opening is not None:
             self.count = 0
             self.strips.append(Strip())
-            first, self.opening = self.opening, None
+            first = self.opening
+            self.opening = None
             self._take(lambda: first)
         self._take(render)
 
     def _take(self, render: Callable[[], Array]) -> None:
-        strip, filmed = self.strips[-1], self.count % self.every == 0
+        strip = self.strips[-1]
+        filmed = self.count % self.every == 0
         small = self.sheet and strip.wants()
         if filmed or small:
             frame = render()
@@ -63,8 +65,14 @@ class Reel:
 
 
 def play(
-    agent: Agent, env: Env, episodes: int, seed: int, clock: Clock, reel: Reel | None, explore: bool = False
-) -> Evaluation:  # fmt: skip
+    agent: Agent,
+    env: Env,
+    episodes: int,
+    seed: int,
+    clock: Clock,
+    reel: Reel | None,
+    explore: bool = False,
+) -> Evaluation:
     """Play so many episodes one after the other on a single environment; with many agents, each has returns of its own.
 
     Raises:
@@ -72,11 +80,15 @@ def play(
     """
     if reel is not None:
         if not isinstance(env, SupportsShow):
-            raise UsageError(f"{env.spec.id} has no frames to show; rlplug evaluate plays it unseen")
+            raise UsageError(
+                f"{env.spec.id} has no frames to show; rlplug evaluate plays it unseen"
+            )
         env.show(reel)
     played: list[Evaluation] = []
     for number in range(episodes):
-        own = Seeds(seed).child("play", number).integer() if number else seed  # the first is that of an evaluation
+        own = (
+            Seeds(seed).child("play", number).integer() if number else seed
+        )  # the first is that of an evaluation
         one = evaluate(agent, env, own, clock, explore)
         played.append(one)
         if reel is not None:
@@ -90,7 +102,9 @@ def _together(played: list[Evaluation]) -> Evaluation:
     return Evaluation(
         returns=tuple(gain for one in played for gain in one.returns),
         lengths=tuple(length for one in played for length in one.lengths),
-        successes=tuple(success for one in played for success in one.successes or _silent(one)) if said else (),
+        successes=tuple(success for one in played for success in one.successes or _silent(one))
+        if said
+        else (),
         infos=tuple(info for one in played for info in one.infos or ({},) * len(one.returns)),
         agents=tuple(agent for one in played for agent in one.agents),
         cut=sum(one.cut for one in played),

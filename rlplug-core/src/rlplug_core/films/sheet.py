@@ -12,7 +12,8 @@ from rlplug_core.config.numbers import figures
 from rlplug_core.types import Array
 
 #: Frames in a row, and how wide one is.
-ACROSS, WIDTH = 8, 160
+ACROSS = 8
+WIDTH = 160
 
 
 @dataclass
@@ -60,12 +61,20 @@ def sheet(path: Path, strips: list[Strip]) -> Path:
 
     ranked = sorted((strip for strip in strips if strip.frames), key=lambda strip: -strip.total)
     rows = [("best", ranked[0]), ("worst", ranked[-1])] if len(ranked) > 1 else [("", ranked[0])]
-    side, line, gap = max(len(frame) for _, strip in rows for frame in strip.frames), 18, 4
-    page = Image.new("RGB", (ACROSS * (WIDTH + gap) + gap, len(rows) * (side + line + gap) + gap), "white")
+    side = max(len(frame) for _, strip in rows for frame in strip.frames)
+    line = 18
+    gap = 4
+    page = Image.new(
+        "RGB", (ACROSS * (WIDTH + gap) + gap, len(rows) * (side + line + gap) + gap), "white"
+    )
     draw: Any = ImageDraw.Draw(page)
     for number, (title, strip) in enumerate(rows):
         top = gap + number * (side + line + gap)
-        draw.text((gap, top), f"{title} return {figures(strip.total)}, {strip.length:,} steps".strip(), fill="black")
+        draw.text(
+            (gap, top),
+            f"{title} return {figures(strip.total)}, {strip.length:,} steps".strip(),
+            fill="black",
+        )
         for place, frame in enumerate(strip.row()):
             page.paste(Image.fromarray(frame), (gap + place * (WIDTH + gap), top + line))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,23 +10,41 @@ from rlplug_core.types import Array
 
 @loop
 def adam(
-    parameters: Array, gradient: Array, mean: Array, square: Array, betas: tuple[float, float], rate: float,
-    root: float, eps: float, decay: float,
-) -> None:  # fmt: skip
+    parameters: Array,
+    gradient: Array,
+    mean: Array,
+    square: Array,
+    betas: tuple[float, float],
+    rate: float,
+    root: float,
+    eps: float,
+    decay: float,
+) -> None:
     """A step of Adam; `rate` is over the first moment's correction, `root` that of the second one's root."""
-    one, two, rest = np.float32(1 - betas[0]), np.float32(betas[1]), np.float32(1 - betas[1])  # not 1 less a float32
-    size, small, by, shrink = np.float32(rate), np.float32(eps), np.float32(root), np.float32(decay)
+    one = np.float32(1 - betas[0])
+    two = np.float32(betas[1])
+    rest = np.float32(1 - betas[1])  # not 1 less a float32
+    size = np.float32(rate)
+    small = np.float32(eps)
+    by = np.float32(root)
+    shrink = np.float32(decay)
     for i in range(parameters.size):
         g = gradient[i] + shrink * parameters[i]
-        m, v = mean[i] + one * (g - mean[i]), two * square[i] + rest * g * g
+        m = mean[i] + one * (g - mean[i])
+        v = two * square[i] + rest * g * g
         mean[i], square[i] = m, v
         parameters[i] -= size * m / (np.sqrt(v) * by + small)
 
 
 @loop
-def rmsprop(parameters: Array, gradient: Array, square: Array, alpha: float, eps: float, rate: float) -> None:
+def rmsprop(
+    parameters: Array, gradient: Array, square: Array, alpha: float, eps: float, rate: float
+) -> None:
     """A step of RMSProp, with epsilon inside the root."""
-    kept, rest, small, size = np.float32(alpha), np.float32(1 - alpha), np.float32(eps), np.float32(rate)
+    kept = np.float32(alpha)
+    rest = np.float32(1 - alpha)
+    small = np.float32(eps)
+    size = np.float32(rate)
     for i in range(parameters.size):
         g = gradient[i]
         v = kept * square[i] + rest * g * g
@@ -44,11 +62,19 @@ def toward(own: Array, followed: Array, share: float) -> None:
 
 @loop
 def gae(
-    reward: Array, terminated: Array, truncated: Array, value: Array, next_value: Array, gamma: float, lam: float,
-    advantage: Array, target: Array,
-) -> None:  # fmt: skip
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
+    value: Array,
+    next_value: Array,
+    gamma: float,
+    lam: float,
+    advantage: Array,
+    target: Array,
+) -> None:
     """Write advantages and value targets [T, N] of rollouts all of whose rows count."""
-    share, decay = np.float32(gamma), np.float32(gamma * lam)
+    share = np.float32(gamma)
+    decay = np.float32(gamma * lam)
     for n in range(reward.shape[1]):
         running = ZERO
         for t in range(reward.shape[0] - 1, -1, -1):
@@ -61,7 +87,9 @@ def gae(
 @loop
 def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> None:
     """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
-    count, total, square = ZERO, ZERO, ZERO
+    count = ZERO
+    total = ZERO
+    square = ZERO
     for b in range(value.size):
         used = ONE if weight[b] > ZERO else ZERO
         count += used
@@ -79,18 +107,24 @@ def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> N
 @loop
 def quantile_huber(
     quantiles: Array, shares: Array, targets: Array, kappa: float, loss: Array, slope: Array
-) -> None:  # fmt: skip
+) -> None:
     """Write quantile regression's loss [B] of quantiles [B, N], that are `shares` [B, N], at targets [B, M].
 
     `slope` [B, N] gets its derivatives by the quantiles. Each of the pairs is looked at.
     """
-    most, rows = np.float32(kappa), quantiles.shape[0]
-    least, part = -most, ONE / (most * np.float32(targets.shape[1]))
+    most = np.float32(kappa)
+    rows = quantiles.shape[0]
+    least = -most
+    part = ONE / (most * np.float32(targets.shape[1]))
     for b in range(rows):
-        total, row = ZERO, targets[b]
+        total = ZERO
+        row = targets[b]
         for i in range(quantiles.shape[1]):
-            own, above, below = quantiles[b, i], shares[b, i], ONE - shares[b, i]
-            terms, slopes = ZERO, ZERO
+            own = quantiles[b, i]
+            above = shares[b, i]
+            below = ONE - shares[b, i]
+            terms = ZERO
+            slopes = ZERO
             for j in range(targets.shape[1]):
                 error = row[j] - own
                 cut = least if error < least else error
@@ -104,7 +138,9 @@ def quantile_huber(
 
 
 @loop
-def projection(probability: Array, reward: Array, discount: Array, support: Array, found: Array) -> None:
+def projection(
+    probability: Array, reward: Array, discount: Array, support: Array, found: Array
+) -> None:
     """Add to `found` [B, n], all 0, the distributions [B, n] of reward + discount * Z on Z's atoms `support` [n]."""
     last = support.size - 1
     scale = np.float32(last) / (support[last] - support[0])
@@ -114,7 +150,9 @@ def projection(probability: Array, reward: Array, discount: Array, support: Arra
             if np.isnan(place):  # what is no number stays none, and is no index
                 found[b, j] = place
                 continue
-            place = ZERO if place < ZERO else np.float32(last) if place > np.float32(last) else place
+            place = (
+                ZERO if place < ZERO else np.float32(last) if place > np.float32(last) else place
+            )
             below = min(int(place), last - 1)
             share = place - np.float32(below)
             mass = probability[b, j] if discount[b] != ZERO else ONE

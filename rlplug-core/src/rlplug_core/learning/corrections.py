@@ -12,7 +12,9 @@ from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.types import Array, Obs, tree_map
 
 
-def log_probs(rollout: Rollout, policy: PolicyNetwork, outputs: Callable[[Obs, Array | None], Array]) -> Array:
+def log_probs(
+    rollout: Rollout, policy: PolicyNetwork, outputs: Callable[[Obs, Array | None], Array]
+) -> Array:
     """Compute log-probabilities of a rollout's actions under a policy on the host.
 
     A policy with noisy layers is looked at under the noise that the rollout was acted with.
@@ -33,9 +35,16 @@ def log_probs(rollout: Rollout, policy: PolicyNetwork, outputs: Callable[[Obs, A
 
 
 def vtrace(
-    rollout: Rollout, value: Array, next_value: Array, ratio: Array, gamma: float, lam: float = 1.0,
-    clip_rho: float = 1.0, clip_c: float = 1.0, center: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+    rollout: Rollout,
+    value: Array,
+    next_value: Array,
+    ratio: Array,
+    gamma: float,
+    lam: float = 1.0,
+    clip_rho: float = 1.0,
+    clip_c: float = 1.0,
+    center: bool = False,
+) -> tuple[Array, Array]:
     """V-trace: advantages of the policy gradient and value targets (Espeholt et al., 2018, arXiv:1802.01561, eq. 1).
 
     `terminated` zeroes the bootstrap; `terminated` or `truncated` cuts the recursion at the value of the true
@@ -60,9 +69,11 @@ def vtrace(
     next_value = next_valid(value, next_value, ended, valid)
     weight = np.where(valid, np.minimum(ratio, clip_rho), 0)
     trace = np.where(valid, lam * np.minimum(ratio, clip_c), 1)
-    going, discount = ~ended, gamma * ~rollout.terminated
+    going = ~ended
+    discount = gamma * ~rollout.terminated
     delta = weight * np.where(valid, rollout.reward + discount * next_value - value, 0)
-    advantage, target = np.empty_like(delta, dtype=np.float32), np.empty_like(delta, dtype=np.float32)
+    advantage = np.empty_like(delta, dtype=np.float32)
+    target = np.empty_like(delta, dtype=np.float32)
     beyond = np.zeros(delta.shape[1], dtype=np.float32)  # v - V of the next valid row
     for t in range(len(delta) - 1, -1, -1):
         following = going[t] * beyond
@@ -70,12 +81,20 @@ def vtrace(
         beyond = np.where(valid[t], delta[t] + gamma * trace[t] * following, following)
         target[t] = value[t] + beyond
     if center:
-        advantage -= weight * (advantage.sum() / max(float(weight.sum()), np.finfo(np.float32).tiny))
+        advantage -= weight * (
+            advantage.sum() / max(float(weight.sum()), np.finfo(np.float32).tiny)
+        )
     return advantage, target
 
 
 def retrace(
-    rollout: Rollout, value: Array, next_value: Array, chosen: Array, ratio: Array, gamma: float, lam: float = 1.0
+    rollout: Rollout,
+    value: Array,
+    next_value: Array,
+    chosen: Array,
+    ratio: Array,
+    gamma: float,
+    lam: float = 1.0,
 ) -> Array:
     """Retrace targets of Q(s, a) (Munos et al., 2016, arXiv:1606.02647, eq. 3 and 4).
 

@@ -23,7 +23,8 @@ from rlplug_core.nets.recorded import WARM, Recorded, beside
 #: Computes a loss: it returns the loss alone, or a tuple that begins with it.
 Compute: TypeAlias = Callable[..., Any]
 #: For how many kinds of arguments the steps of each loss are recorded, and for how many values of its options.
-KINDS, VALUES = 16, 4
+KINDS = 16
+VALUES = 4
 NEVER = -(2**62)
 INSTEAD = "with --cudagraphs each loss goes to one optimizer, as it is and before the next; leave --cudagraphs out"
 
@@ -32,7 +33,8 @@ class Step:
     """A gradient step on arguments of one kind: computed a few times, then recorded, then replayed."""
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
-        self.compute, self.device = compute, device
+        self.compute = compute
+        self.device = device
         #: How many steps an optimizer took, and which.
         self.taken = 0
         self.optimizer: object = None
@@ -46,7 +48,9 @@ class Step:
         if self.forward is None:
             if self.taken < WARM:
                 return self._computed(args)
-            self.forward = self._recorded(args, tensors)  # with copies of these, which autograd must find unchanged
+            self.forward = self._recorded(
+                args, tensors
+            )  # with copies of these, which autograd must find unchanged
         else:
             for here, places in self.copies:
                 torch._foreach_copy_(here, [tensors[place] for place in places])
@@ -55,13 +59,17 @@ class Step:
     def _computed(self, args: Any) -> Any:
         with beside(self.device):
             result = self.compute(*args)
-        if Leaves(result).unknown is not None:  # it may hold tensors that the next replay would overwrite
+        if (
+            Leaves(result).unknown is not None
+        ):  # it may hold tensors that the next replay would overwrite
             self.taken = NEVER
         return result
 
     def _recorded(self, args: Any, tensors: list[Tensor]) -> Recorded[Packed]:
         here = [one.clone() for one in tensors]
-        self.copies = [([here[place] for place in places], places) for places in by_type(here).values()]
+        self.copies = [
+            ([here[place] for place in places], places) for places in by_type(here).values()
+        ]
         inputs = iter(here)
         given = mapped(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
         self._computed(given)  # what is compiled anew for memory like this is compiled now
@@ -72,7 +80,9 @@ class Step:
         forward = self.forward
         assert forward is not None
         if self.backward is None:
-            self.backward = Recorded(lambda: kernels(first(forward.result.tree)), self.device, forward.pool)
+            self.backward = Recorded(
+                lambda: kernels(first(forward.result.tree)), self.device, forward.pool
+            )
         return self.backward.replay().clone()
 
 
@@ -126,27 +136,37 @@ class Graphs:
         """Say whether a graph may read a copy: no gradient goes through it, and it lies where the graph runs."""
         return not tensor.requires_grad and tensor.device.type == self.device.type
 
-    def _step(self, compute: Compute, plain: Compute, learner: Any, given: Any, leaves: Leaves) -> Step | None:
+    def _step(
+        self, compute: Compute, plain: Compute, learner: Any, given: Any, leaves: Leaves
+    ) -> Step | None:
         """The step of such arguments; None where kinds are too many, or an option moves on and on."""
         kinds = self.steps.setdefault(plain, {})
         if leaves.kind not in kinds:
             if len(kinds) == KINDS:
                 return None
-            kinds[leaves.kind], self.reads[plain, leaves.kind] = {}, self._read(plain, learner, given)
-        steps, reads = kinds[leaves.kind], self.reads[plain, leaves.kind]
+            kinds[leaves.kind], self.reads[plain, leaves.kind] = (
+                {},
+                self._read(plain, learner, given),
+            )
+        steps = kinds[leaves.kind]
+        reads = self.reads[plain, leaves.kind]
         values = tuple(getattr(config, name) for config in leaves.configs for name in reads)
         try:
             step = steps.get(values)
         except TypeError:  # an option that can change in place
             return None
         if step is None and len(steps) < VALUES:
-            step = steps[values] = Step(lambda args, named: compute(learner, *args, **named), self.device)
+            step = steps[values] = Step(
+                lambda args, named: compute(learner, *args, **named), self.device
+            )
         return step
 
     def _read(self, plain: Compute, learner: Any, given: Any) -> tuple[str, ...]:
         """Return which options a loss reads: it is computed once to see that."""
         seen: set[str] = set()
-        args, named = mapped(given, lambda one: watched(one, seen) if isinstance(one, Config) else one)
+        args, named = mapped(
+            given, lambda one: watched(one, seen) if isinstance(one, Config) else one
+        )
         with beside(self.device):
             plain(learner, *args, **named)
         return tuple(sorted(seen))
@@ -174,7 +194,9 @@ class Graphs:
                 del self.waiting[place]
                 return self._taken(one, optimizer)
         if not loss.requires_grad:
-            raise PluginError(f"Optimizer.minimize got a loss that is not what the loss method returned; {INSTEAD}")
+            raise PluginError(
+                f"Optimizer.minimize got a loss that is not what the loss method returned; {INSTEAD}"
+            )
         return None
 
     def _taken(self, waiting: Waiting, optimizer: object) -> Step | None:
@@ -184,7 +206,9 @@ class Graphs:
             step.optimizer = optimizer
             return None
         if waiting.stale:
-            raise PluginError(f"a loss was computed again before Optimizer.minimize had its gradient; {INSTEAD}")
+            raise PluginError(
+                f"a loss was computed again before Optimizer.minimize had its gradient; {INSTEAD}"
+            )
         if step.optimizer is not optimizer:
             raise PluginError(f"another optimizer took a loss than did before; {INSTEAD}")
         return step

@@ -26,11 +26,13 @@ class DeviceStep:
     """
 
     def __init__(self, optimizer: Optimizer, graphs: Graphs) -> None:
-        self.optimizer, self.graphs = optimizer, graphs
+        self.optimizer = optimizer
+        self.graphs = graphs
         self.check = CheckLate(self._check, f"within the last {2 * LOOK} steps")
         graphs.unsound.append(self.unsound)
         #: The sums of norms and losses, in which one that is not finite stays; steps that nobody has looked at.
-        self.sums, self.unseen = torch.zeros(2, device=optimizer.flat.device), 0
+        self.sums = torch.zeros(2, device=optimizer.flat.device)
+        self.unseen = 0
         #: The learning rate and the largest norm, as last written to the device.
         self.values = [float("nan")] * 2
         self.rate, self.clip = torch.full((2,), float("nan"), device=optimizer.flat.device).unbind()
@@ -56,7 +58,8 @@ class DeviceStep:
     def forget(self) -> None:
         """Begin anew, with parameters that none of these steps have changed."""
         self.sums.zero_()
-        self.unseen, self.check.sent = 0, None
+        self.unseen = 0
+        self.check.sent = None
 
     def look(self) -> None:
         """Look at all steps.
@@ -78,7 +81,10 @@ class DeviceStep:
         optimizer = self.optimizer
         wanted = [one for one in optimizer.parameters if one.requires_grad]
         slopes = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
-        parts = [next(slopes) if one.requires_grad else torch.zeros_like(one) for one in optimizer.parameters]
+        parts = [
+            next(slopes) if one.requires_grad else torch.zeros_like(one)
+            for one in optimizer.parameters
+        ]
         torch.cat([part.reshape(-1) for part in parts], out=optimizer.gradient)
         for part in optimizer.frozen:
             optimizer.gradient[part] = 0

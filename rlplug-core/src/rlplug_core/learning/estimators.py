@@ -13,7 +13,9 @@ from rlplug_core.types import Array
 FEW = 8
 
 
-def gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> tuple[Array, Array]:
+def gae(
+    rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float
+) -> tuple[Array, Array]:
     """Generalized advantage estimation: advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
 
     The targets are λ-returns: n-step returns with `lam` = 1, one-step ones with 0. `terminated` zeroes the bootstrap,
@@ -29,12 +31,24 @@ def gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: fl
     Returns:
         advantage and target = advantage + value, both [T, N] float32.
     """
-    if rollout.whole and value.dtype == rollout.reward.dtype == np.float32 and (loops := learning_loops()) is not None:
-        advantage, target = np.empty(value.shape, value.dtype), np.empty(value.shape, value.dtype)
+    if (
+        rollout.whole
+        and value.dtype == rollout.reward.dtype == np.float32
+        and (loops := learning_loops()) is not None
+    ):
+        advantage = np.empty(value.shape, value.dtype)
+        target = np.empty(value.shape, value.dtype)
         loops.gae(
-            reward=rollout.reward, terminated=rollout.terminated, truncated=rollout.truncated, value=value,
-            next_value=next_value, gamma=gamma, lam=lam, advantage=advantage, target=target,
-        )  # fmt: skip
+            reward=rollout.reward,
+            terminated=rollout.terminated,
+            truncated=rollout.truncated,
+            value=value,
+            next_value=next_value,
+            gamma=gamma,
+            lam=lam,
+            advantage=advantage,
+            target=target,
+        )
         return advantage, target
     ended = rollout.terminated | rollout.truncated
     if not rollout.whole:
@@ -43,7 +57,8 @@ def gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: fl
     delta = rollout.reward + gamma * next_value * ~rollout.terminated - value
     decay = (gamma * lam) * ~ended
     if not rollout.whole:
-        delta, decay = np.where(valid, delta, 0), np.where(valid, decay, 1)
+        delta = np.where(valid, delta, 0)
+        decay = np.where(valid, decay, 1)
     advantage = _backwards(delta, decay)
     if not rollout.whole:
         advantage *= valid
@@ -58,8 +73,11 @@ def _backwards(delta: Array, decay: Array) -> Array:
     found = np.empty(delta.shape, dtype=np.float32)
     if delta.shape[1] <= min(FEW, len(delta)):
         for column in range(delta.shape[1]):
-            running, backwards = 0.0, []
-            for error, share in zip(delta[::-1, column].tolist(), decay[::-1, column].tolist(), strict=True):
+            running = 0.0
+            backwards = []
+            for error, share in zip(
+                delta[::-1, column].tolist(), decay[::-1, column].tolist(), strict=True
+            ):
                 running = error + share * running
                 backwards.append(running)
             found[::-1, column] = backwards

@@ -31,5 +31,8 @@ def gaussian_kl_slope(average: Tensor, outputs: Tensor) -> Tensor:
         Gradients [B, 2 d].
     """
     (mean, log_std), (average_mean, average_log_std) = outputs.chunk(2, -1), average.chunk(2, -1)
-    precision, apart = (-2 * log_std).exp(), mean - average_mean
-    return torch.cat([apart * precision, 1 - ((2 * average_log_std).exp() + apart.square()) * precision], -1)
+    precision = (-2 * log_std).exp()
+    apart = mean - average_mean
+    return torch.cat(
+        [apart * precision, 1 - ((2 * average_log_std).exp() + apart.square()) * precision], -1
+    )

@@ -52,14 +52,20 @@ class Capture(TorchFunctionMode):
         self.seen: list[tuple[int, Tensor, Tensor]] = []
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> object:
         output = func(*args, **(kwargs or {}))
         if func is functional.linear and id(args[1]) in self.numbers:
             self.seen.append((self.numbers[id(args[1])], args[0].detach(), output))
         elif func is functional.conv2d and id(args[1]) in self.numbers:
             stride, padding, dilation = args[3:6]  # as nn.Conv2d passes them
-            patches = functional.unfold(args[0].detach(), args[1].shape[2:], dilation, padding, stride)
+            patches = functional.unfold(
+                args[0].detach(), args[1].shape[2:], dilation, padding, stride
+            )
             self.seen.append((self.numbers[id(args[1])], patches.transpose(1, 2), output))
         else:
             return output
@@ -87,10 +93,15 @@ class KFAC:
     """
 
     def __init__(
-        self, regions: Sequence[tuple[nn.Module, float | None]], damping: float = 0.01, momentum: float = 0.9,
+        self,
+        regions: Sequence[tuple[nn.Module, float | None]],
+        damping: float = 0.01,
+        momentum: float = 0.9,
         decay: float = 0.95,
-    ) -> None:  # fmt: skip
-        self.damping, self.momentum, self.decay = damping, momentum, decay
+    ) -> None:
+        self.damping = damping
+        self.momentum = momentum
+        self.decay = decay
         self.layers: list[Layer] = []
         self.spans: list[tuple[slice, float | None]] = []
         self.state: dict[str, Tensor] = {}
@@ -100,7 +111,9 @@ class KFAC:
             start = end
             for parameter in (one for one in module.parameters() if one.requires_grad):
                 if id(parameter) in offsets:
-                    raise ValueError("two regions of K-FAC share a parameter; make one module of theirs one region")
+                    raise ValueError(
+                        "two regions of K-FAC share a parameter; make one module of theirs one region"
+                    )
                 offsets[id(parameter)] = end
                 end += parameter.numel()
             self.layers += _layers(module.modules(), offsets)
@@ -108,12 +121,15 @@ class KFAC:
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         self.state = {
-            "velocity": torch.zeros_like(parameters), "observed": parameters.new_zeros(()),
+            "velocity": torch.zeros_like(parameters),
+            "observed": parameters.new_zeros(()),
             "width": parameters.new_ones(len(self.spans)),
-        }  # fmt: skip
+        }
         for number, layer in enumerate(self.layers):
             for side, size in (("inputs", layer.inputs + layer.bias), ("outputs", layer.outputs)):
-                self.state[f"{number}/{side}"] = torch.eye(size, dtype=parameters.dtype, device=parameters.device)
+                self.state[f"{number}/{side}"] = torch.eye(
+                    size, dtype=parameters.dtype, device=parameters.device
+                )
                 self.state[f"{number}/{side}/values"] = parameters.new_ones(size)
                 self.state[f"{number}/{side}/vectors"] = self.state[f"{number}/{side}"].clone()
         return self.state
@@ -121,7 +137,8 @@ class KFAC:
     def tune(self, radii: Sequence[float | None], damping: float, momentum: float) -> None:
         """From now on other numbers than it was made with, `radii` in the order of the regions."""
         self.spans = [(span, radius) for (span, _), radius in zip(self.spans, radii, strict=True)]
-        self.damping, self.momentum = max(damping, TINY), momentum
+        self.damping = max(damping, TINY)
+        self.momentum = momentum
 
     def capture(self) -> Capture:
         """A context in which to run the modules on a batch; what it notes is for `observe`."""
@@ -144,7 +161,9 @@ class KFAC:
         for (number, inputs, _), slope in zip(capture.seen, slopes, strict=True):
             layer = self.layers[number]
             places = slope.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else slope
-            places = places.reshape(len(used), -1, layer.outputs)  # a row has several where a layer is used so
+            places = places.reshape(
+                len(used), -1, layer.outputs
+            )  # a row has several where a layer is used so
             patches = inputs.reshape(len(used), -1, layer.inputs)
             if layer.bias:
                 patches = torch.cat([patches, torch.ones_like(patches[..., :1])], -1)
@@ -166,7 +185,9 @@ class KFAC:
                 try:
                     values, vectors = torch.linalg.eigh(self.state[f"{number}/{side}"])
                 except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-                    raise NonFinite(f"K-FAC's moments of the {side} of layer {number} are not finite") from error
+                    raise NonFinite(
+                        f"K-FAC's moments of the {side} of layer {number} are not finite"
+                    ) from error
                 self.state[f"{number}/{side}/values"].copy_(values.clamp_(min=0))
                 self.state[f"{number}/{side}/vectors"].copy_(vectors)
 
@@ -189,7 +210,8 @@ class KFAC:
             last: the layer.
             factor: [1] or a number, by which they were multiplied.
         """
-        parameters, velocity = set(map(id, last.parameters())), self.state["velocity"]
+        parameters = set(map(id, last.parameters()))
+        velocity = self.state["velocity"]
         (output,) = [layer for layer in self.layers if id(layer.weight) in parameters]
         output.write(velocity, output.matrix(velocity) * factor)
         (span,) = [span for span, _ in self.spans if span.start <= output.offset < span.stop]
@@ -210,13 +232,18 @@ class KFAC:
         """
         natural = gradient / (1 + self.damping)
         for number, layer in enumerate(self.layers):
-            inputs, outputs = state[f"{number}/inputs/vectors"], state[f"{number}/outputs/vectors"]
-            values = torch.outer(state[f"{number}/outputs/values"], state[f"{number}/inputs/values"])
+            inputs = state[f"{number}/inputs/vectors"]
+            outputs = state[f"{number}/outputs/vectors"]
+            values = torch.outer(
+                state[f"{number}/outputs/values"], state[f"{number}/inputs/values"]
+            )
             turned = outputs.T @ layer.matrix(gradient) @ inputs / (values + self.damping)
             layer.write(natural, outputs @ turned @ inputs.T)
         return natural
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    def step(
+        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+    ) -> None:
         natural = self.natural(gradient, state)
         for width, (span, radius) in zip(state["width"], self.spans, strict=True):
             if radius is not None:
@@ -235,7 +262,13 @@ def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer
         and id(module.weight) in offsets
     ]
     return [
-        Layer(one.weight, offsets[id(one.weight)], len(one.weight), one.weight[0].numel(), id(one.bias) in offsets)
+        Layer(
+            one.weight,
+            offsets[id(one.weight)],
+            len(one.weight),
+            one.weight[0].numel(),
+            id(one.bias) in offsets,
+        )
         for one in found
     ]
 

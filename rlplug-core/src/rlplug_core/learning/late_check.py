@@ -16,7 +16,8 @@ class CheckLate:
     """Does `check` a step later, or when somebody wants to `look`, because what came of the step is to be saved."""
 
     def __init__(self, check: Check, ago: str = "a step ago") -> None:
-        self.check, self.ago = check, ago
+        self.check = check
+        self.ago = ago
         self.sent: tuple[Tensor, torch.cuda.Event | None, str] | None = None
 
     def __call__(self, norm: Tensor, loss: Tensor, name: str) -> None:
@@ -41,6 +42,8 @@ def _sent(numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     if not numbers.is_cuda:
         return numbers.cpu(), None
     arrived = torch.cuda.Event()
-    copy = torch.empty_like(numbers, device="cpu", pin_memory=True).copy_(numbers, non_blocking=True)
+    copy = torch.empty_like(numbers, device="cpu", pin_memory=True).copy_(
+        numbers, non_blocking=True
+    )
     arrived.record()
     return copy, arrived

@@ -98,7 +98,9 @@ def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     """
     if isinstance(value, Node):
         error = value - target
-        return error.square() * np.where(error.value > 0, 1 - expectile, expectile).astype(error.value.dtype)
+        return error.square() * np.where(error.value > 0, 1 - expectile, expectile).astype(
+            error.value.dtype
+        )
     error = target - value
     return torch.where(error < 0, 1 - expectile, expectile) * error.square()
 
@@ -121,7 +123,9 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
     return (beta * advantage.detach()).clamp(max=most).exp()
 
 
-def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+def categorical_projection(
+    probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor
+) -> Tensor:
     """The distribution of reward + discount * Z on the atoms of Z (Bellemare et al., 2017, arXiv:1707.06887, eq. 7).
 
     Each probability goes to the two atoms around the place that it moves to, or to an outer one. The shares are the
@@ -140,7 +144,9 @@ def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor
         return found
     last = len(support) - 1
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
-    place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)  # in units of the spacing
+    place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(
+        0, last
+    )  # in units of the spacing
     atoms = torch.arange(last + 1, device=support.device, dtype=support.dtype)
     shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
     # With discount 0 all atoms move to one place, so any distribution will do; Z itself would leave its rounding there.
@@ -150,7 +156,11 @@ def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor
 
 def _projection(probability: Array, reward: Array, discount: Array, support: Tensor) -> Any:
     """The same of arrays."""
-    loops = learning_loops() if probability.dtype == reward.dtype == discount.dtype == np.float32 else None
+    loops = (
+        learning_loops()
+        if probability.dtype == reward.dtype == discount.dtype == np.float32
+        else None
+    )
     if loops is None:
         mass, gain, factor = map(torch.from_numpy, (probability, reward, discount))
         return categorical_projection(mass, gain, factor, support).numpy()
@@ -177,7 +187,9 @@ def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return loss, (loss.detach() + target.xlogy(target).sum(1)).clamp(min=0)
 
 
-def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:
+def quantile_huber(
+    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0
+) -> Tensor:
     """Quantile regression with Huber's loss (Dabney et al., 2018, arXiv:1710.10044, eq. 10; arXiv:1806.06923, eq. 3).
 
     Args:
@@ -198,21 +210,30 @@ def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: fl
     return loss + (slope * (quantiles - quantiles.detach())).sum(1)
 
 
-def _loss_and_slope(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
+def _loss_and_slope(
+    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
+) -> tuple[Tensor, Tensor]:
     """The loss [B] and its derivative by the quantiles [B, N], in their precision."""
     kappa = max(kappa, STEEP)
-    plain = quantiles.is_cpu and quantiles.dtype is torch.float32 and not torch.compiler.is_compiling()
+    plain = (
+        quantiles.is_cpu and quantiles.dtype is torch.float32 and not torch.compiler.is_compiling()
+    )
     loops = learning_loops() if plain else None
     if loops is None:
         loss, slope = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
         return loss.to(quantiles.dtype), slope.to(quantiles.dtype)
-    arrays = [each.contiguous().numpy() for each in (quantiles, shares.float().expand_as(quantiles), targets.float())]
+    arrays = [
+        each.contiguous().numpy()
+        for each in (quantiles, shares.float().expand_as(quantiles), targets.float())
+    ]
     found = np.empty(len(quantiles), np.float32), np.empty(quantiles.shape, np.float32)
     loops.quantile_huber(*arrays, kappa, *found)
     return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
-def _quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
+def _quantile_huber(
+    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
+) -> tuple[Tensor, Tensor]:
     """The loss [B] and its derivative by the quantiles [B, N], without a look at each of the N * M pairs.
 
     A quantile divides the sorted targets into four groups: far below, just below, just above, far above. All pairs of a
@@ -220,20 +241,27 @@ def _quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: f
     because differences of sums of squares are taken.
     """
     ordered = targets.sort(1).values
-    count, total = quantiles.shape[1], ordered.shape[1]
+    count = quantiles.shape[1]
+    total = ordered.shape[1]
     borders = torch.stack([quantiles - kappa, quantiles, quantiles + kappa], 2).flatten(1)
     ends = torch.searchsorted(ordered, borders).unflatten(1, (count, 3))
     ends = nn.functional.pad(nn.functional.pad(ends, (1, 0)), (0, 1), value=total)
     sums, squares = (
-        nn.functional.pad(terms.cumsum(1), (1, 0)).gather(1, ends.flatten(1)).unflatten(1, (count, 5)).diff()
+        nn.functional.pad(terms.cumsum(1), (1, 0))
+        .gather(1, ends.flatten(1))
+        .unflatten(1, (count, 5))
+        .diff()
         for terms in (ordered, ordered.square())
     )
-    size, own = ends.diff(), quantiles.unsqueeze(2)
+    size = ends.diff()
+    own = quantiles.unsqueeze(2)
     error = sums - own * size  # the sum of u in each group
     square = squares - 2 * own * sums + own.square() * size  # and of its square
     far_below, _, _, far_above = size.unbind(2)
     below = kappa * (-error[..., 0] - 0.5 * kappa * far_below) + 0.5 * square[..., 1]
     above = kappa * (error[..., 3] - 0.5 * kappa * far_above) + 0.5 * square[..., 2]
     loss = ((1 - shares) * below + shares * above).sum(1)
-    slope = (1 - shares) * (kappa * far_below - error[..., 1]) - shares * (kappa * far_above + error[..., 2])
+    slope = (1 - shares) * (kappa * far_below - error[..., 1]) - shares * (
+        kappa * far_above + error[..., 2]
+    )
     return loss / (kappa * total), slope / (kappa * total)

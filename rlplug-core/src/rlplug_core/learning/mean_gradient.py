@@ -17,7 +17,10 @@ from torch import Tensor
 from rlplug_core.errors import RlplugError
 
 #: The interface that learners of one machine talk over; without it gloo listens where the host's name leads.
-LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo", "NCCL_SOCKET_IFNAME": "lo"}
+LOOPBACK = {
+    "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+}
 
 
 class Mean(Protocol):
@@ -43,7 +46,10 @@ class MeanGradient:
     group: Any
 
     def __init__(self, rank: int, ranks: int, device: torch.device, timeout: float) -> None:
-        self.rank, self.ranks, self.device, self.timeout = rank, ranks, device, timedelta(seconds=timeout)
+        self.rank = rank
+        self.ranks = ranks
+        self.device = device
+        self.timeout = timedelta(seconds=timeout)
 
     def join(self, file: Path) -> None:
         """Meet the others, who name the same new `file`.
@@ -56,7 +62,9 @@ class MeanGradient:
             store.set_timeout(self.timeout)
             if self.device.type == "cuda":
                 torch.cuda.set_device(self.device)
-                self.group = dist.ProcessGroupNCCL(store, self.rank, self.ranks, dist.ProcessGroupNCCL.Options())
+                self.group = dist.ProcessGroupNCCL(
+                    store, self.rank, self.ranks, dist.ProcessGroupNCCL.Options()
+                )
             else:
                 self.group = dist.ProcessGroupGloo(store, self.rank, self.ranks, self.timeout)
 

@@ -40,13 +40,25 @@ class TrustRegion:
         shrink: the length of each step, as a share of the one before.
     """
 
-    def __init__(self, module: nn.Module, directions: int = 10, tries: int = 10, shrink: float = 0.8) -> None:
-        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    def __init__(
+        self, module: nn.Module, directions: int = 10, tries: int = 10, shrink: float = 0.8
+    ) -> None:
+        self.parameters = [
+            parameter for parameter in module.parameters() if parameter.requires_grad
+        ]
         self.flat, _ = flatten(self.parameters)
-        self.directions, self.tries, self.shrink = directions, tries, shrink
+        self.directions = directions
+        self.tries = tries
+        self.shrink = shrink
 
     def step(
-        self, loss: Scalar, divergence: Scalar, *, radius: float, damping: float = 0.1, curvature: Scalar | None = None
+        self,
+        loss: Scalar,
+        divergence: Scalar,
+        *,
+        radius: float,
+        damping: float = 0.1,
+        curvature: Scalar | None = None,
     ) -> Move:
         """Go down the natural gradient, as far as the loss falls and the divergence stays within the radius.
 
@@ -65,9 +77,12 @@ class TrustRegion:
         product = self.fisher(curvature or divergence, damping)
         direction = conjugate_gradient(product, -gradient, self.directions)
         longest = (2 * radius / (direction @ product(direction)).clamp(min=TINY)).sqrt() * direction
-        start, before = self.flat.clone(), before.detach()
+        start = self.flat.clone()
+        before = before.detach()
         if not isfinite(host(torch.linalg.vector_norm(longest) + before)):
-            raise NonFinite(f"the policy's trust region met the loss {host(before):g} or curvature that is not finite")
+            raise NonFinite(
+                f"the policy's trust region met the loss {host(before):g} or curvature that is not finite"
+            )
         for failed in range(self.tries):
             self.flat.copy_(start + self.shrink**failed * longest)
             with torch.no_grad():
@@ -87,7 +102,9 @@ class TrustRegion:
 
         return product
 
-    def gradient(self, value: Tensor, create_graph: bool = False, retain_graph: bool | None = None) -> Tensor:
+    def gradient(
+        self, value: Tensor, create_graph: bool = False, retain_graph: bool | None = None
+    ) -> Tensor:
         """Compute a gradient in the order of the flat parameters.
 
         Args:
@@ -98,7 +115,11 @@ class TrustRegion:
             The gradient [P].
         """
         parts = torch.autograd.grad(
-            value, self.parameters, create_graph=create_graph, retain_graph=retain_graph, materialize_grads=True
+            value,
+            self.parameters,
+            create_graph=create_graph,
+            retain_graph=retain_graph,
+            materialize_grads=True,
         )
         return torch.cat([part.reshape(-1) for part in parts])
 
@@ -109,8 +130,10 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, step
     `product` multiplies by a symmetric positive definite matrix. Nothing is read on the host: once the residual is 0,
     further steps change nothing.
     """
-    solution, residual = torch.zeros_like(wanted), wanted.clone()
-    direction, square = residual.clone(), residual @ residual
+    solution = torch.zeros_like(wanted)
+    residual = wanted.clone()
+    direction = residual.clone()
+    square = residual @ residual
     for _ in range(steps):
         image = product(direction)
         size = square / (direction @ image).clamp(min=TINY)
@@ -135,4 +158,7 @@ def within(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
         Vectors [B, k].
     """
     excess = (gradient * slope).sum(-1, keepdim=True) - bound
-    return gradient - excess.clamp(min=0) / slope.square().sum(-1, keepdim=True).clamp(min=TINY) * slope
+    return (
+        gradient
+        - excess.clamp(min=0) / slope.square().sum(-1, keepdim=True).clamp(min=TINY) * slope
+    )

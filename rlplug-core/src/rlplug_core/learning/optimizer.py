@@ -26,7 +26,8 @@ class SharedState:
     """The state that the optimizers of asynchronous learners share: flat parameters and the rule's state."""
 
     def __init__(self, parameters: Tensor, state: dict[str, Tensor]) -> None:
-        self.parameters, self.state = parameters, state
+        self.parameters = parameters
+        self.state = state
 
 
 class Optimizer:
@@ -44,15 +45,28 @@ class Optimizer:
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
-        max_grad_norm: Schedule | float | None = None, shared: SharedState | None = None, mean: Mean | None = None,
-    ) -> None:  # fmt: skip
-        self.parameters, self.name, self.rule, self.mean = list(dict.fromkeys(parameters)), name, rule, mean
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        name: str,
+        rule: UpdateRule,
+        learning_rate: Schedule | float,
+        max_grad_norm: Schedule | float | None = None,
+        shared: SharedState | None = None,
+        mean: Mean | None = None,
+    ) -> None:
+        self.parameters = list(dict.fromkeys(parameters))
+        self.name = name
+        self.rule = rule
+        self.mean = mean
         self.learning_rate = throughout(learning_rate)
         self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
         #: Their values at the present step; what is constant is not asked again.
-        self.rate, self.clip = self.learning_rate(0.0), None if self.max_grad_norm is None else self.max_grad_norm(0.0)
-        self.moving = not all(isinstance(one, Constant | None) for one in (self.learning_rate, self.max_grad_norm))
+        self.rate = self.learning_rate(0.0)
+        self.clip = None if self.max_grad_norm is None else self.max_grad_norm(0.0)
+        self.moving = not all(
+            isinstance(one, Constant | None) for one in (self.learning_rate, self.max_grad_norm)
+        )
         #: The parameters that backward computes gradients of, so that it leaves out others on the way; None for all.
         self.inputs: list[nn.Parameter] | None = self.parameters
         self.flat, self.gradient = flatten(self.parameters)
@@ -93,7 +107,9 @@ class Optimizer:
                 later, or when its state is asked for.
         """
         if self.moving:
-            progress = clock.progress_before(age if self.mean is None else age * self.mean.ranks)  # it counts all
+            progress = clock.progress_before(
+                age if self.mean is None else age * self.mean.ranks
+            )  # it counts all
             self.rate = self.learning_rate(progress)
             self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
         if self.on_device is not None and isinstance(loss, Tensor):
@@ -130,9 +146,13 @@ class Optimizer:
         # Of what is shared, others would meet the 0 below; there weight decay takes all.
         undecayed = self.undecayed if self.target is self.flat else []
         free = [(part, self.target[part].clone()) for part in undecayed]
-        held = [(part, self.target[part].clone()) for part in self.frozen]  # weight decay moves these, too
+        held = [
+            (part, self.target[part].clone()) for part in self.frozen
+        ]  # weight decay moves these, too
         for part, _ in free:
-            self.target[part] = 0  # decay is in proportion to it, and the rest of a step does not look at it
+            self.target[part] = (
+                0  # decay is in proportion to it, and the rest of a step does not look at it
+            )
         self.rule.step(self.target, self.gradient, self.state, lr)  # type: ignore[arg-type]  # see `takes_tensors`
         for part, before in free:
             self.target[part] += before
@@ -148,7 +168,8 @@ class Optimizer:
     def on_host(self) -> tuple[Array, Into]:
         """Return the flat gradient as an array, and by parameter; made once, as each look from torch takes time."""
         if self._host is None or self._host[0] is not self.gradient:
-            array, ends = self.gradient.numpy(), np.cumsum([parameter.numel() for parameter in self.parameters])[:-1]
+            array = self.gradient.numpy()
+            ends = np.cumsum([parameter.numel() for parameter in self.parameters])[:-1]
             parts = zip(self.parameters, np.split(array, ends), strict=True)
             into = Into({parameter: part.reshape(parameter.shape) for parameter, part in parts})
             self._host = self.gradient, array, into
@@ -174,7 +195,9 @@ class Optimizer:
         if clip is not None and length + 1e-6 > clip:
             gradient *= clip / (length + 1e-6)
         return (
-            torch.tensor(length, dtype=self.gradient.dtype) if isinstance(loss, Tensor) else gradient.dtype.type(length)
+            torch.tensor(length, dtype=self.gradient.dtype)
+            if isinstance(loss, Tensor)
+            else gradient.dtype.type(length)
         )
 
     def pull(self) -> None:
@@ -236,9 +259,15 @@ class OptimizerFactory(Protocol):
     """Makes an optimizer: the seam that a runner passes in its `Context`."""
 
     def __call__(
-        self, parameters: Iterable[nn.Parameter], /, *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
+        self,
+        parameters: Iterable[nn.Parameter],
+        /,
+        *,
+        name: str,
+        rule: UpdateRule,
+        learning_rate: Schedule | float,
         max_grad_norm: Schedule | float | None = None,
-    ) -> Optimizer: ...  # fmt: skip
+    ) -> Optimizer: ...
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
@@ -260,7 +289,11 @@ def joined(tensors: list[Tensor]) -> list[Tensor]:
     end = first.storage_offset()
     for tensor in tensors:
         memory = tensor.untyped_storage().data_ptr()
-        if memory != first.untyped_storage().data_ptr() or tensor.storage_offset() != end or not tensor.is_contiguous():
+        if (
+            memory != first.untyped_storage().data_ptr()
+            or tensor.storage_offset() != end
+            or not tensor.is_contiguous()
+        ):
             return tensors
         end += tensor.numel()
     return [first.as_strided((end - first.storage_offset(),), (1,))]

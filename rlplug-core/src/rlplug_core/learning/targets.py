@@ -21,7 +21,9 @@ def target_network(network: M) -> M:
 
     Moments of observations are shared with the network.
     """
-    shared = {id(module): module for module in network.modules() if isinstance(module, ObservationNorm)}
+    shared = {
+        id(module): module for module in network.modules() if isinstance(module, ObservationNorm)
+    }
     target = copy.deepcopy(network, dict(shared))
     parameters = list(target.parameters())
     if parameters:
@@ -36,7 +38,8 @@ class Target:
     """Moves a target network in place towards the network that it follows."""
 
     def __init__(self, online: nn.Module, network: nn.Module) -> None:
-        self.online, self.network = online, network
+        self.online = online
+        self.network = network
         #: Their parameters, joined at the first move: from then on they lie where they stay.
         self.pairs: tuple[list[Tensor], list[Tensor]] | None = None
         self.arrays = HostViews()
@@ -54,7 +57,8 @@ class Target:
             torch._foreach_lerp_(own, followed, tau)
 
     def _joined(self) -> tuple[list[Tensor], list[Tensor]]:
-        own, followed = list(self.network.parameters()), list(self.online.parameters())
+        own = list(self.network.parameters())
+        followed = list(self.online.parameters())
         pair = joined([one.detach() for one in own]), joined([one.detach() for one in followed])
         return pair if len(pair[0]) == len(pair[1]) else ([*own], [*followed])
 
@@ -67,7 +71,9 @@ class Frozen:
     """A context in which a module's parameters want no gradient: what is differentiated through it costs no more."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.parameters = [
+            parameter for parameter in module.parameters() if parameter.requires_grad
+        ]
 
     def __enter__(self) -> None:
         for parameter in self.parameters:

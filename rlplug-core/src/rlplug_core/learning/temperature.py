@@ -88,7 +88,12 @@ def expected_of(log_probs: Any, q: Any) -> tuple[Any, Any]:
 
 
 def soft_policy_loss(
-    batch: Transitions, log_prob: Any, q: Any, temperature: Temperature, ent_coef: float, target_entropy: Any
+    batch: Transitions,
+    log_prob: Any,
+    q: Any,
+    temperature: Temperature,
+    ent_coef: float,
+    target_entropy: Any,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """alpha * log pi(a | s) - Q(s, a) (eq. 7) and the loss of alpha's logarithm (eq. 18), with what to report of both.
 
@@ -104,6 +109,9 @@ def soft_policy_loss(
     alpha = temperature.beside(log_prob, ent_coef)
     policy_loss = alpha * log_prob - q
     loss = batch.mean(policy_loss + temperature.loss(log_prob, target_entropy))
-    metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
+    metrics = {
+        "loss/policy": batch.mean(policy_loss.detach()),
+        "loss/entropy": -batch.mean(log_prob.detach()),
+    }
     told: Any = alpha.squeeze() if isinstance(alpha, Tensor) else np.float32(alpha)
     return loss, {**metrics, "loss/temperature": told}

@@ -35,7 +35,10 @@ class Leaves:
             self.configs.append(tree)
             return type(tree).__qualname__
         if isinstance(tree, Batch):  # in the order of its `map`
-            parts = tree.counts, *(getattr(tree, name) for name in NAMES.get(type(tree)) or listed(tree))
+            parts = (
+                tree.counts,
+                *(getattr(tree, name) for name in NAMES.get(type(tree)) or listed(tree)),
+            )
             return type(tree), *map(self._described, parts)
         if isinstance(tree, dict):
             return *tree, *map(self._described, tree.values())
@@ -55,7 +58,11 @@ def mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
         return {name: mapped(one, function) for name, one in tree.items()}
     if isinstance(tree, list | tuple):
         parts = [mapped(one, function) for one in tree]
-        return type(tree)(*parts) if isinstance(tree, tuple) and type(tree) is not tuple else type(tree)(parts)
+        return (
+            type(tree)(*parts)
+            if isinstance(tree, tuple) and type(tree) is not tuple
+            else type(tree)(parts)
+        )
     return function(tree)
 
 
@@ -73,12 +80,20 @@ class Packed:
     def __init__(self, tree: Any) -> None:
         self.tree, tensors = tree, Leaves(tree).tensors
         kinds = by_type(tensors)
-        self.sizes = {kind: [tensors[place].numel() for place in places] for kind, places in kinds.items()}
+        self.sizes = {
+            kind: [tensors[place].numel() for place in places] for kind, places in kinds.items()
+        }
         self.numbers: Mapping[torch.dtype, Tensor] = {
-            kind: torch.cat([tensors[place].detach().reshape(-1) for place in places]) for kind, places in kinds.items()
+            kind: torch.cat([tensors[place].detach().reshape(-1) for place in places])
+            for kind, places in kinds.items()
         }
 
     def copied(self) -> Any:
         """Return the tree with copies for its tensors, which know of no gradient."""
-        parts = {kind: iter(flat.clone().split(self.sizes[kind])) for kind, flat in self.numbers.items()}
-        return mapped(self.tree, lambda one: next(parts[one.dtype]).view(one.shape) if isinstance(one, Tensor) else one)
+        parts = {
+            kind: iter(flat.clone().split(self.sizes[kind])) for kind, flat in self.numbers.items()
+        }
+        return mapped(
+            self.tree,
+            lambda one: next(parts[one.dtype]).view(one.shape) if isinstance(one, Tensor) else one,
+        )

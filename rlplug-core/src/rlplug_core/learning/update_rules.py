@@ -36,7 +36,9 @@ class UpdateRule(Protocol):
         """
         ...
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    def step(
+        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+    ) -> None:
         """Move the parameters in place.
 
         Args:
@@ -50,17 +52,23 @@ class UpdateRule(Protocol):
 class SGD:
     """Gradient descent with torch's momentum: v = momentum v + g, then v (nesterov: g + momentum v) times the step."""
 
-    def __init__(self, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
+    ) -> None:
         if nesterov and not momentum:
             raise BadConfig(
                 "optimizer_kwargs.nesterov needs momentum, and there is none; give --optimizer-kwargs.momentum too"
             )
-        self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+        self.momentum = momentum
+        self.nesterov = nesterov
+        self.weight_decay = weight_decay
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {"velocity": torch.zeros_like(parameters)} if self.momentum else {}
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor) -> None:
+    def step(
+        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+    ) -> None:
         if self.weight_decay:
             gradient = gradient.add(parameters, alpha=self.weight_decay)
         if self.momentum:
@@ -76,18 +84,24 @@ class RMSProp:
     """RMSProp as in A3C (Mnih et al., 2016, arXiv:1602.01783, section 4) and TensorFlow: epsilon inside the root."""
 
     def __init__(self, alpha: float = 0.99, eps: float = 1e-5) -> None:
-        self.alpha, self.eps, self.arrays = alpha, eps, HostViews()
+        self.alpha = alpha
+        self.eps = eps
+        self.arrays = HostViews()
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {"square": torch.zeros_like(parameters)}
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor) -> None:
+    def step(
+        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+    ) -> None:
         square = state["square"]
         if isinstance(lr, Tensor):
             square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
             parameters.sub_(gradient / (square + self.eps).sqrt_() * lr)
             return
-        loops = learning_loops() if parameters.is_cpu and parameters.dtype is torch.float32 else None
+        loops = (
+            learning_loops() if parameters.is_cpu and parameters.dtype is torch.float32 else None
+        )
         if loops is not None:
             loops.rmsprop(*self.arrays.of(parameters, gradient, square), self.alpha, self.eps, lr)
             return
@@ -120,29 +134,55 @@ class Adam:
     #: Whether weight decay is a part of the gradient, as in numba's loop.
     decays_gradient: ClassVar[bool] = True
 
-    def __init__(self, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-5, weight_decay: float = 0.0) -> None:
-        self.betas, self.eps, self.weight_decay, self.arrays = betas, eps, weight_decay, HostViews()
+    def __init__(
+        self,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-5,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.betas = betas
+        self.eps = eps
+        self.weight_decay = weight_decay
+        self.arrays = HostViews()
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         zeros = torch.zeros_like
-        return {"mean": zeros(parameters), "square": zeros(parameters), "steps": parameters.new_zeros(())}
+        return {
+            "mean": zeros(parameters),
+            "square": zeros(parameters),
+            "steps": parameters.new_zeros(()),
+        }
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor) -> None:
+    def step(
+        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+    ) -> None:
         fits = self.decays_gradient and parameters.is_cpu and parameters.dtype is torch.float32
         loops = learning_loops() if fits else None
         if loops is not None and not isinstance(lr, Tensor):
             self._step_in_loops(loops, self.arrays.of(parameters, gradient, *state.values()), lr)
             return
         steps = state["steps"]  # the kernel corrects its moments by this number and does not count
-        if steps.is_cpu:  # a call of torch's costs three times as much as numpy's where numpy did the rest
+        if (
+            steps.is_cpu
+        ):  # a call of torch's costs three times as much as numpy's where numpy did the rest
             steps.numpy()[...] += 1
         else:
             steps.add_(1)
         self.kernel(
-            [parameters], [gradient], [state["mean"]], [state["square"]], [], [steps],
-            amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr,
-            weight_decay=self.weight_decay, eps=self.eps, maximize=False,
-        )  # fmt: skip
+            [parameters],
+            [gradient],
+            [state["mean"]],
+            [state["square"]],
+            [],
+            [steps],
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=lr,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            maximize=False,
+        )
 
     def _step_in_loops(self, loops: ModuleType, arrays: Sequence[Array], lr: float) -> None:
         *changed, steps = arrays
@@ -158,7 +198,10 @@ class AdamW(Adam):
     decays_gradient: ClassVar[bool] = False
 
     def __init__(
-        self, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-5, weight_decay: float = 0.01
+        self,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-5,
+        weight_decay: float = 0.01,
     ) -> None:
         super().__init__(betas, eps, weight_decay)
 
@@ -178,7 +221,8 @@ class Torch:
     """
 
     def __init__(self, name: str, arguments: dict[str, object]) -> None:
-        self.name, self.arguments = name, arguments
+        self.name = name
+        self.arguments = arguments
         self.made: torch.optim.Optimizer | None = None
         self._kept(torch.zeros(1))
         self.weight_decay: float = self._fresh(torch.zeros(1)).defaults.get("weight_decay", 0.0)
@@ -186,13 +230,20 @@ class Torch:
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {**self._kept(parameters), "begun": torch.zeros(())}
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    def step(
+        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+    ) -> None:
         made = self.made
-        if made is None or made.param_groups[0]["params"][0] is not parameters or not state["begun"]:
+        if (
+            made is None
+            or made.param_groups[0]["params"][0] is not parameters
+            or not state["begun"]
+        ):
             made = self.made = self._fresh(parameters)
             if state["begun"]:
                 made.state[parameters].update(_without(state, "begun"))
-        parameters.grad, made.param_groups[0]["lr"] = gradient, lr
+        parameters.grad = gradient
+        made.param_groups[0]["lr"] = lr
         made.step()
         parameters.grad = None
         held = made.state[parameters]
@@ -202,7 +253,9 @@ class Torch:
         state["begun"].fill_(1)
 
     def _fresh(self, parameters: Tensor) -> torch.optim.Optimizer:
-        made: torch.optim.Optimizer = getattr(torch.optim, self.name)([parameters], lr=1.0, **self.arguments)
+        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(
+            [parameters], lr=1.0, **self.arguments
+        )
         return made
 
     def _kept(self, parameters: Tensor) -> dict[str, Tensor]:
@@ -236,7 +289,8 @@ OptimizerName: TypeAlias = str
 class OptimizerOptions:
     """Arguments of the optimizer; none leaves the optimizer's own default."""
 
-    betas: tuple[Fraction, ...] | None = None  # decay rates of Adam's two moments, such as 0.9,0.999
+    # decay rates of Adam's two moments, such as 0.9,0.999
+    betas: tuple[Fraction, ...] | None = None
     alpha: Fraction | None = None  # decay rate of RMSProp's mean square
     eps: Positive | None = None  # term added to the denominator of Adam and RMSProp
     weight_decay: NonNegative | None = None  # weight decay
@@ -251,7 +305,11 @@ class OptimizerOptions:
         """
         _check_betas(self.betas)
         given = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {option: value for option, value in given.items() if value is not None and value is not False}
+        given = {
+            option: value
+            for option, value in given.items()
+            if value is not None and value is not False
+        }
         if name in RULES:
             return _made(name, RULES[name], given, usual)
         return _torch(name, given, usual)
@@ -288,7 +346,8 @@ def _made(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any
 
 
 def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> UpdateRule:
-    base, short = torch.optim.Optimizer, name.removeprefix("torch.optim.")
+    base = torch.optim.Optimizer
+    short = name.removeprefix("torch.optim.")
     known = {
         one: found
         for one, found in vars(torch.optim).items()
@@ -297,7 +356,9 @@ def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> Upd
     if short not in known:
         usable = sorted(filter(_fits, known))
         near = did_you_mean(short, [*RULES, *usable]) or ";"
-        raise BadConfig(f"no optimizer '{name}'{near} take {listed()}, or of torch.optim {', '.join(usable)}")
+        raise BadConfig(
+            f"no optimizer '{name}'{near} take {listed()}, or of torch.optim {', '.join(usable)}"
+        )
     return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
 
 
@@ -314,18 +375,24 @@ def _adams(cls: type[object], usual: dict[str, object]) -> dict[str, object]:
     """Return those of an algorithm's options for Adam that mean the same to this class."""
     theirs, adams = (inspect.signature(one).parameters for one in (cls, torch.optim.Adam))
     return {
-        name: value for name, value in usual.items() if name in theirs and theirs[name].default == adams[name].default
+        name: value
+        for name, value in usual.items()
+        if name in theirs and theirs[name].default == adams[name].default
     }
 
 
-def _arguments(name: str, cls: type[object], given: dict[str, object], usual: dict[str, object]) -> dict[str, object]:
+def _arguments(
+    name: str, cls: type[object], given: dict[str, object], usual: dict[str, object]
+) -> dict[str, object]:
     """The keyword arguments of a class; refuses a given option that would be without effect."""
     taken = set(inspect.signature(cls).parameters)
     fitting = [one.name for one in fields(OptimizerOptions) if one.name in taken]
     for option in given:
         if option not in fitting:
             ours = ", ".join(f"optimizer_kwargs.{one}" for one in fitting) or "none"
-            raise BadConfig(f"optimizer '{name}' has no use for 'optimizer_kwargs.{option}'; its options are {ours}")
+            raise BadConfig(
+                f"optimizer '{name}' has no use for 'optimizer_kwargs.{option}'; its options are {ours}"
+            )
     return {**{option: value for option, value in usual.items() if option in fitting}, **given}
 
 

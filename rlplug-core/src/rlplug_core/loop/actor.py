@@ -26,7 +26,9 @@ class Actor:
     """Steps `env` for one lane, advances the clock by what is valid, keeps finished episodes until they are taken."""
 
     def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
-        self.env, self.lane, self.clock = env, lane, clock
+        self.env = env
+        self.lane = lane
+        self.clock = clock
         self.lanes: tuple[Lane, ...] = (lane,)
         self.agent = lane.agent
         self.episodes: list[tuple[int, Episode]] = []
@@ -38,33 +40,49 @@ class Actor:
 
     def _open(self, seed: int) -> None:
         now = self.env.reset(seed)
-        self.obs, self.is_first, self.turn = now.obs, now.is_first, now.turn
+        self.obs = now.obs
+        self.is_first = now.is_first
+        self.turn = now.turn
         self.held: Act | None = None
         self.recurrent_state = self.agent.initial(self.env.spec.num_envs)
 
     def step(self) -> Sequence[tuple[Lane, Step]]:
         """Act in every environment once; return one transition of each, per lane, of which this actor has one."""
-        obs, first, recurrent_state = self.obs, self.is_first, self.recurrent_state
+        obs = self.obs
+        first = self.is_first
+        recurrent_state = self.recurrent_state
         act = self.agent.act(obs, first, recurrent_state, self.clock)
         if self.turn is not None:
             act = self.held = holding(self.turn, act, self.held)
         now = self.env.step(act.action)
-        self.obs, self.is_first, self.turn, self.recurrent_state = now.obs, now.is_first, now.turn, act.recurrent_state
+        self.obs = now.obs
+        self.is_first = now.is_first
+        self.turn = now.turn
+        self.recurrent_state = act.recurrent_state
         if now.count < len(now.valid):
             self.is_first, self.recurrent_state = carried(now, act, first, recurrent_state)
         self.clock.advance(now.count)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
         step = Step(
-            obs=obs, action=act.action, reward=now.reward, next_obs=now.final_obs, terminated=now.terminated,
-            truncated=now.truncated, is_first=first, valid=now.valid, ended=now.ended, extras=act.extras,
+            obs=obs,
+            action=act.action,
+            reward=now.reward,
+            next_obs=now.final_obs,
+            terminated=now.terminated,
+            truncated=now.truncated,
+            is_first=first,
+            valid=now.valid,
+            ended=now.ended,
+            extras=act.extras,
             recurrent_state=recurrent_state,
-        )  # fmt: skip
+        )
         return ((self.lane, step),)
 
     def take_episodes(self) -> list[tuple[int, Episode]]:
         """The episodes that finished since the last call, each with the clock's steps at that moment."""
-        taken, self.episodes = self.episodes, []
+        taken = self.episodes
+        self.episodes = []
         return taken
 
     def state_dict(self) -> State:
@@ -77,7 +95,9 @@ class Actor:
             "recurrent_state": tree_map(copy, self.recurrent_state),
             "episodes": [[steps, *episode.plain()] for steps, episode in self.episodes],
             "turn": tree_map(copy, self.turn),
-            "held": None if self.held is None else [self.held.action.copy(), tree_map(copy, self.held.extras)],
+            "held": None
+            if self.held is None
+            else [self.held.action.copy(), tree_map(copy, self.held.extras)],
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -87,8 +107,11 @@ class Actor:
         else:
             self.env.load_state_dict(state["env"])
             self.agent.initial(self.env.spec.num_envs)
-            self.obs, self.is_first, self.recurrent_state = state["obs"], state["is_first"], state["recurrent_state"]
-            held, self.turn = state.get("held"), state.get("turn")
+            self.obs = state["obs"]
+            self.is_first = state["is_first"]
+            self.recurrent_state = state["recurrent_state"]
+            held = state.get("held")
+            self.turn = state.get("turn")
             self.held = None if held is None else Act(held[0], None, held[1])
         self.agent.load_state_dict(state["agent"])
 

@@ -17,7 +17,8 @@ from rlplug_core.loop.worker import CLOSE, attend, fetch, post
 from rlplug_core.types import State, tree_map
 
 #: Values of `ActorTask.paused`: actors stand still between two chunks; they leave even the chunk that they are at.
-PAUSED, OVER = 1, 2
+PAUSED = 1
+OVER = 2
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,12 @@ class _Acting:
 
     def __init__(self, task: ActorTask, parent: Connection) -> None:
         self.remote = RemoteActor(task.algorithm, task.env, task.values, task.rank)
-        self.parent, self.weights = parent, task.weights
-        self.slots = [tree_map(lambda place, m=memory: place.view(m), task.places) for memory in task.slots.numpy()]
+        self.parent = parent
+        self.weights = task.weights
+        self.slots = [
+            tree_map(lambda place, m=memory: place.view(m), task.places)
+            for memory in task.slots.numpy()
+        ]
         self.paused = task.paused.numpy().data
         self.wake = 0.0
 
@@ -76,7 +81,8 @@ class _Acting:
 
     def act(self, slot: int, steps: int, total: int) -> None:
         """Act a chunk into a slot, unless the run is over before."""
-        version, store = self.weights.get(self.remote.own), self.slots[slot]
+        version = self.weights.get(self.remote.own)
+        store = self.slots[slot]
         for t, step in enumerate(self.remote.steps(steps, total)):
             write(store, t, step)
             if self.paused[0] == OVER:

@@ -46,19 +46,30 @@ class Shared:
         """Return a factory that ties a learner's optimizers to the shared states of the same names."""
 
         def make(
-            parameters: Iterable[nn.Parameter], /, *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
+            parameters: Iterable[nn.Parameter],
+            /,
+            *,
+            name: str,
+            rule: UpdateRule,
+            learning_rate: Schedule | float,
             max_grad_norm: Schedule | float | None = None,
-        ) -> Optimizer:  # fmt: skip
+        ) -> Optimizer:
             return Optimizer(
-                parameters, name=name, rule=rule, learning_rate=learning_rate, max_grad_norm=max_grad_norm,
+                parameters,
+                name=name,
+                rule=rule,
+                learning_rate=learning_rate,
+                max_grad_norm=max_grad_norm,
                 shared=self.states[name],
-            )  # fmt: skip
+            )
 
         return make
 
 
 def share(
-    learner: Learner[Any], place: Callable[[Tensor], Tensor], lock: Callable[[], AbstractContextManager[object]]
+    learner: Learner[Any],
+    place: Callable[[Tensor], Tensor],
+    lock: Callable[[], AbstractContextManager[object]],
 ) -> Shared:
     """Make `learner` the owner of shared state; `place` puts a tensor where all workers reach it, `lock` makes a lock.
 
@@ -66,7 +77,9 @@ def share(
         UsageError: the learner is not built on `Algorithm`, whose optimizers are the seam, or none has a parameter.
     """
     if not isinstance(learner, Algorithm):
-        raise UsageError(f"{type(learner).__name__} must build on rlplug_core.Algorithm to run under 'async'")
+        raise UsageError(
+            f"{type(learner).__name__} must build on rlplug_core.Algorithm to run under 'async'"
+        )
     check_optimized(learner, "async", 1)
     for tensor in _others(learner).values():
         tensor.data = place(tensor.data)
@@ -76,7 +89,11 @@ def share(
 
 def _others(learner: nn.Module) -> dict[str, Tensor]:
     """Targets and moments: the tensors of a learner that no optimizer trains, under each of their names."""
-    fixed = {name: p for name, p in learner.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    fixed = {
+        name: p
+        for name, p in learner.named_parameters(remove_duplicate=False)
+        if not p.requires_grad
+    }
     return {**fixed, **dict(learner.named_buffers(remove_duplicate=False))}
 
 
@@ -84,7 +101,13 @@ class Worker:
     """One worker: its environment, its learner on shared parameters, its own agent and buffer."""
 
     def __init__(
-        self, plan: Plan, shared: Shared, slots: Counters, signals: Signals, rank: int, env: Env | None = None
+        self,
+        plan: Plan,
+        shared: Shared,
+        slots: Counters,
+        signals: Signals,
+        rank: int,
+        env: Env | None = None,
     ) -> None:
         ranks = plan.options.workers
         self.clock = SharedClock(plan.options.total_timesteps, slots, signals, rank)
@@ -95,7 +118,9 @@ class Worker:
         for name, tensor in self.others.items():
             tensor.data = shared.others[name].data
         self.learner: Learner[Any] = learner
-        self.actor = Actor(env, Lane(learner, learner.agent(rank, ranks), learner.buffer()), self.clock)
+        self.actor = Actor(
+            env, Lane(learner, learner.agent(rank, ranks), learner.buffer()), self.clock
+        )
         self.actor.reset(plan.seeds().child("env", rank).integer())
         self.meter = Meter()
 
@@ -103,7 +128,11 @@ class Worker:
         """All that is the worker's own; what is shared goes on changing while another worker is asked for its state."""
         return {
             "clock": self.clock.state_dict(),
-            "learner": {name: value for name, value in self.learner.state_dict().items() if name not in self.others},
+            "learner": {
+                name: value
+                for name, value in self.learner.state_dict().items()
+                if name not in self.others
+            },
             "buffer": self.actor.lane.buffer.state_dict(),
             "actor": self.actor.state_dict(),
             "meter": self.meter.state_dict(),
@@ -131,19 +160,24 @@ class Inline:
         self.slots = [0] * plan.options.workers
         envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
         self.workers = [
-            Worker(plan, self.shared, self.slots, signals=clock, rank=rank, env=env) for rank, env in enumerate(envs)
+            Worker(plan, self.shared, self.slots, signals=clock, rank=rank, env=env)
+            for rank, env in enumerate(envs)
         ]
         self.next = 0
 
     def run(self, poll: Callable[[], None]) -> None:
         for worker in self.workers:
-            worker.clock.limit, worker.clock.total = self.clock.limit, self.clock.total
+            worker.clock.limit = self.clock.limit
+            worker.clock.total = self.clock.total
             self._turn(worker, lambda worker: train(worker.actor.lane, worker.clock, worker.meter))
         while not self.clock.stop:
             poll()
             if self.clock.done:
                 break
-            self._turn(self.workers[self.next], lambda worker: turn(worker.actor, worker.clock, worker.meter))
+            self._turn(
+                self.workers[self.next],
+                lambda worker: turn(worker.actor, worker.clock, worker.meter),
+            )
             self.next = (self.next + 1) % len(self.workers)
 
     def _turn(self, worker: Worker, work: Callable[[Worker], None]) -> None:
@@ -177,7 +211,11 @@ class Inline:
         return {
             "clock": self.clock.state_dict(),
             "learner": self.snapshot().state_dict(),
-            "workers": {"slots": list(self.slots), "next": self.next, "all": [w.state_dict() for w in self.workers]},
+            "workers": {
+                "slots": list(self.slots),
+                "next": self.next,
+                "all": [w.state_dict() for w in self.workers],
+            },
             "globals": global_state(),
         }
 

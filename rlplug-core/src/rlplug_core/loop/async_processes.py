@@ -41,13 +41,17 @@ def silence(ready: bool, limit: float) -> str:
     """Return what is wrong with a process that was silent for that long, as the rest of a sentence."""
     if ready:
         return f"gave no sign of life for {limit:g} s"
-    return f"was not ready within {limit:g} s; it hung as it was built, in its plugin or environment"
+    return (
+        f"was not ready within {limit:g} s; it hung as it was built, in its plugin or environment"
+    )
 
 
 class Remote:
     """A worker process as the parent sees it."""
 
-    def __init__(self, rank: int, target: Callable[[Any, Connection, Connection], None], task: Any) -> None:
+    def __init__(
+        self, rank: int, target: Callable[[Any, Connection, Connection], None], task: Any
+    ) -> None:
         self.rank = rank
         self.connection, theirs = Pipe()
         lifeline, self._lifeline = Pipe(duplex=False)
@@ -65,7 +69,11 @@ class Remote:
         """Wait for a process that is about to end, and say what became of it, as the rest of a sentence."""
         self.process.join(CLOSING)
         code = self.process.exitcode or 0
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return (
+            f"was killed by {signal.Signals(-code).name}"
+            if code < 0
+            else f"exited with code {code}"
+        )
 
     def overdue(self, elapsed: float, limit: float) -> bool:
         """Return whether the process was silent for longer than `limit` seconds, `elapsed` since the last look.
@@ -97,7 +105,8 @@ def close(remotes: Sequence[Remote]) -> None:
     for remote in asked:
         with suppress(OSError):  # it is gone
             post(remote.connection, CLOSE)
-    left, deadline = {remote.process.sentinel for remote in asked}, time.monotonic() + CLOSING
+    left = {remote.process.sentinel for remote in asked}
+    deadline = time.monotonic() + CLOSING
     while left and time.monotonic() < deadline:
         left.difference_update(wait([*left], GLANCE))
     for remote in remotes:
@@ -108,10 +117,13 @@ class Processes:
     """Worker processes over shared parameters; resumed runs are state-complete, not bit-exact."""
 
     name = "async"
-    inexact = "asynchronous worker processes arrive in an order that nothing fixes; --inline is exact"
+    inexact = (
+        "asynchronous worker processes arrive in an order that nothing fixes; --inline is exact"
+    )
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
-        self.plan, self.clock = plan, clock
+        self.plan = plan
+        self.clock = clock
         prepare()
         probe = plan.make_env(1)
         self.master = plan.make_learner(probe.spec)
@@ -129,11 +141,17 @@ class Processes:
         self.began = False
         tasks = [
             Task(
-                algorithm=plan.algorithm, env=plan.env, values=plan.flat, rank=rank,
-                shared=shared, slots=self.slots, flags=self.flags, scales=self.scales,
+                algorithm=plan.algorithm,
+                env=plan.env,
+                values=plan.flat,
+                rank=rank,
+                shared=shared,
+                slots=self.slots,
+                flags=self.flags,
+                scales=self.scales,
             )
             for rank in range(plan.options.workers)
-        ]  # fmt: skip
+        ]
         self.remotes = [Remote(task.rank, work, task) for task in tasks]
         self.checked = time.monotonic()
 
@@ -147,11 +165,13 @@ class Processes:
         self._until(lambda remote: remote.done, poll)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        taken, self.pending = self.pending, []
+        taken = self.pending
+        self.pending = []
         return taken
 
     def metrics(self) -> Mapping[str, float]:
-        taken, self.reported = self.reported, {}
+        taken = self.reported
+        self.reported = {}
         return mean_of([mean_of(parts) for parts in taken.values()])
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -160,7 +180,9 @@ class Processes:
         if self.began:
             for remote in self.remotes:
                 if not remote.done:
-                    with suppress(OSError):  # it has ended just now; what it said last, or how it ended, is heard next
+                    with suppress(
+                        OSError
+                    ):  # it has ended just now; what it said last, or how it ended, is heard next
                         post(remote.connection, ("settings", self.settings))
             self.flags[SETTINGS] += 1
 
@@ -178,11 +200,14 @@ class Processes:
             # A copy: the optimizers' part is shared, and changes as soon as the workers go on.
             "learner": copy.deepcopy(self.snapshot().state_dict()),
             "workers": {
-                "slots": self.slots.clone(), "all": states,
-                "pending": [[steps, rank, *episode.plain()] for steps, rank, episode in self.pending],
+                "slots": self.slots.clone(),
+                "all": states,
+                "pending": [
+                    [steps, rank, *episode.plain()] for steps, rank, episode in self.pending
+                ],
                 "reported": [[rank, [*parts]] for rank, parts in self.reported.items()],
             },
-        }  # fmt: skip
+        }
         if self.began:
             self._go_on()
         return state
@@ -208,7 +233,8 @@ class Processes:
         self.saved = state["workers"]["all"]
         for remote, own in zip(self.remotes, self.saved, strict=True):
             remote.updates = own["clock"]["updates"] if own else 0
-        pending, reported = state["workers"].get("pending", []), state["workers"].get("reported", [])
+        pending = state["workers"].get("pending", [])
+        reported = state["workers"].get("reported", [])
         self.pending = [(steps, rank, Episode(*plain)) for steps, rank, *plain in pending]
         self.reported = {rank: list(parts) for rank, parts in reported}
 
@@ -237,7 +263,8 @@ class Processes:
 
     def _tell(self, remote: Remote, message: object) -> None:
         """Say what a waiting worker waits for; from now on it must give signs of life."""
-        remote.waiting, remote.silent = False, 0.0
+        remote.waiting = False
+        remote.silent = 0.0
         try:
             post(remote.connection, message)
         except OSError:
@@ -255,7 +282,9 @@ class Processes:
             if metrics:
                 self.reported.setdefault(remote.rank, []).append(metrics)
         elif kind == "ready":
-            remote.ready, remote.waiting, remote.inexact = True, True, content
+            remote.ready = True
+            remote.waiting = True
+            remote.inexact = content
         elif kind == "error":
             reason, details = content
             raise WorkerFailed(f"worker {remote.rank} failed: {reason}", details)
@@ -266,11 +295,14 @@ class Processes:
 
     def _check(self) -> None:
         """Find workers that have died or hang."""
-        before, self.checked = self.checked, time.monotonic()
+        before = self.checked
+        self.checked = time.monotonic()
         for remote in self.remotes:
             if remote.done or remote.connection.poll():
                 continue
-            if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
+            if (
+                remote.process.exitcode is not None
+            ):  # its own child processes may hold its pipe open
                 raise self._died(remote)
             limit = patience(remote.ready, self.plan.options.worker_timeout)
             if remote.overdue(self.checked - before, limit) and not remote.waiting:
@@ -280,4 +312,7 @@ class Processes:
 
     def _died(self, remote: Remote) -> WorkerFailed:
         how = remote.how_it_ended()
-        return WorkerFailed(f"worker {remote.rank} {how}; nothing it had to say arrived", f"worker {remote.rank} {how}")
+        return WorkerFailed(
+            f"worker {remote.rank} {how}; nothing it had to say arrived",
+            f"worker {remote.rank} {how}",
+        )

@@ -77,7 +77,9 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
             "iql, cql, sac or dqn"
         )
     if isinstance(buffer, SequenceReplay):
-        raise UsageError(f"a data set holds no memories, from which {plan.algorithm} learns; use dqn, iql or cql")
+        raise UsageError(
+            f"a data set holds no memories, from which {plan.algorithm} learns; use dqn, iql or cql"
+        )
     return buffer
 
 
@@ -89,7 +91,11 @@ def fitted(dataset: Dataset, env: Env) -> Fitted:
     """
     own = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
     found = dataset.fitted(env.spec, own)
-    return replace(found, reward=env.reward(found.reward)) if isinstance(env, SupportsReward) else found
+    return (
+        replace(found, reward=env.reward(found.reward))
+        if isinstance(env, SupportsReward)
+        else found
+    )
 
 
 def training_env(plan: Plan) -> Env:
@@ -108,7 +114,9 @@ def _decoupled(plan: Plan, clock: Clock, env: Env, learner: Learner[Any]) -> Tra
     from rlplug_core.loop.decoupled_processes import ActorProcesses
 
     lane = Lane(learner, learner.agent(), of_sources(learner.buffer, plan.options.actors))
-    make: Callable[[Plan, Lane, Clock, Env], Fleet] = InlineActors if plan.options.inline else ActorProcesses
+    make: Callable[[Plan, Lane, Clock, Env], Fleet] = (
+        InlineActors if plan.options.inline else ActorProcesses
+    )
     if plan.options.on != LOCAL:
         before_import(plan.options.on)
         from rlplug_core.loop.decoupled_ray import RayActors

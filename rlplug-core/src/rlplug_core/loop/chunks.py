@@ -12,12 +12,23 @@ import numpy as np
 from rlplug_core.buffers.rollout import put
 from rlplug_core.types import Array, State, Step, tree_map
 
-FIELDS = ("action", "reward", "terminated", "truncated", "is_first", "valid", "extras", "recurrent_state")
+FIELDS = (
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "is_first",
+    "valid",
+    "extras",
+    "recurrent_state",
+)
 #: Arrays in a block begin at multiples of this many bytes, the line of a cache.
 LINE = 64
 
 
-def chunk_arrays(step: Step, length: int, make: Callable[[tuple[int, ...], Any], Any] = np.zeros) -> State:
+def chunk_arrays(
+    step: Step, length: int, make: Callable[[tuple[int, ...], Any], Any] = np.zeros
+) -> State:
     """Arrays for `length` steps like `step`; `make` gets their shapes and types.
 
     A step's successor is the next row's observation. It is stored apart, under `final_obs`, where an episode ended;
@@ -39,7 +50,11 @@ def write(store: State, t: int, step: Step) -> None:
     """Copy the step number `t` of a chunk into its arrays, after the ones before it."""
     if t == 0 or store["ended"][t - 1]:
         put(store["obs"], t, step.obs)
-    put(store["final_obs"] if step.ended else store["obs"], t if step.ended else t + 1, step.next_obs)
+    put(
+        store["final_obs"] if step.ended else store["obs"],
+        t if step.ended else t + 1,
+        step.next_obs,
+    )
     store["ended"][t] = step.ended
     for name in FIELDS:
         arrays = store[name]
@@ -58,9 +73,11 @@ def read(store: State, t: int) -> Step:
     ended = bool(store["ended"][t])
     rest = {name: row(store[name]) for name in FIELDS}
     return Step(
-        obs=row(store["obs"]), ended=ended, next_obs=row(store["final_obs"]) if ended else row(store["obs"], t + 1),
+        obs=row(store["obs"]),
+        ended=ended,
+        next_obs=row(store["final_obs"]) if ended else row(store["obs"], t + 1),
         **rest,
-    )  # fmt: skip
+    )
 
 
 def packed(store: State) -> State:

@@ -51,14 +51,16 @@ class Patience:
     """Counts evaluations since the best one; one that is not better by more than `margin` is no improvement."""
 
     def __init__(self, patience: int, margin: float = 0.0) -> None:
-        self.patience, self.margin = patience, margin
+        self.patience = patience
+        self.margin = margin
         self.best: float | None = None
         self.waited = 0
 
     def runs_out(self, mean_return: float) -> bool:
         """Return whether patience ends with this evaluation; then counting begins again."""
         if self.best is None or mean_return > self.best + self.margin:
-            self.best, self.waited = mean_return, 0
+            self.best = mean_return
+            self.waited = 0
             return False
         self.waited += 1
         return self.waited % self.patience == 0
@@ -67,7 +69,8 @@ class Patience:
         return {"best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: State) -> None:
-        self.best, self.waited = state["best"], state["waited"]
+        self.best = state["best"]
+        self.waited = state["waited"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class PlateauConfig(Config):
 
     patience: Count = 5  # evaluations without improvement after which learning rates shrink
     factor: Share = 0.5  # what they are multiplied by
-    min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
+    # an evaluation improves on the best one if it exceeds it by more than this
+    min_delta: NonNegative = 0.0
 
 
 class Plateau:
@@ -86,7 +90,8 @@ class Plateau:
     reason = ""
 
     def __init__(self, config: PlateauConfig) -> None:
-        self.patience, self.factor = Patience(config.patience, config.min_delta), config.factor
+        self.patience = Patience(config.patience, config.min_delta)
+        self.factor = config.factor
 
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
         if self.patience.runs_out(evaluation.mean):
@@ -104,7 +109,8 @@ class EarlyStoppingConfig(Config):
     """Options of `EarlyStopping`."""
 
     patience: Count = 10  # evaluations without improvement after which the run stops
-    min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
+    # an evaluation improves on the best one if it exceeds it by more than this
+    min_delta: NonNegative = 0.0
 
 
 class EarlyStopping:
@@ -118,10 +124,12 @@ class EarlyStopping:
 
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
         if self.patience.runs_out(evaluation.mean) and not self.reason:
-            count, best = self.patience.patience, self.patience.best
+            count = self.patience.patience
+            best = self.patience.best
             assert best is not None  # patience runs out behind a best one
             self.reason = (
-                f"{count} evaluations brought nothing better than {figures(best)} (--early-stopping-patience {count})"
+                f"{count} evaluations brought nothing better than {figures(best)} "
+                f"(--early-stopping-patience {count})"
             )
             clock.stop = True
 
@@ -137,7 +145,8 @@ class Limits:
     """Stops the run, once, when it has had so many episodes or taken so many seconds; 0 is no limit."""
 
     def __init__(self, episodes: int = 0, seconds: float = 0.0) -> None:
-        self.episodes, self.seconds = episodes, seconds
+        self.episodes = episodes
+        self.seconds = seconds
         self.reason = ""
 
     def spent(self, episodes: int, seconds: float, clock: Clock) -> None:
@@ -163,7 +172,11 @@ def controllers_of(options: RunOptions) -> list[Controller]:
     if options.target_return is not None:
         found.append(TargetReturn(TargetReturnConfig(options.target_return)))
     if options.lr_patience:
-        found.append(Plateau(PlateauConfig(options.lr_patience, options.lr_factor, options.min_delta)))
+        found.append(
+            Plateau(PlateauConfig(options.lr_patience, options.lr_factor, options.min_delta))
+        )
     if options.early_stopping_patience:
-        found.append(EarlyStopping(EarlyStoppingConfig(options.early_stopping_patience, options.min_delta)))
+        found.append(
+            EarlyStopping(EarlyStoppingConfig(options.early_stopping_patience, options.min_delta))
+        )
     return found

@@ -11,7 +11,13 @@ import numpy as np
 from rlplug_core.clock import Clock, Steering
 from rlplug_core.config.targets import describe
 from rlplug_core.errors import RlplugError
-from rlplug_core.protocols import Controller, Evaluated, SupportsEnded, SupportsEvaluated, SupportsSettings
+from rlplug_core.protocols import (
+    Controller,
+    Evaluated,
+    SupportsEnded,
+    SupportsEvaluated,
+    SupportsSettings,
+)
 from rlplug_core.types import Episode, State
 
 T = TypeVar("T")
@@ -27,9 +33,14 @@ class Crew:
     """
 
     def __init__(
-        self, controllers: Iterable[Controller], clock: Clock, apply: Callable[[Mapping[str, object]], None]
-    ) -> None:  # fmt: skip
-        self.controllers, self.clock, self.apply = list(controllers), Steering(clock), apply
+        self,
+        controllers: Iterable[Controller],
+        clock: Clock,
+        apply: Callable[[Mapping[str, object]], None],
+    ) -> None:
+        self.controllers = list(controllers)
+        self.clock = Steering(clock)
+        self.apply = apply
         #: Whether one of them wants to know of episodes, at the step that ends them.
         self.listens = any(isinstance(one, SupportsEnded) for one in self.controllers)
         self.settings = settings_of(self.controllers)
@@ -38,19 +49,25 @@ class Crew:
         """Tell of an evaluation; the first reason to stop that is new, or an empty string."""
         return self._told(
             "evaluated",
-            lambda one: one.evaluated(evaluation, self.clock) if isinstance(one, SupportsEvaluated) else None,
+            lambda one: (
+                one.evaluated(evaluation, self.clock)
+                if isinstance(one, SupportsEvaluated)
+                else None
+            ),
         )
 
     def ended(self, episodes: Sequence[Episode]) -> str:
         """Tell of episodes that ended; the first reason to stop that is new, or an empty string."""
         return self._told(
-            "ended", lambda one: one.ended(episodes, self.clock) if isinstance(one, SupportsEnded) else None
+            "ended",
+            lambda one: one.ended(episodes, self.clock) if isinstance(one, SupportsEnded) else None,
         )
 
     def _told(self, what: str, tell: Callable[[Controller], None]) -> str:
         found = ""
         for one in self.controllers:
-            before, self.clock.stopped = one.reason, False
+            before = one.reason
+            self.clock.stopped = False
             guarded(one, what, partial(tell, one))
             said = one.reason if one.reason != before else ""
             if self.clock.stopped and not said:
@@ -62,7 +79,10 @@ class Crew:
         return found
 
     def state_dict(self) -> State:
-        return {"all": [one.state_dict() for one in self.controllers], "settings": dict(self.settings)}
+        return {
+            "all": [one.state_dict() for one in self.controllers],
+            "settings": dict(self.settings),
+        }
 
     def load_state_dict(self, state: State) -> None:
         for one, saved in zip(self.controllers, state["all"], strict=True):
@@ -96,7 +116,9 @@ def guarded(controller: object, what: str, call: Callable[[], T]) -> T:
         raise
     except Exception as error:  # a foreign controller may raise anything
         name = type(controller).__name__
-        raise RlplugError(f"controller {name} failed in {what}: {describe(error)}; --traceback shows where") from error
+        raise RlplugError(
+            f"controller {name} failed in {what}: {describe(error)}; --traceback shows where"
+        ) from error
 
 
 def _plain(controller: object, name: str, value: object) -> object:

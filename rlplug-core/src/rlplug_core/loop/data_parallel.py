@@ -48,11 +48,15 @@ class Member:
     def __init__(self, plan: Plan, clock: Clock, rank: int, env: Env) -> None:
         self.plan, self.clock, self.rank, self.ranks = plan, clock, rank, plan.options.learners
         self.mean = MeanGradient(rank, self.ranks, plan.device(rank), plan.options.worker_timeout)
-        self.learner: Learner[Any] = plan.make_learner(env.spec, partial(Optimizer, mean=self.mean), rank, self.ranks)
+        self.learner: Learner[Any] = plan.make_learner(
+            env.spec, partial(Optimizer, mean=self.mean), rank, self.ranks
+        )
         self._check(env)
         lane = Lane(self.learner, self.learner.agent(rank, self.ranks), self.learner.buffer())
         self.actor = Actor(env, lane, clock)
-        seeds = plan.seeds().child("env", rank) if rank else plan.seeds().child("env")  # the first has those of sync
+        seeds = (
+            plan.seeds().child("env", rank) if rank else plan.seeds().child("env")
+        )  # the first has those of sync
         self.actor.reset(seeds.integer())
         self.meter = Meter()
 
@@ -67,9 +71,11 @@ class Member:
             self._turn(pace)
 
     def _turn(self, pace: Pace) -> None:
-        before, told = self.clock.steps, len(self.actor.episodes)
+        before = self.clock.steps
+        told = len(self.actor.episodes)
         ((lane, step),) = self.actor.step()
-        rows, expected = self.clock.steps - before, self.actor.env.spec.num_envs
+        rows = self.clock.steps - before
+        expected = self.actor.env.spec.num_envs
         if rows != expected:
             raise UsageError(
                 f"several learners need a transition of every row in each step, so that they keep pace, and "

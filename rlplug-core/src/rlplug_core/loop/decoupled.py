@@ -60,7 +60,8 @@ class Decoupled:
                 self._take(chunk)
 
     def _take(self, chunk: Chunk) -> None:
-        self.chunk, self.taken = chunk, 0
+        self.chunk = chunk
+        self.taken = 0
         self.lags.append(self.fleet.version - chunk.version)
         if chunk.begins:
             self.buffer.restart_source(chunk.source)
@@ -82,7 +83,8 @@ class Decoupled:
         return self.fleet.episodes()
 
     def metrics(self) -> Mapping[str, float]:
-        lags, self.lags = self.lags, []
+        lags = self.lags
+        self.lags = []
         if not lags:
             return self.meter.flush()
         lag = {"perf/policy_lag": sum(lags) / len(lags), "perf/policy_lag_max": float(max(lags))}
@@ -101,7 +103,10 @@ class Decoupled:
             "learner": self.learner.state_dict(),
             "buffer": self.buffer.state_dict(),
             "actors": fleet,
-            "chunk": {"chunk": None if self.chunk is None else plain(self.chunk), "taken": self.taken},
+            "chunk": {
+                "chunk": None if self.chunk is None else plain(self.chunk),
+                "taken": self.taken,
+            },
             "meter": {"updates": self.meter.state_dict(), "lags": list(self.lags)},
             "globals": global_state(),
         }
@@ -123,4 +128,9 @@ class Decoupled:
 
 def plain(chunk: Chunk) -> State:
     """A chunk as it is stored."""
-    return {"source": chunk.source, "version": chunk.version, "data": chunk.data, "begins": chunk.begins}
+    return {
+        "source": chunk.source,
+        "version": chunk.version,
+        "data": chunk.data,
+        "begins": chunk.begins,
+    }

@@ -21,8 +21,12 @@ class InlineActors:
     """
 
     def __init__(self, plan: Plan, lane: Lane, clock: Clock, first: Env) -> None:
-        self.lag, self.length, self.inexact = plan.max_lag, plan.chunk_steps, first.spec.inexact
-        self.actors = [self._actor(plan, lane, clock, rank, first) for rank in range(plan.options.actors)]
+        self.lag = plan.max_lag
+        self.length = plan.chunk_steps
+        self.inexact = first.spec.inexact
+        self.actors = [
+            self._actor(plan, lane, clock, rank, first) for rank in range(plan.options.actors)
+        ]
         self.waiting: deque[Chunk] = deque()
         self.turn = self.version = 0
         #: The actors whose next chunk does not follow what they sent last.
@@ -40,7 +44,8 @@ class InlineActors:
     def _begin(self) -> None:
         """Begin a chunk with the weights as they are, which are the learner's own and do not change within it."""
         self.data: State | None = None
-        self.position, self.began = 0, self.version
+        self.position = 0
+        self.began = self.version
 
     def publish(self, weights: State) -> None:
         self.version += 1
@@ -67,7 +72,11 @@ class InlineActors:
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         """In the order in which they ended, however often they are asked for."""
-        taken = [(at, rank, one) for rank, actor in enumerate(self.actors) for at, one in actor.take_episodes()]
+        taken = [
+            (at, rank, one)
+            for rank, actor in enumerate(self.actors)
+            for at, one in actor.take_episodes()
+        ]
         return sorted(taken, key=lambda each: each[0])
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -76,14 +85,22 @@ class InlineActors:
 
     def state_dict(self) -> State:
         return {
-            "all": [actor.state_dict() for actor in self.actors], "turn": self.turn, "version": self.version,
+            "all": [actor.state_dict() for actor in self.actors],
+            "turn": self.turn,
+            "version": self.version,
             "waiting": [plain(chunk) for chunk in self.waiting],
-            "position": self.position, "began": self.began, "data": self.data, "anew": sorted(self.anew),
-        }  # fmt: skip
+            "position": self.position,
+            "began": self.began,
+            "data": self.data,
+            "anew": sorted(self.anew),
+        }
 
     def load_state_dict(self, state: State) -> None:
-        self.turn, self.version = state["turn"], state["version"]
-        self.position, self.began, self.anew = state["position"], state["began"], set(state["anew"])
+        self.turn = state["turn"]
+        self.version = state["version"]
+        self.position = state["position"]
+        self.began = state["began"]
+        self.anew = set(state["anew"])
         self.data = tree_map(lambda array: array.copy(), state["data"])
         self.waiting = deque(Chunk(**saved) for saved in state["waiting"])
         for actor, saved in zip(self.actors, state["all"], strict=True):

@@ -56,7 +56,8 @@ class ActorProcesses:
     inexact = "actor processes arrive in an order that nothing fixes; --inline is exact"
 
     def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
-        self.plan, self.clock = plan, clock
+        self.plan = plan
+        self.clock = clock
         prepare()
         self.weights = lane.agent.weights()
         self.traffic = Traffic(plan.max_lag, AHEAD, plan.options.actors, clock)
@@ -64,13 +65,21 @@ class ActorProcesses:
         places = Places()
         layout = chunk_arrays(example(lane, probe), plan.chunk_steps, places)
         slots = torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8).share_memory_()
-        self.slots = [tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()]
+        self.slots = [
+            tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()
+        ]
         self.task = ActorTask(
-            algorithm=plan.algorithm, env=plan.env, values={**plan.flat, "device": plan.options.actor_device}, rank=0,
-            places=layout, slots=slots, weights=SharedWeights.like(self.weights),
+            algorithm=plan.algorithm,
+            env=plan.env,
+            values={**plan.flat, "device": plan.options.actor_device},
+            rank=0,
+            places=layout,
+            slots=slots,
+            weights=SharedWeights.like(self.weights),
             paused=torch.zeros(1, dtype=torch.int64).share_memory_(),
-        )  # fmt: skip
-        self.published, self.checked = False, time.monotonic()
+        )
+        self.published = False
+        self.checked = time.monotonic()
         #: What controllers set in environments since they were made.
         self.settings: dict[str, object] = {}
         self.saved: list[State | None] = [None] * plan.options.actors
@@ -107,18 +116,26 @@ class ActorProcesses:
         """The state of a moment at which every actor stood still between two chunks, or was not ready yet."""
         self.task.paused[0] = PAUSED
         self._until(lambda seat: seat.remote.state is not None or not seat.remote.ready)
-        states = [seat.remote.state if seat.remote.ready else self.saved[seat.remote.rank] for seat in self.seats]
+        states = [
+            seat.remote.state if seat.remote.ready else self.saved[seat.remote.rank]
+            for seat in self.seats
+        ]
         self.task.paused[0] = 0
         for seat in self.seats:
-            seat.remote.state, seat.asked = None, False
+            seat.remote.state = None
+            seat.asked = False
         generations = [seat.generation for seat in self.seats]
         return {"all": states, "generations": generations, **self.traffic.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         self.saved = list(state["all"])
-        for seat, generation in zip(self.seats, state.get("generations", [0] * len(self.seats)), strict=True):
+        for seat, generation in zip(
+            self.seats, state.get("generations", [0] * len(self.seats)), strict=True
+        ):
             seat.generation = generation
-            if generation and self.saved[seat.remote.rank] is None:  # its place was taken, and nobody had begun in it
+            if (
+                generation and self.saved[seat.remote.rank] is None
+            ):  # its place was taken, and nobody had begun in it
                 seat.remote.end()
                 seat.remote = self._start(seat.remote.rank, generation)
         self.traffic.load_state_dict(state)
@@ -131,13 +148,21 @@ class ActorProcesses:
         """A process for the actor `rank`; one that takes another's place draws other random numbers."""
         values = self.task.values
         if generation:
-            values = {**values, "seed": self.plan.seeds().child(f"actor {rank}", generation).integer()}
+            values = {
+                **values,
+                "seed": self.plan.seeds().child(f"actor {rank}", generation).integer(),
+            }
         return Remote(rank, work, replace(self.task, rank=rank, values=values))
 
     def _grant(self) -> None:
         """Hand out the permits that there are."""
-        while permit := self.traffic.grant(seat.remote.rank for seat in self.seats if seat.remote.ready):
-            self._tell(self.seats[permit.source], ("act", (permit.slot, self.clock.steps, self.clock.total)))
+        while permit := self.traffic.grant(
+            seat.remote.rank for seat in self.seats if seat.remote.ready
+        ):
+            self._tell(
+                self.seats[permit.source],
+                ("act", (permit.slot, self.clock.steps, self.clock.total)),
+            )
 
     def _tell(self, seat: Seat, message: tuple[str, object]) -> None:
         """Say something to an actor; from now on it must give signs of life."""
@@ -169,7 +194,8 @@ class ActorProcesses:
             seat.remote.silent = 0.0
             self._understand(seat, kind, content)
         if time.monotonic() >= self.checked + GLANCE:  # a look at a process takes some microseconds
-            before, self.checked = self.checked, time.monotonic()
+            before = self.checked
+            self.checked = time.monotonic()
             for seat in self.seats:
                 self._check(seat, self.checked - before)
 
@@ -192,9 +218,13 @@ class ActorProcesses:
         elif kind == "not finite":
             raise NonFinite(f"in actor {rank}, {content[0]}")
 
-    def _arrived(self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]) -> None:
+    def _arrived(
+        self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]
+    ) -> None:
         permit = self.permits.acting(seat.remote.rank)[0]
-        self.traffic.arrived(Chunk(permit.source, version, self.slots[permit.slot], begins), count, episodes)
+        self.traffic.arrived(
+            Chunk(permit.source, version, self.slots[permit.slot], begins), count, episodes
+        )
         seat.delivered = True
 
     def _check(self, seat: Seat, elapsed: float) -> None:
@@ -226,7 +256,9 @@ class ActorProcesses:
         seat.remote.end()
         self.saved[rank] = None
         seat.generation += 1
-        seat.remote, seat.delivered, seat.asked = self._start(rank, seat.generation), False, False
+        seat.remote = self._start(rank, seat.generation)
+        seat.delivered = False
+        seat.asked = False
 
 
 def example(lane: Lane, env: Env) -> Step:

@@ -65,7 +65,9 @@ class RayActors:
     def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
         probe.close()
         o = plan.options
-        self.plan, self.clock, self.weights = plan, clock, lane.agent.weights()
+        self.plan = plan
+        self.clock = clock
+        self.weights = lane.agent.weights()
         self.traffic = Traffic(plan.max_lag, AHEAD, o.actors, clock)
         self.calls: dict[Any, tuple[Seat, int]] = {}
         self.pulses: dict[Any, tuple[Seat, int]] = {}
@@ -73,17 +75,23 @@ class RayActors:
         #: What controllers set in environments since they were made.
         self.settings: dict[str, object] = {}
         self.put: tuple[int, Any] = (-1, None)
-        self.checked, self.begun = time.monotonic(), False
+        self.checked = time.monotonic()
+        self.begun = False
         join(o.on, o.actors * o.cpus_per_actor)
         try:
             check_room(o.actors, o.cpus_per_actor)
             check_nodes(needed(plan))
             self.gpus = reserve(o.gpus)
             self.kind = ray.remote(
-                num_cpus=o.cpus_per_actor, max_restarts=0, scheduling_strategy="SPREAD", concurrency_groups={"pulse": 1}
-            )(RayActor)  # fmt: skip
+                num_cpus=o.cpus_per_actor,
+                max_restarts=0,
+                scheduling_strategy="SPREAD",
+                concurrency_groups={"pulse": 1},
+            )(RayActor)
             self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(o.actors)]
-        except BaseException:  # an interrupt too: this process must not stay in the cluster of a run that never began
+        except (
+            BaseException
+        ):  # an interrupt too: this process must not stay in the cluster of a run that never began
             leave()
             raise
 
@@ -122,13 +130,18 @@ class RayActors:
         while any(seat.state is None and seat.epoch == epoch for seat, epoch in asked):
             self._hear(GLANCE)
         return {
-            "all": [self.saved[seat.rank] if seat.state is None else seat.state for seat in self.seats],
-            "generations": [seat.generation for seat in self.seats], **self.traffic.state_dict(),
-        }  # fmt: skip
+            "all": [
+                self.saved[seat.rank] if seat.state is None else seat.state for seat in self.seats
+            ],
+            "generations": [seat.generation for seat in self.seats],
+            **self.traffic.state_dict(),
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.saved = list(state["all"])
-        for seat, generation in zip(self.seats, state.get("generations", [0] * len(self.seats)), strict=True):
+        for seat, generation in zip(
+            self.seats, state.get("generations", [0] * len(self.seats)), strict=True
+        ):
             seat.generation = generation
         self.traffic.load_state_dict(state)
 
@@ -140,7 +153,8 @@ class RayActors:
     def _begin(self) -> None:
         """Have all actors built, once it is known what they go on from."""
         if not self.begun:
-            self.begun, self.checked = True, time.monotonic()
+            self.begun = True
+            self.checked = time.monotonic()
             for seat in self.seats:
                 self._build(seat, self.saved[seat.rank])
 
@@ -148,18 +162,31 @@ class RayActors:
         """Those that take another's place draw other random numbers."""
         values = {**self.plan.flat, "device": "cpu", "on": "local", "gpus": 0}
         if seat.generation:
-            values["seed"] = self.plan.seeds().child(f"actor {seat.rank}", seat.generation).integer()
+            values["seed"] = (
+                self.plan.seeds().child(f"actor {seat.rank}", seat.generation).integer()
+            )
         self._call(
-            seat, "begin", algorithm=self.plan.algorithm, env=self.plan.env, values=values, rank=seat.rank,
-            settings=self.settings, state=state, steps=self.clock.steps,
-        )  # fmt: skip
+            seat,
+            "begin",
+            algorithm=self.plan.algorithm,
+            env=self.plan.env,
+            values=values,
+            rank=seat.rank,
+            settings=self.settings,
+            state=state,
+            steps=self.clock.steps,
+        )
 
     def _grant(self) -> None:
         while permit := self.traffic.grant(seat.rank for seat in self.seats if seat.ready):
             self._call(
-                self.seats[permit.source], "act", weights=self._weights(), version=self.version,
-                steps=self.clock.steps, total=self.clock.total,
-            )  # fmt: skip
+                self.seats[permit.source],
+                "act",
+                weights=self._weights(),
+                version=self.version,
+                steps=self.clock.steps,
+                total=self.clock.total,
+            )
 
     def _weights(self) -> Any:
         """The weights of the present version in Ray's store."""
@@ -182,7 +209,8 @@ class RayActors:
             for answer in here:
                 self._answered(answer)
         if time.monotonic() >= self.checked + GLANCE:
-            before, self.checked = self.checked, time.monotonic()
+            before = self.checked
+            self.checked = time.monotonic()
             for seat in self.seats:
                 self._check(seat, self.checked - before)
 
@@ -195,7 +223,9 @@ class RayActors:
             content = ray.get(answer)
         except RayTaskError as error:
             said = plain(str(error.cause or error))
-            raise WorkerFailed(f"actor {seat.rank} could not be started on a node: {said}", str(error)) from error
+            raise WorkerFailed(
+                f"actor {seat.rank} could not be started on a node: {said}", str(error)
+            ) from error
         except RayError as error:
             self._replace(seat, f"was lost ({type(error).__name__})")
         else:
@@ -203,7 +233,8 @@ class RayActors:
 
     def _alive(self, seat: Seat, acted: int) -> None:
         if acted != seat.acted:
-            seat.acted, seat.silent = acted, 0.0
+            seat.acted = acted
+            seat.silent = 0.0
 
     def _understand(self, seat: Seat, epoch: int, kind: str, content: Any) -> None:
         if epoch != seat.epoch:
@@ -213,12 +244,15 @@ class RayActors:
             version, data, begins, count, episodes = content
             chunk = Chunk(seat.rank, version, unpacked(data), begins)
             self.traffic.arrived(chunk, count, [Episode(*one) for one in episodes])
-            seat.delivered, seat.losses = True, 0
+            seat.delivered = True
+            seat.losses = 0
         elif kind == "state":
             seat.state = content
         elif kind == "ready":
             seat.ready = True
-            self._call(seat, "configure", settings=self.settings)  # which may have changed since it began
+            self._call(
+                seat, "configure", settings=self.settings
+            )  # which may have changed since it began
         elif kind == "error":
             raise WorkerFailed(f"actor {seat.rank} failed: {content[0]}", content[1])
         elif kind == "not finite":
@@ -233,10 +267,16 @@ class RayActors:
         if not waited_for or (seat.delivered and not seat.ready):
             return
         limit = patience(seat.ready, self.plan.options.worker_timeout)
-        seat.silent += min(elapsed, limit / 10)  # a look that comes late says that this process was stopped itself
+        seat.silent += min(
+            elapsed, limit / 10
+        )  # a look that comes late says that this process was stopped itself
         if seat.silent > limit:
             self._replace(seat, silence(seat.ready, limit), " (--worker-timeout waits longer)")
-        elif seat.ready and seat.silent > limit / 4 and all(other is not seat for other, _ in self.pulses.values()):
+        elif (
+            seat.ready
+            and seat.silent > limit / 4
+            and all(other is not seat for other, _ in self.pulses.values())
+        ):
             call = seat.handle.pulse.options(concurrency_group="pulse").remote()
             self.pulses[call] = seat, seat.epoch
 
@@ -256,7 +296,11 @@ class RayActors:
             for call in [call for call, (other, _) in calls.items() if other is seat]:
                 del calls[call]
         ray.kill(seat.handle)
-        seat.epoch, seat.ready, seat.acted, seat.silent, seat.state = seat.epoch + 1, False, 0, 0.0, None
+        seat.epoch = seat.epoch + 1
+        seat.ready = False
+        seat.acted = 0
+        seat.silent = 0.0
+        seat.state = None
         seat.generation += 1
         self.saved[seat.rank] = None
         seat.handle = self.kind.remote(seat.epoch)

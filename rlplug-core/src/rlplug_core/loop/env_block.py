@@ -41,7 +41,9 @@ class Block:
         self.obs = [self._arrays(spec.obs, spec.num_envs) for _ in range(2)]
         self.reward = [self._array((spec.num_envs,), np.dtype(np.float32)) for _ in range(2)]
         self.final = self._arrays(spec.obs, spec.num_envs)
-        self.action = self._array((spec.num_envs, *shape_of(spec.action)), np.dtype(dtype_of(spec.action)))
+        self.action = self._array(
+            (spec.num_envs, *shape_of(spec.action)), np.dtype(dtype_of(spec.action))
+        )
 
     def unlink(self) -> None:
         """Remove the file's name, once every process has it open: what remains ends with them."""
@@ -76,7 +78,9 @@ def _spaces(spec: Spec) -> list[Space]:
 def _size(space: Space, spec: Spec) -> int:
     if isinstance(space, spaces.Dict):
         return sum(_size(part, spec) for part in space.spaces.values())
-    return _rounded(spec.num_envs * int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize)
+    return _rounded(
+        spec.num_envs * int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
+    )
 
 
 def _rounded(size: int) -> int:

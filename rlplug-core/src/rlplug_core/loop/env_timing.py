@@ -26,7 +26,8 @@ def seconds_per_step(env: Env) -> float:
     with untouched():
         obs: Obs = env.reset(0).obs
         env.spec.action.seed(0)
-        began, steps = time.perf_counter(), 0
+        began = time.perf_counter()
+        steps = 0
         while time.perf_counter() - began < MEASURED:
             action = sample(env.spec.action, env.spec.num_envs)
             mask = mask_of(env.spec, obs)

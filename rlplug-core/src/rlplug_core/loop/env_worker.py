@@ -25,7 +25,7 @@ from rlplug_core.protocols import (
     SupportsPart,
     SupportsThreads,
     SupportsTranslate,
-)  # fmt: skip
+)
 from rlplug_core.seeds import Seeds, global_state, load_global_state, seed_globals
 from rlplug_core.types import Array, Episode, Spec, State, Timestep, tree_map
 
@@ -79,16 +79,25 @@ class _Server:
     """The environments of one worker, and its talk with the parent."""
 
     def __init__(self, part: Part, parent: Connection) -> None:
-        self.part, self.parent = part, parent
+        self.part = part
+        self.parent = parent
         self.rows = slice(part.first, part.first + part.num_envs)
         self.keys: list[str] = []
         self.env: Env
         self.block: Block
         self.calls: dict[str, Callable[..., object]] = {
-            "make": self.make, "attach": self.attach, "inside": self.inside, "limit": self.limit, "reset": self.reset,
-            "state": self.state, "load": self.load, "tell": self.tell, "translate": self.translate,
-            "configure": self.configure, "goals": self.goals,
-        }  # fmt: skip
+            "make": self.make,
+            "attach": self.attach,
+            "inside": self.inside,
+            "limit": self.limit,
+            "reset": self.reset,
+            "state": self.state,
+            "load": self.load,
+            "tell": self.tell,
+            "translate": self.translate,
+            "configure": self.configure,
+            "goals": self.goals,
+        }
 
     def run(self) -> None:
         while True:
@@ -110,12 +119,16 @@ class _Server:
         seed_globals(plan.seeds().child("env-worker", self.part.rank))
         env = plan.bare_env(self.part.num_envs)
         if isinstance(env, SupportsThreads):
-            raise UsageError(f"{env.spec.id} is stepped by threads of its own; leave out --env-workers")
+            raise UsageError(
+                f"{env.spec.id} is stepped by threads of its own; leave out --env-workers"
+            )
         return self._made(env)
 
     def inside(self, wrap: Callable[[Any], Any]) -> Told:
         if not isinstance(self.env, SupportsInside):
-            raise UsageError(f"{self.env.spec.id} are no single Gymnasium environments that a wrapper could go around")
+            raise UsageError(
+                f"{self.env.spec.id} are no single Gymnasium environments that a wrapper could go around"
+            )
         return self._made(self.env.inside(wrap))
 
     def _made(self, env: Env) -> Told:
@@ -126,7 +139,9 @@ class _Server:
         return Told(
             # Functions of goals may hold an environment that cannot be pickled; they are called here.
             spec=replace(env.spec, goals=None),
-            action_space=env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action,
+            action_space=env.action_space
+            if isinstance(env, SupportsActionSpace)
+            else env.spec.action,
             goals=goals is not None,
             goals_end=goals is not None and goals.terminated is not None,
         )
@@ -148,7 +163,9 @@ class _Server:
 
     def limit(self, steps: int) -> None:
         if not isinstance(self.env, SupportsLimit):
-            raise UsageError(f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'")
+            raise UsageError(
+                f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'"
+            )
         self.env.limit(steps)
 
     def configure(self, settings: dict[str, object]) -> None:
@@ -173,9 +190,14 @@ class _Server:
         if has_final:
             tree_map(np.copyto, self.final, now.final_obs)
         return Ended(
-            terminated=now.terminated, truncated=now.truncated, is_first=now.is_first, valid=now.valid,
-            episodes=list(now.episodes), ended=now.ended, has_final=has_final,
-        )  # fmt: skip
+            terminated=now.terminated,
+            truncated=now.truncated,
+            is_first=now.is_first,
+            valid=now.valid,
+            episodes=list(now.episodes),
+            ended=now.ended,
+            has_final=has_final,
+        )
 
     def tell(self, key: str) -> list[Any]:
         """Return what the last step said under a key, and from now on with every step."""
@@ -183,7 +205,11 @@ class _Server:
         return self.told(key)
 
     def told(self, key: str) -> list[Any]:
-        return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.part.num_envs
+        return (
+            self.env.info(key)
+            if isinstance(self.env, SupportsInfo)
+            else [None] * self.part.num_envs
+        )
 
     def translate(self, action: Array) -> object:
         return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action

@@ -33,17 +33,25 @@ class EnvWorkers:
     """
 
     def __init__(self, plan: Plan) -> None:
-        num_envs, workers = plan.options.num_envs, min(plan.options.env_workers, plan.options.num_envs)
-        self._timeout, self._steps = plan.options.worker_timeout, 0
+        num_envs, workers = (
+            plan.options.num_envs,
+            min(plan.options.env_workers, plan.options.num_envs),
+        )
+        self._timeout = plan.options.worker_timeout
+        self._steps = 0
         ends = [num_envs * rank // workers for rank in range(workers + 1)]
         self._rows = [slice(*pair) for pair in pairwise(ends)]
         parts = [
             Part(
-                algorithm=plan.algorithm, env=plan.env, values=plan.flat,
-                rank=rank, first=rows.start, num_envs=rows.stop - rows.start,
+                algorithm=plan.algorithm,
+                env=plan.env,
+                values=plan.flat,
+                rank=rank,
+                first=rows.start,
+                num_envs=rows.stop - rows.start,
             )
             for rank, rows in enumerate(self._rows)
-        ]  # fmt: skip
+        ]
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
         self._remotes = [Remote(part.rank, serve, part) for part in parts]
         self._startup = max(STARTUP, self._timeout)
@@ -54,18 +62,25 @@ class EnvWorkers:
 
     def _adopt(self, told: list[Told]) -> None:
         """Take the spaces that the workers tell, and memory for them."""
-        spec, self.action_space = told[0].spec, told[0].action_space
+        spec = told[0].spec
+        self.action_space = told[0].action_space
         if spec.agents:
-            raise UsageError(f"{spec.id} has many agents, stepped in one process; leave out --env-workers")
+            raise UsageError(
+                f"{spec.id} has many agents, stepped in one process; leave out --env-workers"
+            )
         num_envs = self.spec.num_envs
         self.spec = replace(spec, num_envs=num_envs, goals=self._goals(told[0]))
         self._block = block = Block(self.spec)
         self._ask("attach", num_envs, block.path)
         block.unlink()
-        self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
+        self._never = np.zeros(num_envs, np.bool_)
+        self._always = np.ones(num_envs, np.bool_)
         arrays = zip(block.obs, block.reward, strict=True)
-        self._quiet = [Timestep.quiet(obs, reward, self._never, self._always) for obs, reward in arrays]
-        self._turn, self._ready = 0, False
+        self._quiet = [
+            Timestep.quiet(obs, reward, self._never, self._always) for obs, reward in arrays
+        ]
+        self._turn = 0
+        self._ready = False
         self._keys: list[str] = []
         self._told: dict[str, list[object]] = {}
 
@@ -78,9 +93,11 @@ class EnvWorkers:
 
     def reset(self, seed: int) -> Timestep:
         """Start every environment, from the seed that it has in one process too."""
-        self._turn, self._ready = 1 - self._turn, True
+        self._turn = 1 - self._turn
+        self._ready = True
         self._ask("reset", seed, self._turn)
-        obs, reward = self._block.obs[self._turn], self._block.reward[self._turn]
+        obs = self._block.obs[self._turn]
+        reward = self._block.reward[self._turn]
         reward[:] = 0
         return Timestep.opening(obs, reward, self._always, self._never)
 
@@ -88,7 +105,9 @@ class EnvWorkers:
         """Step every environment with its action [N, ...]."""
         if not self._ready or action.shape != self._block.action.shape:
             wrong = f"the actions have shape {action.shape}, expected {self._block.action.shape}"
-            raise BadEnv(f"{self.spec.id}: {wrong if self._ready else 'step was called before reset'}")
+            raise BadEnv(
+                f"{self.spec.id}: {wrong if self._ready else 'step was called before reset'}"
+            )
         self._turn = turn = 1 - self._turn
         self._block.action[...] = action
         self._steps += 1
@@ -102,7 +121,11 @@ class EnvWorkers:
         heard = [pickle.loads(one) if one else ([], None) for one in said]
         for number, key in enumerate(self._keys):
             self._told[key] = [value for told, _ in heard for value in told[number]]
-        events = [(rows, event) for rows, (_, event) in zip(self._rows, heard, strict=True) if event is not None]
+        events = [
+            (rows, event)
+            for rows, (_, event) in zip(self._rows, heard, strict=True)
+            if event is not None
+        ]
         quiet = self._quiet[self._turn]
         return self._ended(quiet, events) if events else quiet
 
@@ -110,7 +133,9 @@ class EnvWorkers:
         obs = final = quiet.obs
         if any(event.has_final for _, event in events):
             final = tree_map(np.copy, obs)
-        now = replace(quiet, final_obs=final, episodes=[], ended=any(event.ended for _, event in events))
+        now = replace(
+            quiet, final_obs=final, episodes=[], ended=any(event.ended for _, event in events)
+        )
         now.terminated, now.truncated, now.is_first = np.zeros((3, self.spec.num_envs), np.bool_)
         now.valid = self._always.copy()
         for rows, event in events:
@@ -118,7 +143,11 @@ class EnvWorkers:
             now.is_first[rows], now.valid[rows] = event.is_first, event.valid
             now.episodes += [replace(one, row=one.row + rows.start) for one in event.episodes]  # type: ignore[operator]
             if event.has_final:
-                tree_map(lambda to, by, rows=rows: np.copyto(to[rows], by[rows]), final, self._block.final)
+                tree_map(
+                    lambda to, by, rows=rows: np.copyto(to[rows], by[rows]),
+                    final,
+                    self._block.final,
+                )
         now.count = int(np.count_nonzero(now.valid))
         return now
 
@@ -127,7 +156,9 @@ class EnvWorkers:
         try:
             pickle.dumps(wrap)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise UsageError(f"{wrap} does not travel to other processes; leave --env-workers at 1") from error
+            raise UsageError(
+                f"{wrap} does not travel to other processes; leave --env-workers at 1"
+            ) from error
         self._adopt(self._ask("inside", wrap, limit=self._startup))
         return self
 
@@ -161,10 +192,14 @@ class EnvWorkers:
     def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was called, with as many workers."""
         if "inexact" in state:
-            raise BadEnv(f"{self.spec.id}: its state was not saved ({state['inexact']}); reset it instead")
+            raise BadEnv(
+                f"{self.spec.id}: its state was not saved ({state['inexact']}); reset it instead"
+            )
         parts = state["parts"]
         if len(parts) != len(self._remotes):
-            raise BadEnv(f"{self.spec.id}: its state is that of {len(parts)} workers; use --env-workers {len(parts)}")
+            raise BadEnv(
+                f"{self.spec.id}: its state is that of {len(parts)} workers; use --env-workers {len(parts)}"
+            )
         self._ready = True
         self._ask_each("load", [(part,) for part in parts], self._timeout)
 
@@ -189,7 +224,9 @@ class EnvWorkers:
         self._send(self._remotes[0], pickle.dumps((name, *arguments), pickle.HIGHEST_PROTOCOL))
         return self._value(self._remotes[0], self._timeout)
 
-    def _ask_each(self, name: str, arguments: list[tuple[object, ...]], limit: float) -> list[object]:
+    def _ask_each(
+        self, name: str, arguments: list[tuple[object, ...]], limit: float
+    ) -> list[object]:
         for remote, those in zip(self._remotes, arguments, strict=True):
             self._send(remote, pickle.dumps((name, *those), pickle.HIGHEST_PROTOCOL))
         return [self._value(remote, limit) for remote in self._remotes]
@@ -214,9 +251,12 @@ class EnvWorkers:
             # Its own child processes may hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
                 raise self._failed(remote, remote.how_it_ended())
-            before, now = now, time.monotonic()
+            before = now
+            now = time.monotonic()
             if remote.overdue(now - before, limit):
-                raise self._failed(remote, f"gave no answer for {limit:g} s (--worker-timeout waits longer)")
+                raise self._failed(
+                    remote, f"gave no answer for {limit:g} s (--worker-timeout waits longer)"
+                )
         try:
             answer = remote.connection.recv_bytes()
         except (EOFError, OSError):
@@ -235,8 +275,14 @@ class EnvWorkers:
         """Return what happened, where and when; nobody is left behind."""
         rows = self._rows[remote.rank]
         one = rows.stop - rows.start == 1
-        where = f"environment {rows.start}" if one else f"environments {rows.start} to {rows.stop - 1}"
-        when = f"in step {self._steps}" if self._steps else "before the first step, where it is made and tried,"
+        where = (
+            f"environment {rows.start}" if one else f"environments {rows.start} to {rows.stop - 1}"
+        )
+        when = (
+            f"in step {self._steps}"
+            if self._steps
+            else "before the first step, where it is made and tried,"
+        )
         sentence = f"{self.spec.id}: {when} the worker of {where} {how}"
         self._end()
         return WorkerFailed(sentence, details or sentence)

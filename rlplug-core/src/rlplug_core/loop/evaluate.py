@@ -17,7 +17,8 @@ from rlplug_core.types import Episode
 
 #: Steps after which an episode that does not end is counted as it stands: Atari's thirty minutes at four frames a step.
 #: Where no time limit is near it is no longer than the whole run, but for a run shorter than the other number.
-LONGEST, SHORT_RUN = 27_000, 1_000
+LONGEST = 27_000
+SHORT_RUN = 1_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,7 +51,8 @@ class Evaluation:
         """The mean return of each agent, where there are many."""
         pairs = list(zip(self.agents, self.returns, strict=bool(self.agents)))
         return {
-            agent: float(np.mean([gain for a, gain in pairs if a == agent])) for agent in dict.fromkeys(self.agents)
+            agent: float(np.mean([gain for a, gain in pairs if a == agent]))
+            for agent in dict.fromkeys(self.agents)
         }
 
     @property
@@ -61,7 +63,9 @@ class Evaluation:
     def zero_sum(self) -> bool:
         """Return whether some agents gained what others lost in every episode: the mean is 0, however they play."""
         by_episode = np.reshape(self.returns, (self.episodes, -1))
-        return by_episode.shape[1] > 1 and bool(np.allclose(by_episode.sum(1), 0, rtol=0, atol=1e-6))
+        return by_episode.shape[1] > 1 and bool(
+            np.allclose(by_episode.sum(1), 0, rtol=0, atol=1e-6)
+        )
 
     @property
     def std(self) -> float:
@@ -72,7 +76,9 @@ class Evaluation:
         """The standard error of the mean; None for a single episode, which says nothing of how far others lie."""
         if self.episodes < 2:
             return None
-        means = np.reshape(self.returns, (self.episodes, -1)).mean(1)  # agents of one episode are not independent
+        means = np.reshape(self.returns, (self.episodes, -1)).mean(
+            1
+        )  # agents of one episode are not independent
         return float(np.std(means, ddof=1) / np.sqrt(self.episodes))
 
     @property
@@ -138,7 +144,8 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
     Greedily, unless it shall `explore` as it did in training at the clock's progress.
     """
     with untouched():
-        num_envs, playing = env.spec.num_envs, Playing(agent, env, seed)
+        num_envs = env.spec.num_envs
+        playing = Playing(agent, env, seed)
         ended: dict[int, Episode] = {}
         running = np.zeros(num_envs)
         for step in range(longest(env, clock)):  # noqa: B007  # how far it came is read below
@@ -149,12 +156,19 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
             if len(ended) == num_envs:
                 break
         told = env.running_returns() if isinstance(env, SupportsReturns) else None
-        totals = running if told is None else told  # wrappers may have changed the rewards, and no return
-        every = [ended.get(row) or Episode(row, float(totals[row]), step + 1) for row in range(num_envs)]
+        totals = (
+            running if told is None else told
+        )  # wrappers may have changed the rewards, and no return
+        every = [
+            ended.get(row) or Episode(row, float(totals[row]), step + 1) for row in range(num_envs)
+        ]
         successes = _successes(ended, num_envs)
         infos = tuple(one.info for one in every) if any(one.info for one in every) else ()
-        returns, lengths = tuple(one.total for one in every), tuple(one.length for one in every)
-        return Evaluation(returns, lengths, successes, infos, agents=env.spec.agents, cut=num_envs - len(ended))
+        returns = tuple(one.total for one in every)
+        lengths = tuple(one.length for one in every)
+        return Evaluation(
+            returns, lengths, successes, infos, agents=env.spec.agents, cut=num_envs - len(ended)
+        )
 
 
 def _successes(ended: Mapping[int, Episode], num_envs: int) -> tuple[bool | None, ...]:

@@ -45,7 +45,11 @@ class Progress:
     @property
     def eta_s(self) -> float:
         """Seconds to go at the present speed."""
-        return max(0, self.total - self.steps) / self.steps_per_second if self.steps_per_second > 0 else math.inf
+        return (
+            max(0, self.total - self.steps) / self.steps_per_second
+            if self.steps_per_second > 0
+            else math.inf
+        )
 
 
 class Runner(Protocol):
@@ -89,7 +93,9 @@ class Sink(Protocol):
 
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None: ...
     def evaluate(self, learner: Learner[Any]) -> Evaluation: ...
-    def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None: ...
+    def checkpoint(
+        self, kind: str, step: int, components: Mapping[str, State], reason: str
+    ) -> None: ...
     def watch(self, progress: Progress) -> None: ...
 
 
@@ -100,9 +106,13 @@ class Events:
     """
 
     def __init__(
-        self, runner: Runner, options: RunOptions, sink: Sink, controllers: Iterable[Controller] = (),
+        self,
+        runner: Runner,
+        options: RunOptions,
+        sink: Sink,
+        controllers: Iterable[Controller] = (),
         now: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.runner, self.clock, self.sink, self.now = runner, runner.clock, sink, now
         self.crew = Crew([*controllers_of(options), *controllers], self.clock, self._configure)
         self.limits = Limits(options.max_episodes, options.max_seconds)
@@ -128,26 +138,34 @@ class Events:
         #: When the last record was made, and at which env step; before the first one, the first look at new steps.
         self.lap: tuple[float, int] | None = None
         #: The first look saves, so that a run can be resumed from its first step on; time is measured from there.
-        self.next, self.saved = self.steps, False
+        self.next = self.steps
+        self.saved = False
 
     def poll(self) -> None:
         """Do what is due at the clock's steps."""
-        if self.follows_episodes:  # at the very step that ends the last of them, so that a run can be repeated
+        if (
+            self.follows_episodes
+        ):  # at the very step that ends the last of them, so that a run can be repeated
             self._spent()
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
             return
-        if self.lap is None and steps > self.steps:  # the start of workers and environments is no part of the speed
+        if (
+            self.lap is None and steps > self.steps
+        ):  # the start of workers and environments is no part of the speed
             self.lap = (self.now(), steps)
         if steps >= self.next:
-            before, self.steps = self.steps, steps
+            before = self.steps
+            self.steps = steps
             self._schedule()
             if due(before, steps, self.log_every):
                 self.log()
             if due(before, steps, self.eval_every):
                 with self._aside("evaluation"):
                     self.evaluate()
-            if (due(before, steps, self.checkpoint_every) or not self.saved) and not self.clock.done:
+            if (
+                due(before, steps, self.checkpoint_every) or not self.saved
+            ) and not self.clock.done:
                 with self._aside("checkpoint"):
                     self.checkpoint("step", "periodic" if self.saved else "begin")
         if self.now() >= self.wake:
@@ -193,11 +211,21 @@ class Events:
         is_best = self.best is None or result.mean > self.best or result.zero_sum
         success = {} if result.success_rate is None else {"eval/success_rate": result.success_rate}
         info = {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
-        self.sink.record("evaluation", self._point(self.eval_every, at_end), {
-            "eval/return_mean": result.mean, "eval/return_std": result.std, "eval/return_min": result.minimum,
-            "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, **success, **info,
-            **{f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()}, "best": is_best,
-        })  # fmt: skip
+        self.sink.record(
+            "evaluation",
+            self._point(self.eval_every, at_end),
+            {
+                "eval/return_mean": result.mean,
+                "eval/return_std": result.std,
+                "eval/return_min": result.minimum,
+                "eval/return_max": result.maximum,
+                "eval/length_mean": result.length_mean,
+                **success,
+                **info,
+                **{f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()},
+                "best": is_best,
+            },
+        )
         if is_best:
             self.best = result.mean
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
@@ -226,9 +254,16 @@ class Events:
         if phase == "training" and steps:
             self.marks.append((self.now(), steps))
         return Progress(
-            steps=steps, total=self.clock.limit, steps_per_second=self.speed(), episodes=self.episodes,
-            return_mean=self.recent.return_mean, evaluation=self.last, best=self.best, phase=phase, losses=self.losses,
-        )  # fmt: skip
+            steps=steps,
+            total=self.clock.limit,
+            steps_per_second=self.speed(),
+            episodes=self.episodes,
+            return_mean=self.recent.return_mean,
+            evaluation=self.last,
+            best=self.best,
+            phase=phase,
+            losses=self.losses,
+        )
 
     def speed(self) -> float:
         """Env steps per second over the last few seconds, evaluations included; 0 before there are two looks."""
@@ -239,7 +274,9 @@ class Events:
 
     def _lap_speed(self) -> dict[str, float]:
         """Env steps per second since the last record, evaluations included; nothing where no time was measured."""
-        now, steps, lap = self.now(), self.clock.steps, self.lap
+        now = self.now()
+        steps = self.clock.steps
+        lap = self.lap
         self.lap = (now, steps)
         if lap is None or now <= lap[0] or steps <= lap[1]:
             return {}
@@ -247,23 +284,38 @@ class Events:
 
     def state_dict(self) -> State:
         return {
-            "steps": self.steps, "logged": self.logged, "evaluated": self.evaluated, "best": self.best,
-            "last": self.last, "episodes": self.episodes, "recent": self.recent.state_dict(),
+            "steps": self.steps,
+            "logged": self.logged,
+            "evaluated": self.evaluated,
+            "best": self.best,
+            "last": self.last,
+            "episodes": self.episodes,
+            "recent": self.recent.state_dict(),
             "wall": self.now() - self.began,
-            "pending": [[steps, worker, *episode.plain()] for steps, worker, episode in self.pending],
+            "pending": [
+                [steps, worker, *episode.plain()] for steps, worker, episode in self.pending
+            ],
             "controllers": self.crew.state_dict(),
-            "limits": self.limits.state_dict(), "ended": self.ended,
-        }  # fmt: skip
+            "limits": self.limits.state_dict(),
+            "ended": self.ended,
+        }
 
     def load_state_dict(self, state: State) -> None:
-        self.steps, self.logged, self.evaluated = state["steps"], state["logged"], state["evaluated"]
-        self.best, self.last, self.episodes = state["best"], state["last"], state["episodes"]
+        self.steps = state["steps"]
+        self.logged = state["logged"]
+        self.evaluated = state["evaluated"]
+        self.best = state["best"]
+        self.last = state["last"]
+        self.episodes = state["episodes"]
         self.recent.load_state_dict(state["recent"])
         self.began = self.now() - state["wall"]
-        self.pending = [(steps, worker, Episode(*plain)) for steps, worker, *plain in state["pending"]]
+        self.pending = [
+            (steps, worker, Episode(*plain)) for steps, worker, *plain in state["pending"]
+        ]
         self.crew.load_state_dict(state["controllers"])
         self.limits.load_state_dict(state["limits"])
-        self.ended, self.saved = state["ended"], True
+        self.ended = state["ended"]
+        self.saved = True
         self.next = self.steps
 
     @contextmanager

@@ -20,7 +20,9 @@ from rlplug_core.types import State
 
 #: Looks at what the leader has begun before a look at what it says; seconds that the first such look may take, and the
 #: longest one while nothing happens.
-LOOKS, WAIT, LONGEST = 200, 50e-6, 1e-3
+LOOKS = 200
+WAIT = 50e-6
+LONGEST = 1e-3
 #: More env steps than any run has: the leader alone knows when the run ends.
 ENDLESS = 2**62
 
@@ -57,10 +59,12 @@ class Fellow:
         seed_globals(plan.seeds().child("globals", task.rank))
         self.clock = Clock(plan.options.total_timesteps)
         self.member = Member(plan, self.clock, task.rank, plan.make_env(plan.options.num_envs))
-        self.parent, self.began = parent, 0
+        self.parent = parent
+        self.began = 0
         #: What the leader has asked for, which waits until this one stands where it does.
         self.question: tuple[str, Any] | None = None
-        self.leader, self.scale = task.begun.numpy().data, task.scale.numpy().data
+        self.leader = task.begun.numpy().data
+        self.scale = task.scale.numpy().data
 
     def run(self) -> None:
         post(self.parent, ("ready", self.member.actor.env.spec.inexact))
@@ -87,8 +91,11 @@ class Fellow:
                 self.question = fetch(self.parent)
             if self.question == CLOSE:
                 return False
-            if self.question is not None and self.leader[0] == self.began:  # it may have begun more before it asked
-                question, self.question = self.question, None
+            if (
+                self.question is not None and self.leader[0] == self.began
+            ):  # it may have begun more before it asked
+                question = self.question
+                self.question = None
                 self._answer(*question)
             wait = min(2 * wait, LONGEST)
         self.clock.scale = float(self.scale[0])
@@ -107,12 +114,15 @@ class Fellow:
         elif kind == "configure":
             configure(self.member.actor.env, content)
         answers: dict[str, Callable[[], object]] = {
-            "state": self.member.state_dict, "episodes": self.member.actor.take_episodes,
+            "state": self.member.state_dict,
+            "episodes": self.member.actor.take_episodes,
             "metrics": self.member.meter.flush,
-        }  # fmt: skip
+        }
         post(self.parent, (kind, answers[kind]() if kind in answers else None))
 
-    def _begin(self, clock: State, settings: dict[str, object], own: State | None, learner: State) -> None:
+    def _begin(
+        self, clock: State, settings: dict[str, object], own: State | None, learner: State
+    ) -> None:
         """Take over the run's clock and weights, and with them a state of one's own if there is one."""
         member = self.member
         generator = member.learner.state_dict()["_extra_state"]["generator"]

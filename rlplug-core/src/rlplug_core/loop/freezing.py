@@ -19,12 +19,18 @@ def freeze(learner: object, names: Sequence[str]) -> None:
     if not names:
         return
     if not isinstance(learner, Algorithm):
-        raise UsageError(f"--freeze needs a learner that builds on Algorithm, which {type(learner).__name__} does not")
-    places = {id(one): optimizer for optimizer in learner.optimizers for one in optimizer.parameters}
+        raise UsageError(
+            f"--freeze needs a learner that builds on Algorithm, which {type(learner).__name__} does not"
+        )
+    places = {
+        id(one): optimizer for optimizer in learner.optimizers for one in optimizer.parameters
+    }
     for name in names:
         found = _under(learner, name)
         if strange := [full for full, one in found.items() if id(one) not in places]:
-            raise UsageError(f"--freeze {name}: {type(learner).__name__} changes {strange[0]} without an optimizer")
+            raise UsageError(
+                f"--freeze {name}: {type(learner).__name__} changes {strange[0]} without an optimizer"
+            )
         for one in found.values():
             places[id(one)].frozen.append(places[id(one)].part(one))
         # What scales the inputs of a frozen part belongs to it, also where others share it.
@@ -41,6 +47,8 @@ def _under(learner: nn.Module, name: str) -> dict[str, nn.Parameter]:
         parts = dict.fromkeys(full.partition(".")[0] for full in trained)
         inner = dict.fromkeys(".".join(full.split(".")[:2]) for full in trained)
         near = did_you_mean(name, [*parts, *inner, *trained])
-        raise UsageError(f"--freeze {name}: {type(learner).__name__} trains nothing of this name{near} "
-                         f"(it has {', '.join(parts)})")  # fmt: skip
+        raise UsageError(
+            f"--freeze {name}: {type(learner).__name__} trains nothing of this name{near} "
+            f"(it has {', '.join(parts)})"
+        )
     return found

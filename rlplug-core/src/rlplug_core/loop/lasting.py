@@ -51,9 +51,11 @@ def lasting(stream: TextIO) -> TextIO:
         stream.flush()
     return Heedless(
         file if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(file),
-        encoding=stream.encoding, errors=stream.errors, line_buffering=stream.line_buffering,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
         write_through=stream.write_through,
-    )  # fmt: skip
+    )
 
 
 def outlast() -> None:
@@ -64,7 +66,8 @@ def outlast() -> None:
 @contextmanager
 def outlasting() -> Iterator[None]:
     """Let nothing that is said fail in the block."""
-    stdout, stderr = lasting(sys.stdout), lasting(sys.stderr)
+    stdout = lasting(sys.stdout)
+    stderr = lasting(sys.stderr)
     with redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             yield

@@ -14,8 +14,12 @@ from rlplug_core.protocols import Learner
 
 
 def check_learners(
-    algorithm: str, learner: type[Any], runner: str, options: RunOptions, values: Mapping[str, object]
-) -> None:  # fmt: skip
+    algorithm: str,
+    learner: type[Any],
+    runner: str,
+    options: RunOptions,
+    values: Mapping[str, object],
+) -> None:
     """Refuse several learners where they would not learn what one learns from all their batches.
 
     Args:
@@ -29,7 +33,11 @@ def check_learners(
 
 
 def _reasons(
-    algorithm: str, learner: type[Any], runner: str, options: RunOptions, values: Mapping[str, object]
+    algorithm: str,
+    learner: type[Any],
+    runner: str,
+    options: RunOptions,
+    values: Mapping[str, object],
 ) -> Iterator[str]:
     if runner != "sync":
         advice = "; add --runner sync" if "sync" in learner.runners else ""
@@ -54,7 +62,11 @@ def _reasons(
     if options.inline:
         yield "each learner has a process of its own; leave out --inline"
     device = torch.device(options.device)
-    if device.type == "cuda" and device.index is None and torch.cuda.device_count() < options.learners:
+    if (
+        device.type == "cuda"
+        and device.index is None
+        and torch.cuda.device_count() < options.learners
+    ):
         yield f"each learner needs a GPU of its own, and torch sees {torch.cuda.device_count()}; use --device cpu"
 
 
@@ -69,10 +81,18 @@ def check_optimized(learner: Learner[Any], runner: str, learners: int) -> None:
     if not isinstance(learner, Algorithm) or (runner != "async" and learners < 2):
         return
     known = {id(one) for optimizer in learner.optimizers for one in optimizer.parameters}
-    own = [name for name, one in learner.named_parameters() if one.requires_grad and id(one) not in known]
+    own = [
+        name
+        for name, one in learner.named_parameters()
+        if one.requires_grad and id(one) not in known
+    ]
     if own:
         workers = runner == "async"
-        each = "worker would train one of its own" if workers else "learner would train it by its own gradient alone"
+        each = (
+            "worker would train one of its own"
+            if workers
+            else "learner would train it by its own gradient alone"
+        )
         raise UsageError(
             f"{type(learner).__name__} trains '{own[0]}' by no optimizer of self.optimizer(...), so each {each}; make "
             "one in build, say requires_grad_(False) of what nothing trains, or use --runner sync with one learner"

@@ -36,25 +36,33 @@ class Learners:
     name = "sync"
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
-        self.plan, self.clock = plan, clock
+        self.plan = plan
+        self.clock = clock
         prepare()
         self.begun = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.scale = torch.ones(1, dtype=torch.float64).share_memory_()
-        self.counted, self.scaled = self.begun.numpy().data, self.scale.numpy().data
+        self.counted = self.begun.numpy().data
+        self.scaled = self.scale.numpy().data
         self.member = Member(plan, clock, 0, plan.make_env(plan.options.num_envs))
         self.inexact = self.member.actor.env.spec.inexact
         self.saved: Sequence[State | None] = [None] * (plan.options.learners - 1)
         #: What controllers set in environments since they were made; whether the others have begun.
         self.settings: dict[str, object] = {}
         self.joined = False
-        self.remotes = [Remote(rank, work, self._task(rank)) for rank in range(1, plan.options.learners)]
+        self.remotes = [
+            Remote(rank, work, self._task(rank)) for rank in range(1, plan.options.learners)
+        ]
 
     def _task(self, rank: int) -> FellowTask:
         values = {**self.plan.flat, "device": str(self.plan.device(rank))}
         return FellowTask(
-            algorithm=self.plan.algorithm, env=self.plan.env, values=values, rank=rank, begun=self.begun,
+            algorithm=self.plan.algorithm,
+            env=self.plan.env,
+            values=values,
+            rank=rank,
+            begun=self.begun,
             scale=self.scale,
-        )  # fmt: skip
+        )
 
     def run(self, poll: Callable[[], None]) -> None:
         try:
@@ -74,7 +82,11 @@ class Learners:
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         """In the order in which they ended, however often they are asked for."""
         taken = [self.member.actor.take_episodes(), *self._ask("episodes")]
-        found = [(steps, rank, episode) for rank, episodes in enumerate(taken) for steps, episode in episodes]
+        found = [
+            (steps, rank, episode)
+            for rank, episodes in enumerate(taken)
+            for steps, episode in episodes
+        ]
         return sorted(found, key=lambda each: each[0])
 
     def metrics(self) -> Mapping[str, float]:
@@ -114,9 +126,11 @@ class Learners:
         for remote in self.remotes:
             if not self._came(remote, limit, leaves=True):
                 return
-            said, remote.ready = self._heard(remote, "ready", limit), True
+            said = self._heard(remote, "ready", limit)
+            remote.ready = True
             self.inexact = self.inexact or said
-        about, learner = (self.clock.state_dict(), self.settings), self.member.learner.state_dict()
+        about = (self.clock.state_dict(), self.settings)
+        learner = self.member.learner.state_dict()
         for remote, own in zip(self.remotes, self.saved, strict=True):
             self._tell(remote, ("begin", (*about, own, learner)))
         for remote in self.remotes:
@@ -136,7 +150,9 @@ class Learners:
             return []
         for remote in self.remotes:
             self._tell(remote, (kind, content))
-        return [self._heard(remote, kind, self.plan.options.worker_timeout) for remote in self.remotes]
+        return [
+            self._heard(remote, kind, self.plan.options.worker_timeout) for remote in self.remotes
+        ]
 
     def _tell(self, remote: Remote, message: object) -> None:
         try:
@@ -166,20 +182,28 @@ class Learners:
         """
         remote.silent, looked = 0.0, time.monotonic()
         while not remote.connection.poll(GLANCE):
-            before, looked = looked, time.monotonic()
+            before = looked
+            looked = time.monotonic()
             if leaves and self.clock.stop:
                 return False
-            if remote.process.exitcode is not None and not remote.connection.poll():  # its children may hold the pipe
+            if (
+                remote.process.exitcode is not None and not remote.connection.poll()
+            ):  # its children may hold the pipe
                 raise self._died(remote)
             if remote.overdue(looked - before, limit):
-                raise self._failed(remote, silence(remote.ready, limit), " (--worker-timeout waits longer)")
+                raise self._failed(
+                    remote, silence(remote.ready, limit), " (--worker-timeout waits longer)"
+                )
         return True
 
     def _why(self, lost: LearnerLost) -> RlplugError:
         """The error that a gradient step failed for: what another learner says, or how it ended."""
-        said, deadline = [each.connection for each in self.remotes], time.monotonic() + CLOSING
+        said = [each.connection for each in self.remotes]
+        deadline = time.monotonic() + CLOSING
         while time.monotonic() < deadline:
-            for remote in sorted(self.remotes, key=lambda each: each.process.exitcode or 0):  # killed ones first
+            for remote in sorted(
+                self.remotes, key=lambda each: each.process.exitcode or 0
+            ):  # killed ones first
                 if remote.connection.poll() or remote.process.exitcode is not None:
                     try:
                         self._heard(remote, "nothing", 0.0)
@@ -199,7 +223,9 @@ class Learners:
             if other is None:
                 continue
             for name, value in own.items():
-                if isinstance(value, torch.Tensor) and not torch.equal(value.cpu(), other["learner"][name].cpu()):
+                if isinstance(value, torch.Tensor) and not torch.equal(
+                    value.cpu(), other["learner"][name].cpu()
+                ):
                     raise RlplugError(
                         f"the learners 0 and {rank} no longer have the same '{name}': {self.plan.algorithm} changes "
                         "it by what one of them has seen, beside Optimizer.minimize; use one learner"

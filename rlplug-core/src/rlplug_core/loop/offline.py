@@ -21,7 +21,9 @@ class Offline:
     inexact = ""
 
     def __init__(self, learner: Learner[Any], buffer: RecordedReplay, clock: Clock) -> None:
-        self.learner, self.buffer, self.clock = learner, buffer, clock
+        self.learner = learner
+        self.buffer = buffer
+        self.clock = clock
         self.meter = Meter()
 
     def run(self, poll: Callable[[], None]) -> None:

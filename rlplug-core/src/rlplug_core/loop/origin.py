@@ -34,7 +34,9 @@ TASKS = Path("/proc/self/task")
 _ENDS: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-def launched(target: Callable[..., None], arguments: tuple[object, ...], ends: tuple[Connection, ...]) -> BaseProcess:
+def launched(
+    target: Callable[..., None], arguments: tuple[object, ...], ends: tuple[Connection, ...]
+) -> BaseProcess:
     """Start a process; signals reach it as soon as it says how to take them.
 
     Args:
@@ -66,7 +68,9 @@ def _fork() -> ForkContext:
     return multiprocessing.get_context("fork")
 
 
-def _process(context: ForkContext | ForkServerContext, target: Callable[..., None], arguments: Any) -> BaseProcess:
+def _process(
+    context: ForkContext | ForkServerContext, target: Callable[..., None], arguments: Any
+) -> BaseProcess:
     return context.Process(target=target, args=arguments, daemon=True)
 
 
@@ -75,7 +79,9 @@ def undisturbed() -> bool:
     if not TASKS.is_dir() or torch.cuda.is_initialized():
         return False
     known = [thread for thread in threading.enumerate() if thread.name == WATCHER]
-    return threading.current_thread() is threading.main_thread() and len([*TASKS.iterdir()]) == 1 + len(known)
+    return threading.current_thread() is threading.main_thread() and len(
+        [*TASKS.iterdir()]
+    ) == 1 + len(known)
 
 
 def fork_server() -> ForkServerContext:

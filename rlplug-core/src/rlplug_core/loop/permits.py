@@ -35,7 +35,8 @@ class Permits:
     """
 
     def __init__(self, max_lag: int, slots: int) -> None:
-        self.max_lag, self.version = max_lag, 0
+        self.max_lag = max_lag
+        self.version = 0
         self.free = list(range(min(slots, max_lag + 1)))
         self.out: list[Permit] = []
         #: How many of those each source has.
@@ -56,7 +57,9 @@ class Permits:
     def next(self) -> Permit | None:
         """The first permit whose chunk is here and may be learned from now."""
         for permit in self.out:
-            if permit.chunk is not None and self._bounded(other for other in self.out if other is not permit):
+            if permit.chunk is not None and self._bounded(
+                other for other in self.out if other is not permit
+            ):
                 return permit
         return None
 
@@ -73,4 +76,6 @@ class Permits:
 
     def _bounded(self, permits: Iterable[Permit]) -> bool:
         after = self.version + 1
-        return all(after + place <= permit.version + self.max_lag for place, permit in enumerate(permits))
+        return all(
+            after + place <= permit.version + self.max_lag for place, permit in enumerate(permits)
+        )

@@ -6,7 +6,8 @@ import os
 
 from rlplug_core.errors import UsageError
 
-LOCAL, RAY = "local", "ray"
+LOCAL = "local"
+RAY = "ray"
 
 
 def address_of(on: str) -> str:
@@ -17,7 +18,9 @@ def address_of(on: str) -> str:
     """
     scheme, slashes, address = on.partition("://")
     if scheme != RAY or bool(slashes) != bool(address):
-        raise UsageError(f"--on {on}: write local, ray, or ray://HOST:PORT with the address of a cluster's head")
+        raise UsageError(
+            f"--on {on}: write local, ray, or ray://HOST:PORT with the address of a cluster's head"
+        )
     return address
 
 

@@ -79,7 +79,8 @@ class Plan:
             PluginError: an unusable plugin.
         """
         learner: type[Any] = find_algorithm(algorithm)
-        names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
+        names = {option.name for option in schema(RunOptions)}
+        own = {option.name for option in schema(learner.Config)}
         check_options(algorithm, own)
         values, arguments, eval_arguments = parted(values)
         source = source_of(env, arguments)
@@ -89,28 +90,47 @@ class Plan:
         places = {name: absolute(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)
-        wrappings, controllings = _around(source, options.wrap), map(Controlling.parse, options.controller)
-        eval_wrappings = tuple(map(Wrapping.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
+        wrappings = _around(source, options.wrap)
+        controllings = map(Controlling.parse, options.controller)
+        eval_wrappings = (
+            tuple(map(Wrapping.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
+        )
         plan = cls(
-            algorithm=algorithm, env=source.name, learner=learner, options=options, config=config,
-            wrappings=wrappings, schedules=schedules(learner.Config, given, algorithm), source=source,
-            eval_source=eval_source, eval_wrappings=eval_wrappings, controllings=tuple(controllings),
-        )._spelled()  # fmt: skip
+            algorithm=algorithm,
+            env=source.name,
+            learner=learner,
+            options=options,
+            config=config,
+            wrappings=wrappings,
+            schedules=schedules(learner.Config, given, algorithm),
+            source=source,
+            eval_source=eval_source,
+            eval_wrappings=eval_wrappings,
+            controllings=tuple(controllings),
+        )._spelled()
         plan.check()
         return plan
 
     def _spelled(self) -> Plan:
         """The plan with wrappers, controllers and loggers in its options as they were understood."""
         o = self.options
-        return replace(self, options=replace(
-            o, wrap=words(self.wrappings), controller=words(self.controllings), log=tuple(map(absolute, o.log)),
-            eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else o.eval_wrap,
-        ))  # fmt: skip
+        return replace(
+            self,
+            options=replace(
+                o,
+                wrap=words(self.wrappings),
+                controller=words(self.controllings),
+                log=tuple(map(absolute, o.log)),
+                eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else o.eval_wrap,
+            ),
+        )
 
     @property
     def runner(self) -> str:
         """The name of the runner: what was asked for, or the best of the learner's."""
-        return str(self.learner.runners[0]) if self.options.runner == "auto" else self.options.runner
+        return (
+            str(self.learner.runners[0]) if self.options.runner == "auto" else self.options.runner
+        )
 
     @property
     def flat(self) -> dict[str, Any]:
@@ -125,7 +145,9 @@ class Plan:
 
     def _arguments(self) -> dict[str, object]:
         alike = self.eval_source is self.source
-        return flat(self.source.arguments, TRAIN) | ({} if alike else flat(self.eval_source.arguments, EVAL))
+        return flat(self.source.arguments, TRAIN) | (
+            {} if alike else flat(self.eval_source.arguments, EVAL)
+        )
 
     @property
     def max_lag(self) -> int:
@@ -152,7 +174,9 @@ class Plan:
         if self.runner not in sound:
             own = self.learner.unsound if issubclass(self.learner, Algorithm) else {}
             reason = {**UNSOUND, **own}.get(self.runner, "it does not support it")
-            raise UsageError(f"{self.algorithm} does not run under '{self.runner}': {reason}; use --runner {sound[0]}")
+            raise UsageError(
+                f"{self.algorithm} does not run under '{self.runner}': {reason}; use --runner {sound[0]}"
+            )
         if self.options.env_workers != 1 and self.runner != "sync":
             raise UsageError(
                 f"workers of the runner '{self.runner}' step environments of their own; leave out --env-workers, or "
@@ -182,9 +206,13 @@ class Plan:
         if not o.offline:
             return
         if not o.dataset:
-            raise UsageError("an offline run learns from a data set alone; name it: --dataset FILE.npz, or minari:ID")
+            raise UsageError(
+                "an offline run learns from a data set alone; name it: --dataset FILE.npz, or minari:ID"
+            )
         if o.max_episodes:
-            raise UsageError("an offline run has no training episodes to count; leave out --max-episodes")
+            raise UsageError(
+                "an offline run has no training episodes to count; leave out --max-episodes"
+            )
 
     def _check_place(self) -> None:
         o = self.options
@@ -205,16 +233,21 @@ class Plan:
                 + ("leave out --inline" if o.inline else "use --runner decoupled")
             )
         if o.gpus and o.device == "cpu":
-            raise UsageError("--gpus keeps GPUs for a learner that computes on the CPU; add --device cuda")
+            raise UsageError(
+                "--gpus keeps GPUs for a learner that computes on the CPU; add --device cuda"
+            )
 
     def _check_source(self) -> None:
-        source, asynchronous = self.source, self.runner == "async"
+        source = self.source
+        asynchronous = self.runner == "async"
         if source.num_envs not in (None, self.options.num_envs):
             raise UsageError(
                 f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.num_envs}; "
                 "leave num_envs out"
             )
-        elsewhere = (self.runner == "decoupled" and not self.options.inline) or self.options.learners > 1
+        elsewhere = (
+            self.runner == "decoupled" and not self.options.inline
+        ) or self.options.learners > 1
         if not source.unnamed or not (asynchronous or elsewhere or self.options.env_workers != 1):
             return
         if source.is_object or not (asynchronous and self.options.inline):
@@ -262,9 +295,13 @@ class Plan:
         return device if shared else torch.device("cuda", rank)
 
     def make_learner(
-        self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1,
+        self,
+        spec: Spec,
+        optimizer: OptimizerFactory = Optimizer,
+        rank: int = 0,
+        ranks: int = 1,
         absorbing: AbstractContextManager[object] | None = None,
-    ) -> Learner[Any]:  # fmt: skip
+    ) -> Learner[Any]:
         """Make a learner with freshly initialized networks, the same for every rank.
 
         Raises:
@@ -277,10 +314,17 @@ class Plan:
         o = self.options
         device = torch.device(o.device)
         context = Context(
-            seeds=self.seeds(), device=device, optimizer=optimizer, rank=rank, ranks=ranks,
-            inference_backend=o.inference_backend, compile=o.compile, cudagraphs=o.cudagraphs,
-            runner=self.runner, absorbing=absorbing or nullcontext(),
-        )  # fmt: skip
+            seeds=self.seeds(),
+            device=device,
+            optimizer=optimizer,
+            rank=rank,
+            ranks=ranks,
+            inference_backend=o.inference_backend,
+            compile=o.compile,
+            cudagraphs=o.cudagraphs,
+            runner=self.runner,
+            absorbing=absorbing or nullcontext(),
+        )
         learner: Learner[Any] = self.learner(spec, self.config, context)
         if self.start is not None:
             self.start(learner)
@@ -302,7 +346,9 @@ def _known(algorithm: str, values: Mapping[str, object], names: set[str]) -> Non
     for name in values:
         if name not in names:
             near = nearest(name, names)
-            raise BadConfig(f"{algorithm} has no option '{name}'{near} ('rlplug info {algorithm}' lists them)")
+            raise BadConfig(
+                f"{algorithm} has no option '{name}'{near} ('rlplug info {algorithm}' lists them)"
+            )
 
 
 def _around(source: EnvSource, words: Iterable[str]) -> tuple[Wrapping, ...]:
@@ -315,7 +361,9 @@ def _around(source: EnvSource, words: Iterable[str]) -> tuple[Wrapping, ...]:
         raise
 
 
-def _for_evaluation(source: EnvSource, values: dict[str, object], arguments: Mapping[str, object]) -> EnvSource:
+def _for_evaluation(
+    source: EnvSource, values: dict[str, object], arguments: Mapping[str, object]
+) -> EnvSource:
     """The source of the environments for evaluations; the option `eval_env` becomes its name.
 
     Raises:
@@ -326,7 +374,9 @@ def _for_evaluation(source: EnvSource, values: dict[str, object], arguments: Map
         return source.with_arguments(arguments) if arguments else source
     found = source_of(given, arguments)
     if found.unnamed:
-        raise UsageError(f"eval_env is {found.unnamed}; put it at the top of a file or a module, and name it")
+        raise UsageError(
+            f"eval_env is {found.unnamed}; put it at the top of a file or a module, and name it"
+        )
     values["eval_env"] = found.name
     return found
 

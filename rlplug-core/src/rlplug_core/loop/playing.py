@@ -21,7 +21,8 @@ class Playing:
     """
 
     def __init__(self, agent: Agent, env: Env, seed: int) -> None:
-        self.agent, self.env = agent, env
+        self.agent = agent
+        self.env = env
         self.recurrent_state = agent.initial(env.spec.num_envs)
         self.now = env.reset(seed)
         self.is_first = self.now.is_first
@@ -29,7 +30,9 @@ class Playing:
 
     def step(self, clock: Clock, explore: bool) -> Act:
         """Act in every row once; return what was done there."""
-        before, first, turn = self.recurrent_state, self.is_first, self.now.turn
+        before = self.recurrent_state
+        first = self.is_first
+        turn = self.now.turn
         act = self.agent.act(self.now.obs, first, before, clock, explore=explore)
         if turn is not None:
             act = self.held = holding(turn, act, self.held)
@@ -47,7 +50,9 @@ def holding(turn: Array, act: Act, held: Act | None) -> Act:
     return Act(done["action"], act.recurrent_state, done["extras"])
 
 
-def carried(now: Timestep, act: Act, first: Array, before: RecurrentState) -> tuple[Array, RecurrentState]:
+def carried(
+    now: Timestep, act: Act, first: Array, before: RecurrentState
+) -> tuple[Array, RecurrentState]:
     """Return `is_first` [N] and the memory with which agents see what is there `now`.
 
     Who was absent in this step has seen nothing, and has yet to begin if it had not begun.

@@ -28,12 +28,20 @@ class RayActor:
     """
 
     def __init__(self, epoch: int) -> None:
-        self.epoch, self.acted, self.version = epoch, 0, -1
+        self.epoch = epoch
+        self.acted = 0
+        self.version = -1
 
     def begin(
-        self, algorithm: str, env: str, values: dict[str, Any], rank: int, settings: Mapping[str, object],
-        state: State | None, steps: int,
-    ) -> Answer:  # fmt: skip
+        self,
+        algorithm: str,
+        env: str,
+        values: dict[str, Any],
+        rank: int,
+        settings: Mapping[str, object],
+        state: State | None,
+        steps: int,
+    ) -> Answer:
         """Build the actor with what controllers have set, and let it go on from a state if there is one.
 
         Args:
@@ -55,7 +63,9 @@ class RayActor:
     def pulse(self) -> int:
         return self.acted
 
-    def _begin(self, remote: RemoteActor, settings: Mapping[str, object], state: State | None, steps: int) -> None:
+    def _begin(
+        self, remote: RemoteActor, settings: Mapping[str, object], state: State | None, steps: int
+    ) -> None:
         self.remote = remote
         remote.configure(settings)
         if state is not None:

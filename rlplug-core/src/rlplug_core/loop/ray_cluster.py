@@ -34,14 +34,20 @@ try:
     from ray.job_config import JobConfig
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:
-    raise MissingPackage(f"--on ray needs ray: python -m pip install 'rlplug-core[ray]' ({error})") from error
+    raise MissingPackage(
+        f"--on ray needs ray: python -m pip install 'rlplug-core[ray]' ({error})"
+    ) from error
 
 #: A directory that only the system's owner writes, where nothing to import lies. Ray puts the working directory first
 #: on the path of all its workers, who would import a `torch.py` there.
 NOWHERE = "/"
 #: How soon a cluster of our own takes a node for dead: after so many looks without an answer, so many ms apart.
-HEALTH = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 1000,
-          "health_check_failure_threshold": 3}  # fmt: skip
+HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
 #: Seconds that a node may take to say what it has installed.
 ASKING = 120.0
 
@@ -49,7 +55,8 @@ ASKING = 120.0
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
     """Keep what Ray changes in this process when it is joined: handlers of signals, the working directory."""
-    before, place = {number: signal.getsignal(number) for number in STOPPING}, os.getcwd()
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    place = os.getcwd()
     os.chdir(NOWHERE)
     try:
         yield
@@ -71,18 +78,26 @@ def join(on: str, cpus: float) -> None:
     """
     address = address_of(on) or "local"
     if ray.is_initialized():
-        raise UsageError("this process has joined a Ray cluster already; leave it with ray.shutdown()")
+        raise UsageError(
+            "this process has joined a Ray cluster already; leave it with ray.shutdown()"
+        )
     own: dict[str, Any] = {}
     if address == "local":
-        own = {"num_cpus": max(math.ceil(cpus), os.cpu_count() or 1), "include_dashboard": False,
-               "_system_config": HEALTH}  # fmt: skip
+        own = {
+            "num_cpus": max(math.ceil(cpus), os.cpu_count() or 1),
+            "include_dashboard": False,
+            "_system_config": HEALTH,
+        }
     try:
         with safe_path(), _as_before(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(
-                address=address, job_config=JobConfig(code_search_path=[NOWHERE]), log_to_driver=False,
-                logging_level=logging.CRITICAL, **own,
-            )  # fmt: skip
+                address=address,
+                job_config=JobConfig(code_search_path=[NOWHERE]),
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                **own,
+            )
     except (OSError, RuntimeError, ValueError, RayError) as error:
         leave()
         raise RlplugError(f"no Ray cluster at {address}: {plain(str(error))}") from error
@@ -121,7 +136,9 @@ def reserve(gpus: int) -> Any:
     group = ray.util.placement_group([{"GPU": gpus, here: 0.001}])
     if not group.wait(ASKING / 10):
         ray.util.remove_placement_group(group)
-        raise UsageError(f"--gpus {gpus}: the cluster has no {gpus} free on this machine, where the learner is")
+        raise UsageError(
+            f"--gpus {gpus}: the cluster has no {gpus} free on this machine, where the learner is"
+        )
     return group
 
 
@@ -133,7 +150,11 @@ def needed(plan: Plan) -> dict[str, str]:
     if not names_code(plan.env):
         found.append(record_of(plan.env))
     wrappers = [split(one.words)[0] for one in plan.wrappings]
-    found += [find("wrappers", name) for name in wrappers if not is_target(name) and not name.startswith(SHORT)]
+    found += [
+        find("wrappers", name)
+        for name in wrappers
+        if not is_target(name) and not name.startswith(SHORT)
+    ]
     names = {"rlplug-core", *(record.distribution for record in found if record is not None)}
     return {name: version(name) for name in sorted(names)}
 
@@ -147,12 +168,18 @@ def check_nodes(packages: Mapping[str, str]) -> None:
     for node in ray.nodes():
         if node["Alive"]:
             missing = {
-                name: there for name in packages if (there := _installed(node["NodeID"], name)) != packages[name]
+                name: there
+                for name in packages
+                if (there := _installed(node["NodeID"], name)) != packages[name]
             }
             if missing:
                 line = " ".join(f"'{name}=={packages[name]}'" for name in missing)
-                said = ", ".join(f"{name} {there}" if there else f"no {name}" for name, there in missing.items())
-                raise MissingPackage(f"node {node['NodeManagerAddress']} has {said}: python -m pip install {line}")
+                said = ", ".join(
+                    f"{name} {there}" if there else f"no {name}" for name, there in missing.items()
+                )
+                raise MissingPackage(
+                    f"node {node['NodeManagerAddress']} has {said}: python -m pip install {line}"
+                )
 
 
 def _installed(node: str, package: str) -> str:
@@ -160,7 +187,9 @@ def _installed(node: str, package: str) -> str:
     ask = ray.remote(num_cpus=0, max_retries=0)(version)
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)
     try:
-        return str(ray.get(ask.options(scheduling_strategy=strategy).remote(package), timeout=ASKING))
+        return str(
+            ray.get(ask.options(scheduling_strategy=strategy).remote(package), timeout=ASKING)
+        )
     except RayTaskError as error:
         if isinstance(error.cause, PackageNotFoundError):
             return ""

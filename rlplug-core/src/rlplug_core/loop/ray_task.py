@@ -16,9 +16,9 @@ class RayTask:
     """Calls `function`, which every node imports by its name, with `cpus` kept for it; it returns an exit code."""
 
     def __init__(self, function: Callable[..., int], cpus: float, *arguments: Any) -> None:
-        self.answer = ray.remote(num_cpus=cpus, max_retries=-1, scheduling_strategy="SPREAD")(function).remote(
-            *arguments
-        )
+        self.answer = ray.remote(num_cpus=cpus, max_retries=-1, scheduling_strategy="SPREAD")(
+            function
+        ).remote(*arguments)
 
     def code(self) -> int | None:
         """The exit code, or None while it runs or waits for a place.

@@ -44,16 +44,26 @@ class Recent:
         found = {
             "rollout/return_mean": sum(self.returns) / len(self.returns),
             "rollout/length_mean": sum(self.lengths) / len(self.lengths),
-            **{f"rollout/return_mean/{agent}": sum(each) / len(each) for agent, each in self.by_agent.items()},
+            **{
+                f"rollout/return_mean/{agent}": sum(each) / len(each)
+                for agent, each in self.by_agent.items()
+            },
         }
         if said := [success for success, _ in self.said if success is not None]:
             found["rollout/success_rate"] = sum(said) / len(said)
-        return found | {INFO + name: value for name, value in means([info for _, info in self.said]).items()}
+        return found | {
+            INFO + name: value for name, value in means([info for _, info in self.said]).items()
+        }
 
     def state_dict(self) -> State:
         said = [[success, dict(info)] for success, info in self.said]
         by_agent = {agent: list(each) for agent, each in self.by_agent.items()}
-        return {"returns": list(self.returns), "lengths": list(self.lengths), "said": said, "by_agent": by_agent}
+        return {
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "said": said,
+            "by_agent": by_agent,
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.returns.extend(state["returns"])
@@ -76,7 +86,9 @@ def columns(episodes: Sequence[tuple[int, int, Episode]]) -> dict[str, list[floa
     each = [one for _, _, one in episodes]
     names = dict.fromkeys(name for one in each for name in one.info)
     return {
-        "steps": [steps for steps, _, _ in episodes], "workers": [worker for _, worker, _ in episodes],
-        "returns": [one.total for one in each], "lengths": [one.length for one in each],
+        "steps": [steps for steps, _, _ in episodes],
+        "workers": [worker for _, worker, _ in episodes],
+        "returns": [one.total for one in each],
+        "lengths": [one.length for one in each],
         **{INFO + name: [one.info.get(name) for one in each] for name in names},
-    }  # fmt: skip
+    }

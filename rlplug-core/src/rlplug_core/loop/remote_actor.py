@@ -59,12 +59,18 @@ class RemoteActor:
 
     def steps(self, steps: int, total: int) -> Iterator[Step]:
         """The steps of a chunk, at the env step and with the total that the whole run has come to."""
-        self.clock.steps, self.clock.total = steps, total
+        self.clock.steps = steps
+        self.clock.total = total
         for _ in range(self.length):
             for _, step in self.actor.step():
                 yield step
 
     def end_chunk(self, steps: int) -> tuple[bool, int, list[Episode]]:
         """Return whether the chunk that began at env step `steps` begins anew, how many it has, and its episodes."""
-        begins, self.begins = self.begins, False
-        return begins, self.clock.steps - steps, [episode for _, episode in self.actor.take_episodes()]
+        begins = self.begins
+        self.begins = False
+        return (
+            begins,
+            self.clock.steps - steps,
+            [episode for _, episode in self.actor.take_episodes()],
+        )

@@ -14,7 +14,8 @@ from rlplug_core.loop.chunks import Places
 from rlplug_core.types import State, tree_map
 
 #: Positions in `SharedWeights.versions`: the one whose writing has begun, and the one whose writing is done.
-BEGUN, DONE = 0, 1
+BEGUN = 0
+DONE = 1
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class SharedWeights:
     def like(cls, weights: Mapping[str, object]) -> SharedWeights:
         """Room for the version 0 of such weights."""
         make = Places()
-        places = tree_map(lambda tensor: make(tuple(tensor.shape), tensor.cpu().numpy().dtype), dict(weights))
+        places = tree_map(
+            lambda tensor: make(tuple(tensor.shape), tensor.cpu().numpy().dtype), dict(weights)
+        )
         memory = torch.zeros(make.size, dtype=torch.uint8).share_memory_()
         return cls(places, memory, torch.zeros(2, dtype=torch.int64).share_memory_())
 

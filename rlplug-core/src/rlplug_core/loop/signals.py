@@ -79,7 +79,9 @@ class _Listener:
             signal.set_wakeup_fd(before)
             self.reacted.set()
             os.set_blocking(ours, True)
-            os.write(ours, OVER)  # closing it is no end for a reader while a forked process holds it too
+            os.write(
+                ours, OVER
+            )  # closing it is no end for a reader while a forked process holds it too
             thread.join()
             os.close(ours)
             os.close(theirs)
@@ -90,7 +92,9 @@ class _Listener:
             urgent += found[0] in URGENT
             if urgent == 2 and not self.reacted.wait(PATIENCE):
                 name = signal.Signals(found[0]).name
-                os.write(2, f"rlplug: ended by a second {name}, as the run did not react\n".encode())
+                os.write(
+                    2, f"rlplug: ended by a second {name}, as the run did not react\n".encode()
+                )
                 os._exit(128 + found[0])
 
 
@@ -128,7 +132,9 @@ def _unheard(number: int, frame: object) -> None:
 
 
 if os.name == "posix":
-    os.register_at_fork(before=_before_a_fork, after_in_parent=_behind_a_fork, after_in_child=_in_a_fork)
+    os.register_at_fork(
+        before=_before_a_fork, after_in_parent=_behind_a_fork, after_in_child=_in_a_fork
+    )
 
 
 @contextmanager

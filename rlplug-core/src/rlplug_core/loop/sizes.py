@@ -15,7 +15,8 @@ from rlplug_core.types import Space
 #: Bytes that an environment takes at the very least.
 ENVIRONMENT = 2_000
 #: Copies of a parameter: itself, its gradient, two moments of Adam; bytes of each.
-COPIES, FLOAT = 4, 4
+COPIES = 4
+FLOAT = 4
 
 
 def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = None) -> None:
@@ -59,7 +60,9 @@ def step_bytes(obs: Space) -> int:
 
 def _bytes(part: Space) -> int:
     shape = part.shape or ()
-    size = int(np.prod(shape, dtype=object)) * (part.dtype.itemsize if part.dtype is not None else 1)
+    size = int(np.prod(shape, dtype=object)) * (
+        part.dtype.itemsize if part.dtype is not None else 1
+    )
     return size // min(shape) if len(shape) > 2 and min(shape) else size
 
 
@@ -75,7 +78,8 @@ def physical() -> int:
 
 def written(size: int) -> str:
     """A size as people write it: `728 TiB`."""
-    value, unit = float(size), "B"
+    value = float(size)
+    unit = "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024 or unit == "PiB":
             break

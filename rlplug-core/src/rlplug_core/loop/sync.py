@@ -63,8 +63,14 @@ class Meter:
     def state_dict(self) -> dict[str, list[list[float]]]:
         """For every metric, which of the updates reported it, and what."""
         names = dict.fromkeys(name for metrics in self.results for name in metrics)
-        places = {name: [at for at, metrics in enumerate(self.results) if name in metrics] for name in names}
-        return {name: [[*at], _numbers([self.results[place][name] for place in at])] for name, at in places.items()}
+        places = {
+            name: [at for at, metrics in enumerate(self.results) if name in metrics]
+            for name in names
+        }
+        return {
+            name: [[*at], _numbers([self.results[place][name] for place in at])]
+            for name, at in places.items()
+        }
 
     def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
         updates: dict[float, dict[str, float]] = {}
@@ -72,7 +78,9 @@ class Meter:
             for place, value in zip(places, values, strict=True):
                 updates.setdefault(place, {})[name] = value
         self.results.clear()
-        self.results.extend(updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1))
+        self.results.extend(
+            updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1)
+        )
 
 
 def state_of(actor: Actor, meter: Meter) -> State:
@@ -100,9 +108,13 @@ class Sync:
 
     name = "sync"
 
-    def __init__(self, actor: Actor, clock: Clock, make_env: Callable[[], Env] | None = None) -> None:
+    def __init__(
+        self, actor: Actor, clock: Clock, make_env: Callable[[], Env] | None = None
+    ) -> None:
         """`make_env` makes the environments anew at each checkpoint, where their state is not in it."""
-        self.actor, self.clock, self.make_env = actor, clock, make_env
+        self.actor = actor
+        self.clock = clock
+        self.make_env = make_env
         self.learner: Learner[Any] = actor.lane.learner
         self.inexact = "" if make_env else actor.env.spec.inexact
         self.meter = Meter()
@@ -130,10 +142,13 @@ class Sync:
         """
         if self.make_env is None:
             return
-        state, kept = self.actor.state_dict(), global_state()
+        state = self.actor.state_dict()
+        kept = global_state()
         self.actor.env.close()
         self.actor.env = self.make_env()
-        self.actor.env.reset(self.actor.seed)  # as it is done before a state is loaded: some keep a trace of each reset
+        self.actor.env.reset(
+            self.actor.seed
+        )  # as it is done before a state is loaded: some keep a trace of each reset
         if settings:
             self.configure(settings)
         self.actor.load_state_dict(state)
@@ -153,6 +168,8 @@ class Sync:
 def _numbers(values: list[torch.Tensor | float]) -> list[float]:
     """Plain numbers, with one host read for all tensors."""
     if any(isinstance(value, torch.Tensor) for value in values):
-        numbers: list[float] = torch.stack([torch.as_tensor(value).detach() for value in values]).tolist()
+        numbers: list[float] = torch.stack(
+            [torch.as_tensor(value).detach() for value in values]
+        ).tolist()
         return numbers
     return [float(value) for value in values]

@@ -13,7 +13,12 @@ import torch
 from rlplug_core.errors import UsageError
 
 #: What options that ask for a GPU become where there is none.
-WITHOUT_GPU = {"device": "cpu", "actor_device": "cpu", "buffer_storage": "memory", "cudagraphs": False}
+WITHOUT_GPU = {
+    "device": "cpu",
+    "actor_device": "cpu",
+    "buffer_storage": "memory",
+    "cudagraphs": False,
+}
 #: `M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of glibc's `mallopt`, with what they are set to; 32 MiB is its most.
 KEPT = {-1: 256 * 2**20, -3: 32 * 2**20}
 
@@ -32,15 +37,25 @@ def usable_device(name: str, option: str) -> torch.device:
         raise UsageError(f"device 'cuda' is not available to this torch; use {option} cpu")
     if _lacking(name):
         count = torch.cuda.device_count()
-        raise UsageError(f"no device '{name}': torch finds {count} here, counted from 0; use {option} cuda:0")
+        raise UsageError(
+            f"no device '{name}': torch finds {count} here, counted from 0; use {option} cuda:0"
+        )
     return device
 
 
 def on_this_machine(options: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
     """The options of a run that may have had other GPUs: those that need one that is not here are others."""
-    asking = [name for name in WITHOUT_GPU if options.get(name) is True or str(options.get(name)).startswith("cuda")]
+    asking = [
+        name
+        for name in WITHOUT_GPU
+        if options.get(name) is True or str(options.get(name)).startswith("cuda")
+    ]
     none = not torch.cuda.is_available()
-    instead = {name: WITHOUT_GPU[name] if none else "cuda:0" for name in asking if none or _lacking(options[name])}
+    instead = {
+        name: WITHOUT_GPU[name] if none else "cuda:0"
+        for name in asking
+        if none or _lacking(options[name])
+    }
     if instead:
         found = " and ".join(f"{name} {options[name]}" for name in instead)
         here = "no GPU here: the CPU computes" if none else "fewer GPUs here: cuda:0 computes"

@@ -19,7 +19,9 @@ class Traffic:
     """
 
     def __init__(self, max_lag: int, ahead: int, actors: int, clock: Clock) -> None:
-        self.permits, self.ahead, self.clock = Permits(max_lag, ahead * actors), ahead, clock
+        self.permits = Permits(max_lag, ahead * actors)
+        self.ahead = ahead
+        self.clock = clock
         #: How many permits each actor was given.
         self.granted = [0] * actors
         self.pending: list[tuple[int, int, Episode]] = []
@@ -46,7 +48,9 @@ class Traffic:
     def arrived(self, chunk: Chunk, count: int, episodes: list[Episode]) -> None:
         """Take in the chunk of an actor's oldest permit: it holds `count` env steps, and the ends of `episodes`."""
         permit = self.permits.acting(chunk.source)[0]
-        permit.chunk, permit.count, permit.episodes = chunk, count, episodes
+        permit.chunk = chunk
+        permit.count = count
+        permit.episodes = episodes
 
     def take(self) -> list[Chunk]:
         """The next chunk that may be learned from, if there is one."""
@@ -61,12 +65,15 @@ class Traffic:
     def published(self) -> None:
         """The learner is done with its chunk, which made the next version."""
         self.permits.version += 1
-        if self.current is not None:  # a resumed run may be at a chunk that nobody holds a permit for any more
+        if (
+            self.current is not None
+        ):  # a resumed run may be at a chunk that nobody holds a permit for any more
             self.permits.end(self.current)
             self.current = None
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        taken, self.pending = self.pending, []
+        taken = self.pending
+        self.pending = []
         return taken
 
     def state_dict(self) -> State:
@@ -77,11 +84,14 @@ class Traffic:
     def load_state_dict(self, state: State) -> None:
         self.permits.version = state["version"]
         for saved in state["waiting"]:
-            chunk, episodes = Chunk(**saved["chunk"]), [Episode(*each) for each in saved["episodes"]]
+            chunk = Chunk(**saved["chunk"])
+            episodes = [Episode(*each) for each in saved["episodes"]]
             permit = self.permits.grant(chunk.source)
             assert permit is not None  # the same run has as many
-            permit.version, permit.chunk = saved["version"], chunk
-            permit.count, permit.episodes = saved["count"], episodes
+            permit.version = saved["version"]
+            permit.chunk = chunk
+            permit.count = saved["count"]
+            permit.episodes = episodes
 
 
 def _stored(permit: Permit) -> State:

@@ -55,7 +55,8 @@ def fetch(connection: Connection) -> Any:
 
 
 #: Positions in `Task.flags`: all shall stop; all shall hand over their state and wait.
-STOP, PAUSE = 0, 1
+STOP = 0
+PAUSE = 1
 #: What a worker waits for that has handed over its state.
 GO_ON = "go on"
 #: What other processes of a run are told that are to close their environments and to end.
@@ -103,7 +104,8 @@ class _Signals:
     """The whole run's stop and scale, in memory that the parent shares."""
 
     def __init__(self, flags: Tensor, scales: Tensor) -> None:
-        self.flags, self.scales = flags.numpy().data, scales.numpy().data
+        self.flags = flags.numpy().data
+        self.scales = scales.numpy().data
 
     @property
     def stop(self) -> bool:
@@ -140,10 +142,12 @@ class _Work:
         clock.limit, clock.total, state, settings = message
         self.configure(settings)  # before an environment begins anew that cannot be captured
         if state is not None:
-            limit, total = clock.limit, clock.total
+            limit = clock.limit
+            total = clock.total
             load_global_state(state["globals"])
             self.worker.load_state_dict(state)
-            clock.limit, clock.total = limit, total
+            clock.limit = limit
+            clock.total = total
             self.configure(settings)
         loop(self.worker.actor, clock, self.worker.meter, self.poll)
         self.report()
@@ -173,7 +177,10 @@ class _Work:
     def report(self) -> None:
         """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""
         episodes = self.worker.actor.take_episodes()
-        post(self.parent, ("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())))
+        post(
+            self.parent,
+            ("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())),
+        )
 
     def state(self) -> dict[str, Any]:
         return {**self.worker.state_dict(), "globals": global_state()}

@@ -18,7 +18,8 @@ class NormalizedBeside(nn.Module):
 
     def __init__(self, norm: ObservationNorm, vectors: nn.Module) -> None:
         super().__init__()
-        self.norm, self.vectors = norm, vectors
+        self.norm = norm
+        self.vectors = vectors
 
     def forward(self, both: dict[str, Any]) -> Any:
         return self.vectors({**both, "obs": self.norm(both["obs"])})
@@ -28,7 +29,9 @@ def why_not(vectors: nn.Module) -> str:
     """Return what keeps a module that puts both side by side from going by rules; nothing is an empty text."""
     if isinstance(vectors, NormalizedBeside):
         norm = type(vectors.norm.norm)
-        return f"{norm.__name__} has no rule" if norm is not RunningNorm else why_not(vectors.vectors)
+        return (
+            f"{norm.__name__} has no rule" if norm is not RunningNorm else why_not(vectors.vectors)
+        )
     if isinstance(vectors, MLP) and vectors.vectors is not None and not vectors.linears:
         vectors = vectors.vectors
     if type(vectors) is not Concat or any(type(part) is not Vector for part in vectors.parts):
@@ -44,5 +47,8 @@ def side_by_side(vectors: Any, obs: Array, action: Any) -> Array | Node:
         vectors = vectors.vectors
     if isinstance(vectors, MLP):
         vectors = vectors.vectors
-    both = {"obs": obs, "action": action if isinstance(action, Node) else action.reshape(len(action), -1)}
+    both = {
+        "obs": obs,
+        "action": action if isinstance(action, Node) else action.reshape(len(action), -1),
+    }
     return beside([both[name] for name in vectors.names])

@@ -37,10 +37,15 @@ def scale_and_shift(space: spaces.Box) -> tuple[Array, Array, Array]:
     Returns:
         Where both bounds are finite, and the scale and the shift, in float64; 1 and 0 elsewhere.
     """
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    low = space.low.astype(np.float64)
+    high = space.high.astype(np.float64)
     bounded = (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED)
     with np.errstate(invalid="ignore", over="ignore"):
-        return bounded, np.where(bounded, (high - low) / 2, 1.0), np.where(bounded, (high + low) / 2, 0.0)
+        return (
+            bounded,
+            np.where(bounded, (high - low) / 2, 1.0),
+            np.where(bounded, (high + low) / 2, 0.0),
+        )
 
 
 def parts(space: Space) -> list[Part]:
@@ -48,7 +53,8 @@ def parts(space: Space) -> list[Part]:
     found: list[Part] = []
     end = 0
     for keys, leaf in _leaves(space, ()):
-        start, end = end, end + prod(leaf.shape or ())
+        start = end
+        end = end + prod(leaf.shape or ())
         found.append(Part(keys, leaf, slice(start, end)))
     return found
 
@@ -92,7 +98,9 @@ def join(space: Space, tree: Any) -> Array:
 
 def sample(space: Space, num_envs: int) -> Array:
     """Random actions [rows, ...], drawn by the space's own generator."""
-    drawn = [tree_map(lambda value: np.asarray(value)[None], space.sample()) for _ in range(num_envs)]
+    drawn = [
+        tree_map(lambda value: np.asarray(value)[None], space.sample()) for _ in range(num_envs)
+    ]
     return np.concatenate([join(space, one) for one in drawn])
 
 
@@ -132,10 +140,12 @@ def stuck(space: Space, mask: Array) -> Array:
 
 def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
     """Each number in an action that is a choice, and which of its values a mask allows, [N, size]."""
-    allowed, end = mask.reshape(len(mask), -1) != 0, 0
+    allowed = mask.reshape(len(mask), -1) != 0
+    end = 0
     for part in parts(space):
         for column, size in enumerate(_sizes(part.space), part.columns.start):
-            start, end = end, end + size
+            start = end
+            end = end + size
             yield column, allowed[:, start:end]
 
 
@@ -157,7 +167,9 @@ def _sizes(space: Space) -> list[int]:
     """Between how many there is to choose, for each number in an action that is a choice."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
-    return [int(size) for size in space.nvec.flat] if isinstance(space, spaces.MultiDiscrete) else []
+    return (
+        [int(size) for size in space.nvec.flat] if isinstance(space, spaces.MultiDiscrete) else []
+    )
 
 
 def _leaves(space: Space, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space]]:

@@ -73,6 +73,9 @@ SILU = Elementwise(_silu, _silu_slope, of_inputs=True)
 
 #: The rule of each function that an encoder puts between its layers; gelu has none.
 FUNCTIONS: dict[Callable[..., Any], Elementwise] = {
-    torch.tanh: TANH, torch.relu: RELU, nn.functional.elu: ELU, nn.functional.silu: SILU,
+    torch.tanh: TANH,
+    torch.relu: RELU,
+    nn.functional.elu: ELU,
+    nn.functional.silu: SILU,
     nn.functional.leaky_relu: LEAKY_RELU,
-}  # fmt: skip
+}

@@ -32,7 +32,9 @@ class HiddenInBfloat16:
 
     def __init__(self, layers: Sequence[nn.Linear], function: Elementwise) -> None:
         self.layers = [Affine(layer, function) for layer in layers]
-        self.parameters: list[nn.Parameter] = [one for layer in self.layers for one in layer.parameters]
+        self.parameters: list[nn.Parameter] = [
+            one for layer in self.layers for one in layer.parameters
+        ]
         self.function, self.relu = function, function.name == "relu"
 
     def look(self) -> None:
@@ -54,7 +56,8 @@ class HiddenInBfloat16:
             begin = end - len(self.layers[number].parameters)
             part = None if own is None else Own(own.arrays[begin:end], own.fresh)
             assert passed is not None
-            passed, end = self._down(number, passed, kept[number], inputs or number > 0, part), begin
+            passed = self._down(number, passed, kept[number], inputs or number > 0, part)
+            end = begin
         return None if passed is None else array(passed)
 
     def _up(self, layer: Affine, values: Numbers) -> tuple[Numbers, Kept]:
@@ -69,8 +72,11 @@ class HiddenInBfloat16:
         plain = array(result)
         return self.function.over(plain), (factors, plain)
 
-    def _down(self, number: int, slopes: Numbers, kept: Kept, inputs: bool, own: Own | None) -> Numbers | None:
-        layer, (factors, told) = self.layers[number], kept
+    def _down(
+        self, number: int, slopes: Numbers, kept: Kept, inputs: bool, own: Own | None
+    ) -> Numbers | None:
+        layer = self.layers[number]
+        (factors, told) = kept
         if factors is None:
             return layer.down(array(slopes), told, inputs, own)
         if self.relu:

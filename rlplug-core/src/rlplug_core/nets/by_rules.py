@@ -41,9 +41,15 @@ class SupportsRules(Protocol):
 def why_not(networks: object) -> str:
     """Return what keeps `networks` from going by rules now, or nothing; those that cannot say have no rule."""
     kind = type(networks)
-    if kind not in _SUPPORT:  # found out once for a class: it is asked before every update, and takes a while
+    if (
+        kind not in _SUPPORT
+    ):  # found out once for a class: it is asked before every update, and takes a while
         _SUPPORT[kind] = isinstance(networks, SupportsRules)
-    return cast(SupportsRules, networks).why_not() if _SUPPORT[kind] else f"{kind.__name__} has no rule"
+    return (
+        cast(SupportsRules, networks).why_not()
+        if _SUPPORT[kind]
+        else f"{kind.__name__} has no rule"
+    )
 
 
 #: Whether a class is a kind of `SupportsRules`.
@@ -80,7 +86,10 @@ def rules_of(module: nn.Module) -> list[Rule]:
 
 
 def dense_rules(
-    linears: Iterable[nn.Module], norms: Iterable[nn.Module], activation: Callable[..., Any], last: bool = False
+    linears: Iterable[nn.Module],
+    norms: Iterable[nn.Module],
+    activation: Callable[..., Any],
+    last: bool = False,
 ) -> list[Rule]:
     """Those of linear layers, each with its norm, if any, and the activation, which with `last` the last one lacks.
 
@@ -108,7 +117,11 @@ def rules_in_bfloat16(
     if not has_bfloat16():
         return dense_rules(linears, norms, activation)
     if activation not in FUNCTIONS or list(norms):
-        raise NoRule(f"{activation.__name__} in bfloat16" if activation not in FUNCTIONS else "a norm in bfloat16")
+        raise NoRule(
+            f"{activation.__name__} in bfloat16"
+            if activation not in FUNCTIONS
+            else "a norm in bfloat16"
+        )
     layers: list[Any] = list(linears)
     return [HiddenInBfloat16(layers, FUNCTIONS[activation])] if layers else []
 
@@ -122,7 +135,8 @@ class ByRules:
     """
 
     def __init__(self, *modules: nn.Module, single: bool = False) -> None:
-        self.modules, self.single = modules, single
+        self.modules = modules
+        self.single = single
         self.tape: Tape | None = None
         self.missing = ""
         self.places: list[int] = []
@@ -210,5 +224,8 @@ class ByRules:
 
 def _hooks(module: nn.Module) -> tuple[dict[int, Callable[..., Any]], ...]:
     return (
-        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-    )  # fmt: skip
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )

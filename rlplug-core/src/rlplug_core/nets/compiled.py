@@ -22,12 +22,25 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 #: tanh(x) as x p(x²) / q(x²), as in Eigen (`Eigen/src/Core/MathFunctionsImpl.h`), off by less than 3e-7; with a larger
 #: bound on x it would pass 1, and the slope of a squashed action change its sign.
 BEYOND = np.float32(7.905)
-P0, P1, P2, P3, P4, P5, P6, Q0, Q1, Q2, Q3 = (np.float32(x) for x in (
-    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
-    6.37261928875436e-04, 4.89352455891786e-03,
-    1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03,
-))  # fmt: skip
-ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
+P0, P1, P2, P3, P4, P5, P6, Q0, Q1, Q2, Q3 = (
+    np.float32(x)
+    for x in (
+        -2.76076847742355e-16,
+        2.00018790482477e-13,
+        -8.60467152213735e-11,
+        5.12229709037114e-08,
+        1.48572235717979e-05,
+        6.37261928875436e-04,
+        4.89352455891786e-03,
+        1.19825839466702e-06,
+        1.18534705686654e-04,
+        2.26843463243900e-03,
+        4.89352518554385e-03,
+    )
+)
+ZERO = np.float32(0)
+HALF = np.float32(0.5)
+ONE = np.float32(1)
 
 
 def loop(function: F) -> F:
@@ -44,7 +57,9 @@ def _compiled(function: F, **more: bool) -> F:
     options = {"fastmath": FAST, "error_model": "numpy", **more}
     try:
         made: F = numba.njit(function, cache=True, **options)
-    except RuntimeError:  # neither this folder nor the user's cache can be written: each process compiles anew
+    except (
+        RuntimeError
+    ):  # neither this folder nor the user's cache can be written: each process compiles anew
         made = numba.njit(function, **options)
     return made
 

@@ -15,9 +15,11 @@ def _product(values: Array, weight: Array) -> Array:
     """Values [B, I] times a weight [O, I] transposed."""
     outputs = np.empty((values.shape[0], weight.shape[0]), np.float32)
     for b in range(values.shape[0]):
-        row, found = values[b], outputs[b]
+        row = values[b]
+        found = outputs[b]
         for o in range(found.size):
-            column, total = weight[o], ZERO
+            column = weight[o]
+            total = ZERO
             for i in range(row.size):
                 total += row[i] * column[i]
             found[o] = total
@@ -25,7 +27,9 @@ def _product(values: Array, weight: Array) -> Array:
 
 
 @loop
-def through(values: Array, hidden: tuple[tuple[Array, Array], ...], last: tuple[Array, Array], smooth: bool) -> Array:
+def through(
+    values: Array, hidden: tuple[tuple[Array, Array], ...], last: tuple[Array, Array], smooth: bool
+) -> Array:
     """Values [B, F] through hidden layers with tanh, or ReLU if not `smooth`, and a last one; each [O, I] and [O]."""
     for weight, bias in hidden:
         values = _product(values, weight)
@@ -33,7 +37,8 @@ def through(values: Array, hidden: tuple[tuple[Array, Array], ...], last: tuple[
             tanh_over(values, bias)
         else:
             relu_over(values, bias)
-    outputs, bias = _product(values, last[0]), last[1]
+    outputs = _product(values, last[0])
+    bias = last[1]
     for b in range(outputs.shape[0]):
         for o in range(bias.size):
             outputs[b, o] += bias[o]

@@ -9,23 +9,27 @@ import numpy as np
 from rlplug_core.nets.compiled import HALF, ONE, ZERO, _tanh, loop
 from rlplug_core.types import Array
 
-TWO, LOG_2 = np.float32(2), np.float32(math.log(2))
+TWO = np.float32(2)
+LOG_2 = np.float32(math.log(2))
 
 
 @loop
 def categorical(
     logits: Array, action: Array, log_probs: Array, shares: Array, chosen: Array, entropy: Array
-) -> None:  # fmt: skip
+) -> None:
     """Write log p and p [B, A] of logits [B, A], log p[a] of actions [B], and the entropies [B]."""
     for b in range(logits.shape[0]):
-        highest, total, spread = logits[b, 0], ZERO, ZERO
+        highest = logits[b, 0]
+        total = ZERO
+        spread = ZERO
         for a in range(1, logits.shape[1]):  # a row's `max` takes a third of the whole time
             highest = highest if highest > logits[b, a] else logits[b, a]
         for a in range(logits.shape[1]):
             log_probs[b, a] = logits[b, a] - highest
             shares[b, a] = math.exp(log_probs[b, a])
             total += shares[b, a]
-        size, part = np.float32(math.log(total)), ONE / total
+        size = np.float32(math.log(total))
+        part = ONE / total
         for a in range(logits.shape[1]):
             log_probs[b, a] -= size
             shares[b, a] *= part
@@ -37,14 +41,16 @@ def categorical(
 def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
     """Write log p and p [R, n] of logits [R, n]; `categorical` does it with entropies in one pass, half the time."""
     for r in range(logits.shape[0]):
-        highest, total = logits[r, 0], ZERO
+        highest = logits[r, 0]
+        total = ZERO
         for i in range(1, logits.shape[1]):
             highest = highest if highest > logits[r, i] else logits[r, i]
         for i in range(logits.shape[1]):
             log_probs[r, i] = logits[r, i] - highest
             shares[r, i] = math.exp(log_probs[r, i])
             total += shares[r, i]
-        size, part = np.float32(math.log(total)), ONE / total
+        size = np.float32(math.log(total))
+        part = ONE / total
         for i in range(logits.shape[1]):
             log_probs[r, i] -= size
             shares[r, i] *= part
@@ -60,7 +66,9 @@ def of_chosen(slopes: Array, shares: Array, action: Array, found: Array) -> None
 
 
 @loop
-def of_entropy(slopes: Array, shares: Array, log_probs: Array, entropy: Array, found: Array) -> None:
+def of_entropy(
+    slopes: Array, shares: Array, log_probs: Array, entropy: Array, found: Array
+) -> None:
     """Slopes [B] at the entropies to those at the logits [B, A]: -p (log p + H) times each."""
     for b in range(shares.shape[0]):
         for a in range(shares.shape[1]):
@@ -70,14 +78,15 @@ def of_entropy(slopes: Array, shares: Array, log_probs: Array, entropy: Array, f
 @loop
 def gaussian(
     outputs: Array, action: Array, scaled: Array, inverse: Array, log_prob: Array, deviations: Array
-) -> None:  # fmt: skip
+) -> None:
     """Write z = (a - mean) / deviation and 1 / deviation [B, d] of means and log standard deviations [B, 2 d].
 
     `log_prob` [B] gets -z² / 2 - log deviation in sum, without its constant, `deviations` [B] the sum of the logs.
     """
     dims = scaled.shape[1]
     for b in range(scaled.shape[0]):
-        square, spread = ZERO, ZERO
+        square = ZERO
+        spread = ZERO
         for i in range(dims):
             inverse[b, i] = math.exp(-outputs[b, dims + i])
             z = (action[b, i] - outputs[b, i]) * inverse[b, i]
@@ -99,14 +108,22 @@ def of_action(slopes: Array, scaled: Array, inverse: Array, found: Array) -> Non
 
 @loop
 def squashed(
-    outputs: Array, noise: Array, low: float, high: float, action: Array, apart: Array, log_prob: Array
-) -> None:  # fmt: skip
+    outputs: Array,
+    noise: Array,
+    low: float,
+    high: float,
+    action: Array,
+    apart: Array,
+    log_prob: Array,
+) -> None:
     """Write y = tanh(x), x = mean + deviation * noise [B, d], of means and log standard deviations [B, 2 d] in bounds.
 
     `apart` [B, d] gets deviation * noise where the bounds leave it a slope and 0 elsewhere, `log_prob` [B] the sums of
     -noise² / 2 - log deviation - log(1 - y²), without their constant.
     """
-    dims, least, most = noise.shape[1], np.float32(low), np.float32(high)
+    dims = noise.shape[1]
+    least = np.float32(low)
+    most = np.float32(high)
     for b in range(noise.shape[0]):
         total = ZERO
         for i in range(dims):
@@ -134,21 +151,36 @@ def of_squashed(slopes: Array, action: Array, apart: Array, found: Array) -> Non
 
 @loop
 def of_squashed_log_prob(
-    slopes: Array, action: Array, apart: Array, outputs: Array, low: float, high: float, found: Array
-) -> None:  # fmt: skip
+    slopes: Array,
+    action: Array,
+    apart: Array,
+    outputs: Array,
+    low: float,
+    high: float,
+    found: Array,
+) -> None:
     """Slopes [B] at log p of y to those at means and log standard deviations [B, 2 d]."""
-    dims, least, most = action.shape[1], np.float32(low), np.float32(high)
+    dims = action.shape[1]
+    least = np.float32(low)
+    most = np.float32(high)
     for b in range(action.shape[0]):
         for i in range(dims):
-            by_mean, given = TWO * action[b, i], outputs[b, dims + i]
+            by_mean = TWO * action[b, i]
+            given = outputs[b, dims + i]
             inside = ONE if least <= given and given <= most else ZERO
-            found[b, i], found[b, dims + i] = by_mean * slopes[b], (by_mean * apart[b, i] - inside) * slopes[b]
+            found[b, i], found[b, dims + i] = (
+                by_mean * slopes[b],
+                (by_mean * apart[b, i] - inside) * slopes[b],
+            )
 
 
 @loop
-def clipped_product(ratio: Array, factor: Array, low: float, high: float, smaller: Array, slope: Array) -> None:
+def clipped_product(
+    ratio: Array, factor: Array, low: float, high: float, smaller: Array, slope: Array
+) -> None:
     """Write the smaller of ratio times factor, and of the ratio within bounds times it, [B], and its slopes."""
-    least, most = np.float32(low), np.float32(high)
+    least = np.float32(low)
+    most = np.float32(high)
     for b in range(ratio.size):
         cut = least if ratio[b] < least else ratio[b]
         cut = (most if cut > most else cut) * factor[b]

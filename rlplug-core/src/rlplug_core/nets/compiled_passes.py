@@ -11,12 +11,21 @@ from typing import TypeAlias
 import numba
 import numpy as np
 
-from rlplug_core.nets.compiled import ZERO, loop, on_threads, relu_over, relu_through, tanh_over, tanh_through
+from rlplug_core.nets.compiled import (
+    ZERO,
+    loop,
+    on_threads,
+    relu_over,
+    relu_through,
+    tanh_over,
+    tanh_through,
+)
 from rlplug_core.types import Array
 
 #: Functions behind layers, by their numbers.
 NAMES = ("", "relu", "tanh")
-RELU, TANH = 1, 2
+RELU = 1
+TANH = 2
 #: Networks of the same dense layers: all memory in which their parameters are somewhere; where the weights [O, I] and
 #: the bias [O] of each layer begin there, [n, L, 2]; how many numbers there are before and behind layers, [L + 1]; and
 #: which function follows each, [L]. No class of ours: what numba keeps of a signature would not outlive its name.
@@ -32,14 +41,25 @@ def up(networks: Networks, values: Array, kept: Array, blocks: int) -> None:
     """Take values [B, I] up through all networks, in so many blocks of rows each."""
     count = values.shape[0]
     for task in numba.prange(kept.shape[0] * blocks):
-        number, block = task // blocks, task % blocks
-        _up(networks, number, values, kept[number], (count * block // blocks, count * (block + 1) // blocks))
+        number = task // blocks
+        block = task % blocks
+        _up(
+            networks,
+            number,
+            values,
+            kept[number],
+            (count * block // blocks, count * (block + 1) // blocks),
+        )
 
 
 @on_threads
 def down(
-    networks: Networks, seen: tuple[Array, Array], blocks: int, slopes: Array, found: tuple[Array, Array]
-) -> None:  # fmt: skip
+    networks: Networks,
+    seen: tuple[Array, Array],
+    blocks: int,
+    slopes: Array,
+    found: tuple[Array, Array],
+) -> None:
     """Take slopes [n, B, O] down again, with the values and what `up` has `seen` on the way.
 
     What is `found` are the slopes [n * blocks, P] that each block has at the weights and the bias of one layer after
@@ -47,9 +67,16 @@ def down(
     """
     count = seen[0].shape[0]
     for task in numba.prange(slopes.shape[0] * blocks):
-        number, block = task // blocks, task % blocks
+        number = task // blocks
+        block = task % blocks
         rows = count * block // blocks, count * (block + 1) // blocks
-        _down(networks, number, (seen[0], seen[1][number], slopes[number]), rows, (found[0][task], found[1][number]))
+        _down(
+            networks,
+            number,
+            (seen[0], seen[1][number], slopes[number]),
+            rows,
+            (found[0][task], found[1][number]),
+        )
 
 
 @on_threads
@@ -58,7 +85,9 @@ def add(networks: Networks, own: Array, gradient: Array, into: Array) -> None:
     _, _, sizes, functions = networks
     layers = functions.size
     for task in numba.prange(own.shape[0] * layers * PARTS):
-        number, layer, part = task // (layers * PARTS), task // PARTS % layers, task % PARTS
+        number = task // (layers * PARTS)
+        layer = task // PARTS % layers
+        part = task % PARTS
         _add(own[number], _layer(sizes, layer), part, gradient, into[number, layer])
 
 
@@ -71,22 +100,33 @@ def _up(networks: Networks, number: int, values: Array, kept: Array, rows: Rows)
         outputs = _matrix(kept, begin, rows, out)
         np.dot(inputs, _matrix(flat, weight, (0, out), sizes[n]).T, outputs)
         _ahead(outputs, flat[bias : bias + out], functions[n])
-        begin, inputs = begin + values.shape[0] * out, outputs
+        begin = begin + values.shape[0] * out
+        inputs = outputs
 
 
 @loop
 def _down(
-    networks: Networks, number: int, seen: tuple[Array, Array, Array], rows: Rows, found: tuple[Array, Array]
-) -> None:  # fmt: skip
+    networks: Networks,
+    number: int,
+    seen: tuple[Array, Array, Array],
+    rows: Rows,
+    found: tuple[Array, Array],
+) -> None:
     (flat, places, sizes, functions), (values, kept, slopes), (own, below) = networks, seen, found
-    count, begin, at = rows[1] - rows[0], kept.size, own.size
+    count = rows[1] - rows[0]
+    begin = kept.size
+    at = own.size
     widest = sizes.max()
-    totals, space = np.empty(widest, np.float32), np.empty((2, count * widest), np.float32)
+    totals = np.empty(widest, np.float32)
+    space = np.empty((2, count * widest), np.float32)
     passed = _matrix(slopes.reshape(-1), 0, rows, sizes[-1])
     for n in range(functions.size - 1, -1, -1):
-        width, out = sizes[n], sizes[n + 1]
+        width = sizes[n]
+        out = sizes[n + 1]
         begin -= values.shape[0] * out
-        told, slope, total = _matrix(kept, begin, rows, out), _matrix(space[0], 0, (0, count), out), totals[:out]
+        told = _matrix(kept, begin, rows, out)
+        slope = _matrix(space[0], 0, (0, count), out)
+        total = totals[:out]
         _back(passed, told, slope, total, functions[n])
         if own.size:
             at -= out * (width + 1)
@@ -98,14 +138,20 @@ def _down(
             np.dot(slope.T, inputs, _matrix(own, at, (0, out), width))
             own[at + out * width : at + out * (width + 1)] = total
         if n or below.size:
-            passed = _matrix(space[1], 0, (0, count), width) if n else _matrix(below.reshape(-1), 0, rows, width)
+            passed = (
+                _matrix(space[1], 0, (0, count), width)
+                if n
+                else _matrix(below.reshape(-1), 0, rows, width)
+            )
             np.dot(slope, _matrix(flat, places[number, n, 0], (0, out), width), passed)
 
 
 @loop
 def _matrix(memory: Array, begin: int, rows: Rows, width: int) -> Array:
     """These rows of the matrix of so many columns that begins there."""
-    return memory[begin + rows[0] * width : begin + rows[1] * width].reshape(rows[1] - rows[0], width)
+    return memory[begin + rows[0] * width : begin + rows[1] * width].reshape(
+        rows[1] - rows[0], width
+    )
 
 
 @loop

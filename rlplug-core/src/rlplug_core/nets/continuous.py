@@ -75,7 +75,9 @@ def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
     if net.factory is None:
         return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net)
     obs, features = encoder(spec.obs, net)
-    action, numbers = encoder(spec.action, replace(net, factory=None, channels=(), kernels=(), strides=()))
+    action, numbers = encoder(
+        spec.action, replace(net, factory=None, channels=(), kernels=(), strides=())
+    )
     return Concat({"obs": obs, "action": action}), features + numbers
 
 
@@ -84,7 +86,7 @@ class ActionCritic(nn.Module):
 
     def __init__(
         self, spec: Spec, net: Net, norm: ObservationNorm | None = None, *, atoms: int | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.vectors, width = beside(spec, net, norm)
         self.layers = MLP(width, net)
@@ -145,7 +147,9 @@ class Ensemble(nn.Module):
             [B, ...], as one member gives.
         """
         values: Any = self(*inputs)
-        least: Tensor = np.minimum.reduce(values) if isinstance(values, np.ndarray) else values.amin(0)
+        least: Tensor = (
+            np.minimum.reduce(values) if isinstance(values, np.ndarray) else values.amin(0)
+        )
         return least
 
 
@@ -156,7 +160,9 @@ class ActionCritics(Ensemble):
         super().__init__(make, count)
         critics = [member for member in self.members if isinstance(member, ActionCritic)]
         first = critics[0]
-        self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
+        self.apart = any(
+            True for _ in first.vectors.parameters()
+        )  # each has convolutions of its own
         self.atoms = first.atoms
         self.passes = Passes([critic.by_rules for critic in critics])
 
@@ -171,7 +177,9 @@ class ActionCritics(Ensemble):
             Values [n, B], or with atoms [n, B, atoms].
         """
         values: Any = (
-            self._by_rules(obs, action) if isinstance(obs, np.ndarray) else torch.stack(self._outputs(obs, action))
+            self._by_rules(obs, action)
+            if isinstance(obs, np.ndarray)
+            else torch.stack(self._outputs(obs, action))
         )
         found: Tensor = values.squeeze(-1) if self.atoms is None else values
         return found
@@ -195,7 +203,9 @@ class ActionCritics(Ensemble):
         """Compute the outputs [n, B, 1] or [n, B, atoms] of all critics."""
         members: Any = self.members
         seen = action_vectors.side_by_side(members[0].vectors, obs, action)
-        if torch.get_num_threads() > 1 and self.passes.pay(seen.value if isinstance(seen, Node) else seen):
+        if torch.get_num_threads() > 1 and self.passes.pay(
+            seen.value if isinstance(seen, Node) else seen
+        ):
             found: Array | Node = self.passes(seen)
             return found
         outputs: Array | Node = node.stacked([member.by_rules(seen) for member in members])
@@ -208,4 +218,6 @@ class ActionCritics(Ensemble):
             every = [member.vectors({"obs": obs, "action": action}) for member in members]
         else:
             every = [members[0].vectors({"obs": obs, "action": action})] * len(members)
-        return [member.output(member.layers(seen)) for member, seen in zip(members, every, strict=True)]
+        return [
+            member.output(member.layers(seen)) for member, seen in zip(members, every, strict=True)
+        ]

@@ -46,12 +46,16 @@ def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple
     )
 
 
-def _try(what: str, module: nn.Module, features: int, space: Space, norm: ObservationNorm | None) -> None:
+def _try(
+    what: str, module: nn.Module, features: int, space: Space, norm: ObservationNorm | None
+) -> None:
     with torch.no_grad():
         seen = zeros(space, 2) if norm is None else norm(zeros(space, 2))
         found = _called(what, f"cannot take observations in {space}", module, seen)
     if not isinstance(found, Tensor):
-        raise PluginError(f"{what} gives {describe_kind(found)} instead of a tensor of features [B, {features}]")
+        raise PluginError(
+            f"{what} gives {describe_kind(found)} instead of a tensor of features [B, {features}]"
+        )
     if found.shape != (2, features) or found.dtype != torch.float32:
         raise PluginError(
             f"{what} turns 2 observations into {list(found.shape)} of {found.dtype}, where the {features} features "
@@ -65,7 +69,9 @@ def _called(what: str, failure: str, call: Any, *arguments: Any) -> object:
     except RlplugError:
         raise
     except Exception as error:  # a user's own code may raise anything
-        raise PluginError(f"{what} {failure}: {describe(error)}; --traceback shows where") from error
+        raise PluginError(
+            f"{what} {failure}: {describe(error)}; --traceback shows where"
+        ) from error
 
 
 def zeros(space: Space, num_envs: int) -> Any:

@@ -32,9 +32,16 @@ class CategoricalQ(QNetwork):
     support: Tensor
 
     def __init__(
-        self, spec: Spec, net: Net, low: float, high: float, atoms: int, dueling: bool = False,
-        noisy: Noise | None = None, sigma: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        spec: Spec,
+        net: Net,
+        low: float,
+        high: float,
+        atoms: int,
+        dueling: bool = False,
+        noisy: Noise | None = None,
+        sigma: float | None = None,
+    ) -> None:
         super().__init__(spec, net, dueling=dueling, noisy=noisy, sigma=sigma, atoms=atoms)
         self.register_buffer("support", torch.linspace(low, high, atoms), persistent=False)
 
@@ -62,7 +69,9 @@ class CategoricalQ(QNetwork):
         """
         probabilities: Any = self.probabilities(distribution)
         on_host = isinstance(distribution, np.ndarray)
-        values: Tensor = probabilities.dot(self.support.numpy()) if on_host else probabilities @ self.support
+        values: Tensor = (
+            probabilities.dot(self.support.numpy()) if on_host else probabilities @ self.support
+        )
         return values
 
     def probabilities(self, distribution: Tensor) -> Tensor:
@@ -87,9 +96,14 @@ class QuantileQ(QNetwork):
     middles: Tensor
 
     def __init__(
-        self, spec: Spec, net: Net, dueling: bool = False, noisy: Noise | None = None, sigma: float | None = None,
+        self,
+        spec: Spec,
+        net: Net,
+        dueling: bool = False,
+        noisy: Noise | None = None,
+        sigma: float | None = None,
         atoms: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(spec, net, dueling=dueling, noisy=noisy, sigma=sigma, atoms=atoms)
         self.register_buffer("middles", middles(atoms), persistent=False)
 
@@ -122,15 +136,23 @@ class ImplicitQ(QNetwork):
     middles: Tensor
 
     def __init__(
-        self, spec: Spec, net: Net, shares: int = 32, dueling: bool = False, noisy: Noise | None = None,
-        sigma: float | None = None, cosines: int = 64,
-    ) -> None:  # fmt: skip
+        self,
+        spec: Spec,
+        net: Net,
+        shares: int = 32,
+        dueling: bool = False,
+        noisy: Noise | None = None,
+        sigma: float | None = None,
+        cosines: int = 64,
+    ) -> None:
         super().__init__(spec, net, dueling, noisy, sigma)
         self.embedding = linear(cosines, self.features, net=net)
         self.register_buffer("cosines", math.pi * torch.arange(cosines), persistent=False)
         self.register_buffer("middles", middles(shares), persistent=False)
 
-    def distribution(self, obs: Obs, noise: Tensor | None = None, shares: Tensor | None = None) -> Tensor:
+    def distribution(
+        self, obs: Obs, noise: Tensor | None = None, shares: Tensor | None = None
+    ) -> Tensor:
         """Compute quantiles of returns.
 
         Args:

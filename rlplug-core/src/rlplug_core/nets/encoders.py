@@ -28,12 +28,18 @@ IN_PLACE: dict[Any, Callable[[Tensor], Tensor]] = {torch.tanh: torch.tanh_, torc
 
 #: The functions that go between layers, by the names that a `Net` has for them.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh, "relu": torch.relu, "elu": nn.functional.elu, "gelu": nn.functional.gelu,
-    "silu": nn.functional.silu, "leaky_relu": nn.functional.leaky_relu,
-}  # fmt: skip
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "elu": nn.functional.elu,
+    "gelu": nn.functional.gelu,
+    "silu": nn.functional.silu,
+    "leaky_relu": nn.functional.leaky_relu,
+}
 
 
-def linear(inputs: int, outputs: int, gain: float | None = None, net: Net | None = None) -> nn.Linear:
+def linear(
+    inputs: int, outputs: int, gain: float | None = None, net: Net | None = None
+) -> nn.Linear:
     """A linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
 
     Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero.
@@ -108,7 +114,11 @@ class MLP(nn.Module):
         if self.vectors is not None:
             values: Tensor = self.vectors(obs)
         else:
-            values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
+            values = (
+                obs
+                if obs.ndim == 2 and obs.dtype is torch.float32
+                else obs.reshape(obs.shape[0], -1).float()
+            )
         activate = IN_PLACE.get(self.activation, self.activation)
         affine: Callable[..., Tensor] = nn.functional.linear
         if self.low:
@@ -118,7 +128,9 @@ class MLP(nn.Module):
         for part, norm in self._parts:
             values = affine(values, part["weight"], part["bias"])
             if norm is not None:
-                values = nn.functional.layer_norm(values, values.shape[-1:], norm["weight"], norm["bias"])
+                values = nn.functional.layer_norm(
+                    values, values.shape[-1:], norm["weight"], norm["bias"]
+                )
             values = activate(values)
         return values
 
@@ -139,7 +151,9 @@ class Image(nn.Module):
         super().__init__()
         self.channels_last = channels_last(space.shape)
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
-        if len(set(space.shape)) == 1:  # old weights, for channels first, have the same shapes: this name they lack
+        if (
+            len(set(space.shape)) == 1
+        ):  # old weights, for channels first, have the same shapes: this name they lack
             self.register_buffer("has_channels_last", torch.ones(()))
         self.scale = pixel_scale(space)
         large = min(shape[1:]) >= 36
@@ -147,11 +161,15 @@ class Image(nn.Module):
         kernels = list(zip(net.channels, net.kernels, net.strides, strict=True)) or usual
         _check_fit(min(shape[1:]), kernels)
         widths = pairwise([shape[0], *(width for width, _, _ in kernels)])
-        layers = [nn.Conv2d(*pair, kernel, stride) for pair, (_, kernel, stride) in zip(widths, kernels, strict=True)]
+        layers = [
+            nn.Conv2d(*pair, kernel, stride)
+            for pair, (_, kernel, stride) in zip(widths, kernels, strict=True)
+        ]
         for layer in layers:
             initialize(layer, net)
         self.convolutions = nn.ModuleList(layers)
-        self.large, self.low = large, net.precision == "bfloat16"
+        self.large = large
+        self.low = net.precision == "bfloat16"
         self.activation = activation(net)
         with torch.no_grad():
             size = self._convolved(torch.zeros(1, *shape)).shape[1]
@@ -162,9 +180,13 @@ class Image(nn.Module):
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
         # The slopes of a large image's first layer take a third of the time so, and nothing takes longer.
         order = torch.channels_last if self.large and image.is_cpu else torch.preserve_format
-        precision = torch.bfloat16 if self.low and self.large and products.rounds(image) else torch.float32
+        precision = (
+            torch.bfloat16 if self.low and self.large and products.rounds(image) else torch.float32
+        )
         values = image.to(precision, copy=self.scale != 1, memory_format=order)
-        features: Tensor = self.dense(self._convolved(values if self.scale == 1 else values.mul_(self.scale)))
+        features: Tensor = self.dense(
+            self._convolved(values if self.scale == 1 else values.mul_(self.scale))
+        )
         return features
 
     def _convolved(self, values: Tensor) -> Tensor:
@@ -177,12 +199,18 @@ class Image(nn.Module):
 
 def pixel_scale(space: Space) -> float:
     """Return what brings the numbers of a space into [0, 1], if it is one of uint8 images by their bound; else 1."""
-    return 1 / max(float(space.high.max()), 1.0) if _is_image(space) and space.dtype == np.uint8 else 1.0
+    return (
+        1 / max(float(space.high.max()), 1.0)
+        if _is_image(space) and space.dtype == np.uint8
+        else 1.0
+    )
 
 
 def _in_bfloat16(layer: Any, values: Tensor) -> Tensor:
     """A convolution of values in bfloat16, with its parameters rounded to it."""
-    return nn.functional.conv2d(values, layer.weight.bfloat16(), layer.bias.bfloat16(), layer.stride)
+    return nn.functional.conv2d(
+        values, layer.weight.bfloat16(), layer.bias.bfloat16(), layer.stride
+    )
 
 
 def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
@@ -201,7 +229,11 @@ class Vector(nn.Module):
     """Any array as a float vector [B, F]."""
 
     def forward(self, obs: Tensor) -> Tensor:
-        return obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
+        return (
+            obs
+            if obs.ndim == 2 and obs.dtype is torch.float32
+            else obs.reshape(obs.shape[0], -1).float()
+        )
 
 
 class Concat(nn.Module):
@@ -210,10 +242,14 @@ class Concat(nn.Module):
     def __init__(self, parts: dict[str, nn.Module]) -> None:
         super().__init__()
         self.names = list(parts)
-        self.parts = nn.ModuleList(parts.values())  # a ModuleDict would refuse names such as "keys" and "arm.angle"
+        self.parts = nn.ModuleList(
+            parts.values()
+        )  # a ModuleDict would refuse names such as "keys" and "arm.angle"
 
     def forward(self, obs: dict[str, Any]) -> Tensor:
-        return torch.cat([part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)], dim=1)
+        return torch.cat(
+            [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)], dim=1
+        )
 
 
 class Normalized(nn.Module):
@@ -221,7 +257,8 @@ class Normalized(nn.Module):
 
     def __init__(self, norm: ObservationNorm, encoder: nn.Module) -> None:
         super().__init__()
-        self.norm, self.encoder = norm, encoder
+        self.norm = norm
+        self.encoder = encoder
 
     def forward(self, obs: object) -> Tensor:
         features: Tensor = self.encoder(self.norm(obs))
@@ -245,9 +282,7 @@ def _normalized_rules(normalized: Normalized) -> list[Rule]:
 FORMS[MLP], FORMS[Normalized] = _mlp_rules, _normalized_rules
 
 
-def encoder(
-    space: Space, net: Net, norm: ObservationNorm | None = None
-) -> tuple[nn.Module, int]:  # fmt: skip
+def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
     """Make the encoder for an observation space; gives it with the number of its features.
 
     Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
@@ -300,22 +335,34 @@ def _norm(space: Space) -> RunningNorm | PartNorms | None:
         norms = {name: _norm(part) for name, part in space.spaces.items() if name != MASK}
         parts = {name: norm for name, norm in norms.items() if norm is not None}
         return PartNorms(parts) if parts else None
-    return RunningNorm(space.shape) if isinstance(space, spaces.Box) and not _is_image(space) else None
+    return (
+        RunningNorm(space.shape) if isinstance(space, spaces.Box) and not _is_image(space) else None
+    )
 
 
 def _is_image(space: Space) -> TypeGuard[spaces.Box[Any]]:
-    return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
+    return (
+        isinstance(space, spaces.Box)
+        and len(space.shape) == 3
+        and min(sorted(space.shape)[1:]) >= 8
+    )
 
 
 def has_images(space: Space) -> bool:
     """Return whether a part of what is observed is an image."""
-    return any(map(has_images, space.spaces.values())) if isinstance(space, spaces.Dict) else _is_image(space)
+    return (
+        any(map(has_images, space.spaces.values()))
+        if isinstance(space, spaces.Dict)
+        else _is_image(space)
+    )
 
 
 def _vectors(space: Space, net: Net) -> tuple[nn.Module, int]:
     if isinstance(space, spaces.Dict):
         parts = {name: _part(part, net) for name, part in space.spaces.items() if name != MASK}
-        return Concat({name: module for name, (module, _) in parts.items()}), sum(size for _, size in parts.values())
+        return Concat({name: module for name, (module, _) in parts.items()}), sum(
+            size for _, size in parts.values()
+        )
     return _part(space, net)
 
 
@@ -329,4 +376,6 @@ def _part(space: Space, net: Net) -> tuple[nn.Module, int]:
         return hot, hot.features
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return Vector(), int(np.prod(space.shape))
-    raise UsageError(f"no encoder for observations in {space}; flatten it with a wrapper or bring your own network")
+    raise UsageError(
+        f"no encoder for observations in {space}; flatten it with a wrapper or bring your own network"
+    )

@@ -61,7 +61,9 @@ def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
     if inference_backend != "torch" and _plain(module) is not None:
         return NumpyForward(module)
     if inference_backend == "numpy" and isinstance(module, RecurrentQ):
-        raise UsageError("acting in numpy has no form of a memory; leave --inference-backend at auto")
+        raise UsageError(
+            "acting in numpy has no form of a memory; leave --inference-backend at auto"
+        )
     if inference_backend == "numpy" and isinstance(module, RecurrentPolicy | RecurrentCritic):
         raise UsageError(
             "acting in numpy has no form of a memory; leave --inference-backend at auto, or --recurrent-cell at none"
@@ -78,7 +80,7 @@ def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
 
 def fast_noisy(
     network: QNetwork | PolicyNetwork, inference_backend: str = "auto"
-) -> Callable[[Obs, Array | None], Array]:  # fmt: skip
+) -> Callable[[Obs, Array | None], Array]:
     """Return the fastest forward pass of `network`, called with observations and noise (None for plain layers)."""
     if network.noisy:
         noisy = TorchForward(network)
@@ -113,7 +115,8 @@ def _plain(module: nn.Module) -> Function | None:
     """A policy, critic or Q-network (without its noise), or None where some part has no numpy form."""
     if type(module) not in FORMS or next(module.parameters()).device.type != "cpu":
         return None
-    encoder, norm = module.encoder, None
+    encoder = module.encoder
+    norm = None
     if isinstance(encoder, Normalized):
         encoder, norm = encoder.encoder, encoder.norm.norm
     if type(encoder) is not MLP or not isinstance(encoder.vectors, OneHot | None):
@@ -121,7 +124,9 @@ def _plain(module: nn.Module) -> Function | None:
     activation = FUNCTIONS.get(encoder.activation)
     if activation is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
         return None
-    plain = FORMS[type(module)](module, Hidden([views(layer) for layer in encoder.linears], activation))
+    plain = FORMS[type(module)](
+        module, Hidden([views(layer) for layer in encoder.linears], activation)
+    )
     if plain is not None and encoder.vectors is not None:
         return _one_hot(encoder.vectors, plain)
     return plain if plain is None or not isinstance(norm, RunningNorm) else _normalized(norm, plain)
@@ -134,7 +139,9 @@ def _one_hot(vectors: OneHot, plain: Function) -> Function:
 
 def _normalized(norm: RunningNorm, plain: Function) -> Function:
     """Observations scaled as by `norm`, whose buffers it views, and then `plain`."""
-    shift, scale, clip = norm.shift.numpy().reshape(-1), norm.scale.numpy().reshape(-1), norm.clip
+    shift = norm.shift.numpy().reshape(-1)
+    scale = norm.scale.numpy().reshape(-1)
+    clip = norm.clip
 
     def normalized(values: Array) -> Array:
         values = values - shift
@@ -148,7 +155,11 @@ def _normalized(norm: RunningNorm, plain: Function) -> Function:
 
 def _policy(module: PolicyNetwork, hidden: Hidden) -> Function | None:
     """A mask needs no numpy form: it comes in a dictionary, and those go through torch."""
-    parts = module.outputs.layers if isinstance(module.outputs, Beside | NoisyOutputs) else [module.outputs]
+    parts = (
+        module.outputs.layers
+        if isinstance(module.outputs, Beside | NoisyOutputs)
+        else [module.outputs]
+    )
     lasts = [last for part in parts if (last := _last(part)) is not None]
     if len(lasts) < len(parts):
         return None
@@ -181,7 +192,8 @@ def _critic(module: Critic, hidden: Hidden) -> Function:
     output = module.output
     if not isinstance(output, PopArt):
         return hidden.then(views(output), lambda values: values[:, 0])
-    shift, scale = output.shift.numpy(), output.scale.numpy()
+    shift = output.shift.numpy()
+    scale = output.scale.numpy()
     return hidden.then(views(output.linear), lambda values: values[:, 0] * scale + shift)
 
 
@@ -190,7 +202,8 @@ def _values(module: QNetwork, hidden: Hidden) -> Function:
 
 
 def _categorical(module: CategoricalQ, hidden: Hidden) -> Function:
-    shape, support = (-1, module.actions, module.atoms), module.support.numpy()
+    shape = (-1, module.actions, module.atoms)
+    support = module.support.numpy()
 
     def expected(outputs: Array) -> Array:
         logits = outputs.reshape(shape)
@@ -211,7 +224,8 @@ def _streams(module: QNetwork, hidden: Hidden, finish: Function | None) -> Funct
     *own, last = [views(layer) for layer in module.advantage.linears]
     if module.value is None:
         return hidden.with_more(own).then(last, finish)
-    shape, advantage = (-1, module.actions, module.atoms), Hidden(own, hidden.activation).then(last)
+    shape = (-1, module.actions, module.atoms)
+    advantage = Hidden(own, hidden.activation).then(last)
     *own, last = [views(layer) for layer in module.value.linears]
     value = Hidden(own, hidden.activation).then(last)
 
@@ -236,7 +250,8 @@ class Hidden:
     """Hidden layers, each followed by the activation."""
 
     def __init__(self, layers: Iterable[Layer], activation: Elementwise) -> None:
-        self.layers, self.activation = tuple(layers), activation
+        self.layers = tuple(layers)
+        self.activation = activation
         #: A bias [out] would be broadcast to the one row of a single environment, which takes longer than adding it.
         self._turned = [(weight.T, bias[None]) for weight, bias in self.layers]
         loop = pair(activation.name)
@@ -247,7 +262,9 @@ class Hidden:
     def _looped(layers: tuple[Layer, ...]) -> bool:
         """Return whether there are layers, and loops take them."""
         weights = [weight for weight, _ in layers]
-        return bool(weights) and all(one.dtype == np.float32 and one.flags.c_contiguous for one in weights)
+        return bool(weights) and all(
+            one.dtype == np.float32 and one.flags.c_contiguous for one in weights
+        )
 
     def with_more(self, layers: Iterable[Layer]) -> Hidden:
         """These layers and then others, with the same activation."""
@@ -266,8 +283,11 @@ class Hidden:
 
     def then(self, last: Layer, finish: Function | None = None) -> Function:
         """These layers, a last one without activation, and what is done at the end."""
-        weight, bias = last[0].T, last[1][None]
-        loops, layers, smooth = self.loops, self.layers, self.activation.name == "tanh"
+        weight = last[0].T
+        bias = last[1][None]
+        loops = self.loops
+        layers = self.layers
+        smooth = self.activation.name == "tanh"
 
         def through(values: Array) -> Array:
             if loops is not None and len(values) <= FEW:
@@ -287,6 +307,10 @@ def _with_log_std(module: nn.Module) -> Function:
 
 #: What makes the numpy form of each network from the arrays of its encoder.
 FORMS: dict[type[nn.Module], Callable[[Any, Hidden], Function | None]] = {
-    PolicyNetwork: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,
-    CategoricalQ: _categorical, QuantileQ: _quantile,
-}  # fmt: skip
+    PolicyNetwork: _policy,
+    DeterministicPolicy: _deterministic,
+    Critic: _critic,
+    QNetwork: _values,
+    CategoricalQ: _categorical,
+    QuantileQ: _quantile,
+}

@@ -59,7 +59,8 @@ class Affine:
 
     def __init__(self, layer: nn.Linear, then: Elementwise | None = None) -> None:
         self.parameters: list[nn.Parameter] = list(layer.parameters(recurse=False))
-        self.layer, self.then = layer, then
+        self.layer = layer
+        self.then = then
         self.look()
 
     def look(self) -> None:
@@ -77,7 +78,9 @@ class Affine:
             outputs += bias
         return outputs if self.then is None else self.then.over(outputs), (values, outputs)
 
-    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None) -> Array | None:
+    def down(
+        self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None
+    ) -> Array | None:
         values, told = kept
         slopes = self.ahead(slopes, told, own)
         if own is not None:
@@ -106,7 +109,8 @@ class Normal:
     """`nn.LayerNorm` over the last dimension (Ba et al., 2016, arXiv:1607.06450)."""
 
     def __init__(self, layer: nn.LayerNorm) -> None:
-        self.parameters, self.eps = list(layer.parameters(recurse=False)), layer.eps
+        self.parameters = list(layer.parameters(recurse=False))
+        self.eps = layer.eps
         self.look()
 
     def look(self) -> None:
@@ -120,7 +124,9 @@ class Normal:
             outputs = outputs + parameter if number else outputs * parameter
         return outputs, (scaled, scale)
 
-    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None) -> Array | None:
+    def down(
+        self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None
+    ) -> Array | None:
         scaled, scale = kept
         if own is not None:
             own.add(summed(slopes * scaled), summed(slopes))
@@ -177,7 +183,9 @@ class Scaled:
         outputs = np.minimum(np.maximum(scaled, -norm.clip), norm.clip)
         return outputs, ((outputs == scaled), scale)
 
-    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None) -> Array | None:
+    def down(
+        self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None
+    ) -> Array | None:
         inside, scale = kept
         return slopes * inside * scale if inputs else None
 
@@ -195,10 +203,16 @@ class Elementwise:
     parameters: Sequence[nn.Parameter] = ()
 
     def __init__(
-        self, function: Callable[[Array, Array | None], Array], derivative: Callable[[Array], Array],
-        of_inputs: bool = False, name: str = "",
-    ) -> None:  # fmt: skip
-        self.function, self.derivative, self.of_inputs, self.name = function, derivative, of_inputs, name
+        self,
+        function: Callable[[Array, Array | None], Array],
+        derivative: Callable[[Array], Array],
+        of_inputs: bool = False,
+        name: str = "",
+    ) -> None:
+        self.function = function
+        self.derivative = derivative
+        self.of_inputs = of_inputs
+        self.name = name
 
     def look(self) -> None:
         """There is nothing to look at."""
@@ -214,7 +228,9 @@ class Elementwise:
     def through(self, slopes: Array, told: Array) -> Array:
         """Slopes at the outputs to those at the inputs; `told` is what the derivative is made of."""
         derivative = self.derivative(told)
-        return np.multiply(slopes, derivative, out=derivative if derivative.dtype == slopes.dtype else None)
+        return np.multiply(
+            slopes, derivative, out=derivative if derivative.dtype == slopes.dtype else None
+        )
 
     def down(self, slopes: Array, kept: Array, inputs: bool, own: Own | None) -> Array | None:
         return self.through(slopes, kept) if inputs else None

@@ -18,7 +18,9 @@ from rlplug_core.types import Array
 
 #: For values [B, F] of a layer before its bias [F]: the activation of both in their place; and for slopes [B, F] at
 #: such values: those below, into an array [B, F], with their sum over rows added to an array [F].
-Pair: TypeAlias = tuple[Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]]
+Pair: TypeAlias = tuple[
+    Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]
+]
 #: The simplest of numba's pools of threads must not be asked by two threads at once.
 TURN = Lock()
 
@@ -87,7 +89,8 @@ def shared(function: Callable[..., None], threads: int, *arguments: object) -> N
 
     with TURN:
         _begin_threads()
-        before, wanted = numba.get_num_threads(), min(threads, numba.config.NUMBA_NUM_THREADS)
+        before = numba.get_num_threads()
+        wanted = min(threads, numba.config.NUMBA_NUM_THREADS)
         if before == wanted:  # to set them takes a while
             function(*arguments)
             return

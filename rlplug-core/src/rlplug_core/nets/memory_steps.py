@@ -12,7 +12,9 @@ import numpy as np
 from rlplug_core.types import Array
 
 
-def gru_up(x: Array, hidden: Array, bias: Array, kept: Array, counts: Array, told: Array, out: Array) -> None:
+def gru_up(
+    x: Array, hidden: Array, bias: Array, kept: Array, counts: Array, told: Array, out: Array
+) -> None:
     """Write what is remembered after the step into `out` [N, H]; `told` has the gates r and z, n, and W h + b of n."""
     units = kept.shape[1]
     r, z, n, inner = (told[:, units * i : units * (i + 1)] for i in range(4))
@@ -25,8 +27,14 @@ def gru_up(x: Array, hidden: Array, bias: Array, kept: Array, counts: Array, tol
 
 
 def gru_down(
-    told: Array, counts: Array, kept: Array, slopes: Array, carry: Array, to_x: Array, to_hidden: Array
-) -> None:  # fmt: skip
+    told: Array,
+    counts: Array,
+    kept: Array,
+    slopes: Array,
+    carry: Array,
+    to_x: Array,
+    to_hidden: Array,
+) -> None:
     """Write the gradients of both products: those of the output are `slopes`, and `carry` from the step behind it.
 
     `carry` then has the gradient of `kept`, but for what comes through the product.
@@ -45,9 +53,16 @@ def gru_down(
 
 
 def lstm_up(
-    x: Array, hidden: Array, bias: Array, kept: Array, kept_cell: Array, counts: Array, told: Array, out: Array,
+    x: Array,
+    hidden: Array,
+    bias: Array,
+    kept: Array,
+    kept_cell: Array,
+    counts: Array,
+    told: Array,
+    out: Array,
     out_cell: Array,
-) -> None:  # fmt: skip
+) -> None:
     """The same for both parts; `told` has the gates i, f, g and o, and tanh of the new cell."""
     units = kept.shape[1]
     i, f, g, o, seen = (told[:, units * k : units * (k + 1)] for k in range(5))
@@ -61,9 +76,16 @@ def lstm_up(
 
 
 def lstm_down(
-    told: Array, counts: Array, kept: Array, kept_cell: Array, slopes: Array, slopes_cell: Array, carry: Array,
-    carry_cell: Array, to_x: Array,
-) -> None:  # fmt: skip
+    told: Array,
+    counts: Array,
+    kept: Array,
+    kept_cell: Array,
+    slopes: Array,
+    slopes_cell: Array,
+    carry: Array,
+    carry_cell: Array,
+    to_x: Array,
+) -> None:
     """The same for both parts; the slopes at both products are alike."""
     units = kept.shape[1]
     i, f, g, o, seen = (told[:, units * k : units * (k + 1)] for k in range(5))

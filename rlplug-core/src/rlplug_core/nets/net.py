@@ -18,29 +18,45 @@ class Net:
     """
 
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"  # activation of hidden layers
+    # activation of hidden layers
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
     layer_norm: bool = False  # apply LayerNorm before the activation of each hidden layer
-    init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"  # initial weights
-    gain: Positive | None = None  # gain of the initial weights of hidden layers; none is the square root of 2
-    output_gain: Positive | None = None  # gain of the last layer; none is 0.01 for a policy, 1 for action values
-    channels: tuple[Count, ...] = ()  # channels of each convolution; none is 32,64,64, for small images 16,32
+    # initial weights
+    init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"
+    # gain of the initial weights of hidden layers; none is the square root of 2
+    gain: Positive | None = None
+    # gain of the last layer; none is 0.01 for a policy, 1 for action values
+    output_gain: Positive | None = None
+    # channels of each convolution; none is 32,64,64, for small images 16,32
+    channels: tuple[Count, ...] = ()
     kernels: tuple[Count, ...] = ()  # kernel size of each convolution, as many as channels
     strides: tuple[Count, ...] = ()  # stride of each convolution, as many as channels
-    precision: Literal["float32", "bfloat16"] = "float32"  # of large products in hidden layers, where a CPU has both
-    shared: bool = False  # share the hidden layers between policy and critic, where one loss trains both
-    normalize_obs: bool = False  # normalize vector observations by their running mean and standard deviation
-    std: Literal["free", "state"] = "free"  # standard deviation of a Gaussian: a parameter, or an output of the network
-    log_std_init: float = 0.0  # initial log of that parameter, where bounded actions reach from -1 to 1
+    # of large products in hidden layers, where a CPU has both
+    precision: Literal["float32", "bfloat16"] = "float32"
+    # share the hidden layers between policy and critic, where one loss trains both
+    shared: bool = False
+    # normalize vector observations by their running mean and standard deviation
+    normalize_obs: bool = False
+    # standard deviation of a Gaussian: a parameter, or an output of the network
+    std: Literal["free", "state"] = "free"
+    # initial log of that parameter, where bounded actions reach from -1 to 1
+    log_std_init: float = 0.0
     squash: bool = False  # put a Gaussian's actions through a tanh; sac, tqc and crossq always do
     factory: Importable | None = None  # function that makes your own encoder, ./my_net.py:make
 
     def __post_init__(self) -> None:
         if self.init == "torch" and (self.gain, self.output_gain) != (None, None):
-            raise ValueError("init torch leaves weights as torch makes them; leave gain and output_gain at none")
+            raise ValueError(
+                "init torch leaves weights as torch makes them; leave gain and output_gain at none"
+            )
         if not len(self.channels) == len(self.kernels) == len(self.strides):
-            raise ValueError("channels, kernels and strides need as many numbers each, one per convolution")
+            raise ValueError(
+                "channels, kernels and strides need as many numbers each, one per convolution"
+            )
         if self.std == "state" and self.log_std_init:
-            raise ValueError("log_std_init is about a parameter that std state does not have; leave it at 0")
+            raise ValueError(
+                "log_std_init is about a parameter that std state does not have; leave it at 0"
+            )
 
     def check_gaussian(self, free: bool) -> None:
         """Raise UsageError where something is asked of a network's Gaussian that is not `free` to be chosen."""

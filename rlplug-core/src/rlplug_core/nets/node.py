@@ -67,7 +67,9 @@ class Node:
     __array_ufunc__ = None  # numpy leaves `array - node` to the node
 
     def __init__(self, value: Array, sources: Sequence[Node], back: Back) -> None:
-        self.value, self.sources, self.back = value, sources, back
+        self.value = value
+        self.sources = sources
+        self.back = back
         self.number = next(_numbers)
 
     @property
@@ -100,32 +102,50 @@ class Node:
 
     def __add__(self, other: Node | Array | float) -> Node:
         if isinstance(other, Node):
-            return Node(_same(self.value + other.value, self, other), (self, other), lambda slopes, into: (slopes,) * 2)
-        return Node(_same(self.value + _known(other), self), (self,), lambda slopes, into: (slopes,))
+            return Node(
+                _same(self.value + other.value, self, other),
+                (self, other),
+                lambda slopes, into: (slopes,) * 2,
+            )
+        return Node(
+            _same(self.value + _known(other), self), (self,), lambda slopes, into: (slopes,)
+        )
 
     def __sub__(self, other: Node | Array | float) -> Node:
         if isinstance(other, Node):
             difference = _same(self.value - other.value, self, other)
             return Node(difference, (self, other), lambda slopes, into: (slopes, -slopes))
-        return Node(_same(self.value - _known(other), self), (self,), lambda slopes, into: (slopes,))
+        return Node(
+            _same(self.value - _known(other), self), (self,), lambda slopes, into: (slopes,)
+        )
 
     def __rsub__(self, other: Array | float) -> Node:
-        return Node(_same(_known(other) - self.value, self), (self,), lambda slopes, into: (-slopes,))
+        return Node(
+            _same(_known(other) - self.value, self), (self,), lambda slopes, into: (-slopes,)
+        )
 
     def __mul__(self, other: Node | Array | float) -> Node:
         if isinstance(other, Node):
-            one, two = self.value, other.value
+            one = self.value
+            two = other.value
             product = _same(one * two, self, other)
             return Node(product, (self, other), lambda slopes, into: (slopes * two, slopes * one))
         factor = _known(other)
         product = _same(self.value * factor, self)
-        return Node(product, (), _nowhere) if factor.__class__ is float and factor == 0 else self._one(product, factor)
+        return (
+            Node(product, (), _nowhere)
+            if factor.__class__ is float and factor == 0
+            else self._one(product, factor)
+        )
 
     def __truediv__(self, other: Array | float) -> Node:
         divisor = _known(other)
-        return Node(_same(self.value / divisor, self), (self,), lambda slopes, into: (slopes / divisor,))
+        return Node(
+            _same(self.value / divisor, self), (self,), lambda slopes, into: (slopes / divisor,)
+        )
 
-    __radd__, __rmul__ = __add__, __mul__
+    __radd__ = __add__
+    __rmul__ = __mul__
 
     def __pow__(self, exponent: float) -> Node:
         return self._one(self.value**exponent, exponent * self.value ** (exponent - 1))
@@ -137,7 +157,11 @@ class Node:
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable[..., Any], types: object, args: Sequence[Any] = (), named: Mapping[str, Any] = {}
+        cls,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        named: Mapping[str, Any] = {},
     ) -> Any:
         """Do what torch's function does, by the method of the same name."""
         if function not in FUNCTIONS:
@@ -165,7 +189,8 @@ class Node:
     def clipped_product(self, factor: Array, low: float, high: float) -> Node:
         """The smaller of this times a factor [B], and of this within bounds times it; bounds count as inside."""
         if (loops := head_loops()) is not None and self.value.dtype == factor.dtype == np.float32:
-            smaller, slope = np.empty_like(factor), np.empty_like(factor)
+            smaller = np.empty_like(factor)
+            slope = np.empty_like(factor)
             loops.clipped_product(self.value, factor, low, high, smaller, slope)
             return self._one(smaller, slope)
         full = self.value * factor
@@ -176,18 +201,27 @@ class Node:
         """The smaller one; of equal ones each has half of the slope."""
         share = _first(other.value - self.value)
         smaller = np.minimum(self.value, other.value)
-        return Node(smaller, (self, other), lambda slopes, into: (slopes * share, slopes * (1 - share)))
+        return Node(
+            smaller, (self, other), lambda slopes, into: (slopes * share, slopes * (1 - share))
+        )
 
     def maximum(self, other: Node) -> Node:
         """The larger one; of equal ones each has half of the slope."""
         share = _first(self.value - other.value)
         larger = np.maximum(self.value, other.value)
-        return Node(larger, (self, other), lambda slopes, into: (slopes * share, slopes * (1 - share)))
+        return Node(
+            larger, (self, other), lambda slopes, into: (slopes * share, slopes * (1 - share))
+        )
 
     def huber(self) -> Node:
         """Half of the square within 1, and the size less a half beyond."""
-        if (loops := head_loops()) is not None and self.value.ndim == 1 and self.value.dtype == np.float32:
-            loss, slope = np.empty_like(self.value), np.empty_like(self.value)
+        if (
+            (loops := head_loops()) is not None
+            and self.value.ndim == 1
+            and self.value.dtype == np.float32
+        ):
+            loss = np.empty_like(self.value)
+            slope = np.empty_like(self.value)
             loops.huber(self.value, loss, slope)
             return self._one(loss, slope)
         slope = np.minimum(np.maximum(self.value, -1), 1)
@@ -226,11 +260,14 @@ class Node:
 
     def reshape(self, *shape: int) -> Node:
         before = self.shape
-        return Node(self.value.reshape(shape), (self,), lambda slopes, into: (slopes.reshape(before),))
+        return Node(
+            self.value.reshape(shape), (self,), lambda slopes, into: (slopes.reshape(before),)
+        )
 
     def chosen(self, index: Array) -> Node:
         """Return those of [B, A, ...] at `index` [B]."""
-        rows, before = row_numbers(len(index)), self.value
+        rows = row_numbers(len(index))
+        before = self.value
 
         def back(slopes: Array, into: Into) -> tuple[Array]:
             found = np.zeros(before.shape, before.dtype)
@@ -241,15 +278,26 @@ class Node:
 
     def dot(self, weights: Array) -> Node:
         """The sum of the values [B] times weights [B], a number."""
-        return Node(np.asarray(self.value.dot(weights)), (self,), lambda slopes, into: (slopes * weights,))
+        return Node(
+            np.asarray(self.value.dot(weights)), (self,), lambda slopes, into: (slopes * weights,)
+        )
 
 
 #: What a loss may call by torch's name, too.
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.exp: Node.exp, torch.square: Node.square, torch.pow: Node.__pow__, torch.abs: Node.abs,
-    torch.tanh: Node.tanh, torch.clamp: Node.clamp, torch.min: Node.minimum, torch.minimum: Node.minimum,
-    torch.max: Node.maximum, torch.maximum: Node.maximum, torch.sum: Node.sum, torch.mean: Node.mean,
-}  # fmt: skip
+    torch.exp: Node.exp,
+    torch.square: Node.square,
+    torch.pow: Node.__pow__,
+    torch.abs: Node.abs,
+    torch.tanh: Node.tanh,
+    torch.clamp: Node.clamp,
+    torch.min: Node.minimum,
+    torch.minimum: Node.minimum,
+    torch.max: Node.maximum,
+    torch.maximum: Node.maximum,
+    torch.sum: Node.sum,
+    torch.mean: Node.mean,
+}
 
 
 def beside(parts: Sequence[Node | Array]) -> Node | Array:
@@ -280,7 +328,9 @@ def stacked(parts: Sequence[Any]) -> Any:
         return torch.stack(list(parts))
     nodes = [part for part in parts if isinstance(part, Node)]
     values = [part.value if isinstance(part, Node) else part for part in parts]
-    together = np.empty((len(values), *values[0].shape), values[0].dtype)  # `np.stack` takes three times as long
+    together = np.empty(
+        (len(values), *values[0].shape), values[0].dtype
+    )  # `np.stack` takes three times as long
     for number, value in enumerate(values):
         together[number] = value
     return Node(together, nodes, lambda slopes, into: list(slopes)) if nodes else together
@@ -293,7 +343,11 @@ def pooled(parts: Node | Array) -> Node | Array:
     together = value.transpose(1, 0, 2).reshape(rows, count * each)
     if not isinstance(parts, Node):
         return together
-    return Node(together, (parts,), lambda slopes, into: (slopes.reshape(rows, count, each).transpose(1, 0, 2),))
+    return Node(
+        together,
+        (parts,),
+        lambda slopes, into: (slopes.reshape(rows, count, each).transpose(1, 0, 2),),
+    )
 
 
 def exp(values: Any) -> Any:
@@ -318,13 +372,18 @@ def log_softmax(outputs: Any) -> Any:
     if not isinstance(outputs, Node):
         return found
     share = shares.reshape(value.shape)
-    return Node(found, (outputs,), lambda slopes, into: (slopes - share * np.add.reduce(slopes, -1, keepdims=True),))
+    return Node(
+        found,
+        (outputs,),
+        lambda slopes, into: (slopes - share * np.add.reduce(slopes, -1, keepdims=True),),
+    )
 
 
 def _log_softmax(logits: Array) -> tuple[Array, Array]:
     """Log-probabilities and probabilities of logits [R, n]."""
     if (loops := head_loops()) is not None and logits.dtype == np.float32:
-        log_probs, shares = np.empty_like(logits), np.empty_like(logits)
+        log_probs = np.empty_like(logits)
+        shares = np.empty_like(logits)
         loops.log_softmax(logits, log_probs, shares)
         return log_probs, shares
     log_probs = logits - np.maximum.reduce(logits, 1, keepdims=True)

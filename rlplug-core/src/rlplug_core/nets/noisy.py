@@ -46,15 +46,21 @@ class NoisyLinear(nn.Module):
             0.5 / √inputs for factorized noise, of which `sigma` is the numerator.
     """
 
-    def __init__(self, inputs: int, outputs: int, kind: Noise = "factorized", sigma: float | None = None) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kind: Noise = "factorized", sigma: float | None = None
+    ) -> None:
         super().__init__()
-        self.inputs, self.outputs, self.kind = inputs, outputs, kind
+        self.inputs = inputs
+        self.outputs = outputs
+        self.kind = kind
         if kind == "factorized":
             self.size = inputs + outputs
-            bound, initial = inputs**-0.5, (0.5 if sigma is None else sigma) * inputs**-0.5
+            bound = inputs**-0.5
+            initial = (0.5 if sigma is None else sigma) * inputs**-0.5
         else:
             self.size = inputs * outputs + outputs
-            bound, initial = (3 / inputs) ** 0.5, 0.017 if sigma is None else sigma
+            bound = (3 / inputs) ** 0.5
+            initial = 0.017 if sigma is None else sigma
         self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
         self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), initial))
@@ -65,15 +71,22 @@ class NoisyLinear(nn.Module):
     def draw(self, generator: np.random.Generator) -> Array:
         """Noise [size] for one use of the layer, in which f is already applied."""
         normal = generator.standard_normal(self.size, dtype=np.float32)
-        return normal if self.kind == "independent" else np.copysign(np.sqrt(np.abs(normal)), normal)
+        return (
+            normal if self.kind == "independent" else np.copysign(np.sqrt(np.abs(normal)), normal)
+        )
 
     def perturbed(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Weight [outputs, inputs] and bias [outputs] under `noise` [size]."""
         if self.kind == "factorized":
-            into, out = noise[: self.inputs], noise[self.inputs :]
-            return self.weight + self.weight_sigma * torch.outer(out, into), self.bias + self.bias_sigma * out
+            into = noise[: self.inputs]
+            out = noise[self.inputs :]
+            return self.weight + self.weight_sigma * torch.outer(
+                out, into
+            ), self.bias + self.bias_sigma * out
         on_weight = noise[: -self.outputs].view(self.outputs, self.inputs)
-        return self.weight + self.weight_sigma * on_weight, self.bias + self.bias_sigma * noise[-self.outputs :]
+        return self.weight + self.weight_sigma * on_weight, self.bias + self.bias_sigma * noise[
+            -self.outputs :
+        ]
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         """Compute outputs.
@@ -91,14 +104,20 @@ class NoisyLinear(nn.Module):
         return products.linear(features, weight, bias)
 
     def _few(self, features: Tensor) -> bool:
-        return self.kind == "factorized" and features.numel() <= FEW * self.inputs and not torch.is_grad_enabled()
+        return (
+            self.kind == "factorized"
+            and features.numel() <= FEW * self.inputs
+            and not torch.is_grad_enabled()
+        )
 
     def _apart(self, features: Tensor, noise: Tensor) -> Tensor:
         """Outputs of means and of noise [B, size] or [size] by themselves; factorized noise is put on no weights."""
         mean = products.linear(features, self.weight, self.bias)
         if self.kind == "factorized":
             into, out = noise.split((self.inputs, self.outputs), -1)
-            spread: Tensor = out * products.linear(features * into, self.weight_sigma, self.bias_sigma)
+            spread: Tensor = out * products.linear(
+                features * into, self.weight_sigma, self.bias_sigma
+            )
             return mean + spread
         on_weight = noise[:, : -self.outputs].unflatten(1, (self.outputs, self.inputs))
         spread = ((self.weight_sigma * on_weight) @ features.unsqueeze(2)).squeeze(2)

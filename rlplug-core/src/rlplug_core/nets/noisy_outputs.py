@@ -35,7 +35,13 @@ class NoisyOutputs(nn.Module):
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         """Compute outputs under `noise` [B, size] or [size], or of the mean weights."""
         parts = [None] * len(self.sizes) if noise is None else noise.split(self.sizes, -1)
-        return torch.cat([_through(layer, features, part) for layer, part in zip(self.layers, parts, strict=True)], -1)
+        return torch.cat(
+            [
+                _through(layer, features, part)
+                for layer, part in zip(self.layers, parts, strict=True)
+            ],
+            -1,
+        )
 
     def draw(self, numbers: Array) -> Array:
         """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number alone."""

@@ -20,18 +20,27 @@ class NoisyAffine:
 
     def __init__(self, layer: NoisyLinear) -> None:
         self.layer = layer
-        self.parameters: Sequence[nn.Parameter] = layer.weight, layer.bias, layer.weight_sigma, layer.bias_sigma
+        self.parameters: Sequence[nn.Parameter] = (
+            layer.weight,
+            layer.bias,
+            layer.weight_sigma,
+            layer.bias_sigma,
+        )
         self.look()
 
     def look(self) -> None:
-        self.weight, self.bias, self.weight_sigma, self.bias_sigma = (one.detach().numpy() for one in self.parameters)
+        self.weight, self.bias, self.weight_sigma, self.bias_sigma = (
+            one.detach().numpy() for one in self.parameters
+        )
 
     def up(self, values: Array) -> tuple[Array, Kept]:
         held = self.layer.held
         noise = None if held is None else self.spread(held)
-        weight, bias = self.weight, self.bias
+        weight = self.weight
+        bias = self.bias
         if noise is not None:
-            weight, bias = weight + self.weight_sigma * noise[0], bias + self.bias_sigma * noise[1]
+            weight = weight + self.weight_sigma * noise[0]
+            bias = bias + self.bias_sigma * noise[1]
         outputs = product(values, weight.T)
         outputs += bias
         return outputs, (values, weight, noise)
@@ -47,6 +56,7 @@ class NoisyAffine:
         """Noise [size] as the layer draws it, as that on the weight [outputs, inputs] and on the bias [outputs]."""
         layer = self.layer
         if layer.kind == "factorized":
-            into, out = noise[: layer.inputs], noise[layer.inputs :]
+            into = noise[: layer.inputs]
+            out = noise[layer.inputs :]
             return out[:, None] * into, out
         return noise[: -layer.outputs].reshape(layer.outputs, layer.inputs), noise[-layer.outputs :]

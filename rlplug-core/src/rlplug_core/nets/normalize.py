@@ -37,7 +37,9 @@ def moments(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, share @ (counted - mean).square(), size
 
 
-def mix(mean: Tensor, variance: Tensor, other: Tensor, other_variance: Tensor, share: Tensor) -> None:
+def mix(
+    mean: Tensor, variance: Tensor, other: Tensor, other_variance: Tensor, share: Tensor
+) -> None:
     """Moments, in place, of what is drawn with the chance `share` from the others and else from these.
 
     With their share of all rows it is what Chan et al. (1979) merge samples by.
@@ -63,7 +65,8 @@ class RunningNorm(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], clip: float = 10.0, epsilon: float = 1e-8) -> None:
         super().__init__()
-        self.clip, self.epsilon = clip, epsilon
+        self.clip = clip
+        self.epsilon = epsilon
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -84,7 +87,13 @@ class RunningNorm(nn.Module):
         if mean.is_cpu and not isfinite((mean.sum() + variance.sum()).item()):
             raise NonFinite("the observations that net.normalize_obs was given are not finite")
         self.count.add_(size)
-        mix(self.mean.view(-1), self.variance.view(-1), mean, variance, size / self.count.clamp(min=TINY))
+        mix(
+            self.mean.view(-1),
+            self.variance.view(-1),
+            mean,
+            variance,
+            size / self.count.clamp(min=TINY),
+        )
         self.shift.copy_(self.mean)
         self.scale.copy_((self.variance + self.epsilon).rsqrt())
 
@@ -103,10 +112,14 @@ class PartNorms(nn.Module):
     def __init__(self, parts: Mapping[str, RunningNorm | PartNorms]) -> None:
         super().__init__()
         self.names = list(parts)
-        self.parts = nn.ModuleList(parts.values())  # a ModuleDict would refuse names such as "keys" and "arm.angle"
+        self.parts = nn.ModuleList(
+            parts.values()
+        )  # a ModuleDict would refuse names such as "keys" and "arm.angle"
 
     def forward(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        scaled = {name: norm(values[name]) for name, norm in zip(self.names, self.parts, strict=True)}
+        scaled = {
+            name: norm(values[name]) for name, norm in zip(self.names, self.parts, strict=True)
+        }
         return {name: scaled.get(name, part) for name, part in values.items()}
 
     def update(self, values: Mapping[str, Any], weight: Tensor) -> None:
@@ -121,7 +134,8 @@ class ObservationNorm(Running):
 
     def __init__(self, space: Space, norm: RunningNorm | PartNorms) -> None:
         super().__init__()
-        self.space, self.norm = space, norm
+        self.space = space
+        self.norm = norm
 
     def forward(self, obs: Obs) -> Obs:
         """The same tree, Box vectors in it scaled."""
@@ -134,8 +148,11 @@ class ObservationNorm(Running):
         prioritized replay prefers.
         """
         if isinstance(batch, Rollout):
-            views, device = batch.views or Views(batch), next(self.buffers()).device
-            self.norm.update(tree_map(lambda part: part.to(device), views.obs), views.weight.to(device))
+            views = batch.views or Views(batch)
+            device = next(self.buffers()).device
+            self.norm.update(
+                tree_map(lambda part: part.to(device), views.obs), views.weight.to(device)
+            )
         else:
             self.norm.update(batch.obs, batch.weight)
 
@@ -150,13 +167,17 @@ class RewardScale(Running):
 
     def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:
         super().__init__()
-        self.gamma, self.clip, self.norm = throughout(gamma), clip, RunningNorm(())
+        self.gamma = throughout(gamma)
+        self.clip = clip
+        self.norm = RunningNorm(())
         self.running: Array = np.zeros(0)  # R [N] of every row
 
     def forward(self, rollout: Rollout) -> Rollout:
         """The rollout with its rewards scaled, and cut at `clip`."""
         scale = self
-        if not self.norm.count.numpy():  # unscaled it would teach the critic returns of another size than all later
+        if (
+            not self.norm.count.numpy()
+        ):  # unscaled it would teach the critic returns of another size than all later
             scale = RewardScale(self.gamma)
             scale.absorb(rollout, Clock(1))
         reward = (rollout.reward * scale.norm.scale.numpy()).clip(-self.clip, self.clip)
@@ -166,14 +187,19 @@ class RewardScale(Running):
 
     def absorb(self, batch: Rollout, clock: Clock) -> None:
         steps, num_envs = batch.reward.shape
-        gamma, returns = self.gamma(clock.progress), np.empty((steps, num_envs))
+        gamma = self.gamma(clock.progress)
+        returns = np.empty((steps, num_envs))
         running = self.running if len(self.running) == num_envs else np.zeros(num_envs)
-        for t, (reward, first, weight) in enumerate(zip(batch.reward, batch.is_first, batch.weight, strict=True)):
+        for t, (reward, first, weight) in enumerate(
+            zip(batch.reward, batch.is_first, batch.weight, strict=True)
+        ):
             running = np.where(first, 0, running)
             running = np.where(weight > 0, reward + gamma * running, running)
             returns[t] = running
         self.running = running
-        self.norm.update(torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1)))
+        self.norm.update(
+            torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1))
+        )
 
     def get_extra_state(self) -> State:
         return {"running": self.running}

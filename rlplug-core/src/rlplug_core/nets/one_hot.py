@@ -32,14 +32,18 @@ class OneHot(nn.Module):
 
     def __init__(self, space: Counted) -> None:
         super().__init__()
-        sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1).astype(np.int64)
+        sizes = np.reshape(
+            space.n if isinstance(space, spaces.Discrete) else space.nvec, -1
+        ).astype(np.int64)
         self.features = int(sizes.sum())
         self.first = np.cumsum(sizes) - sizes - np.reshape(space.start, -1)
         self.register_buffer("offset", torch.from_numpy(self.first), persistent=False)
 
     def forward(self, obs: Tensor) -> Tensor:
         columns = obs.reshape(obs.shape[0], -1).long() + self.offset
-        return torch.zeros(columns.shape[0], self.features, device=obs.device).scatter_(1, columns, 1.0)
+        return torch.zeros(columns.shape[0], self.features, device=obs.device).scatter_(
+            1, columns, 1.0
+        )
 
     def in_numpy(self, obs: Array) -> Array:
         """Do what `forward` does, to an array."""
@@ -85,7 +89,10 @@ def stray(space: Ranged, obs: Array) -> tuple[int, str] | None:
     row, *place = np.argwhere(outside)[0].tolist()
     at = tuple(place)
     verb, there = ("holds", " there") if at else ("is", "")
-    return row, f"{verb} {obs[(row, *at)]}, and {plain(str(space), 60)} has {low[at]} to {high[at]}{there}"
+    return (
+        row,
+        f"{verb} {obs[(row, *at)]}, and {plain(str(space), 60)} has {low[at]} to {high[at]}{there}",
+    )
 
 
 def altered(space: Space, obs: Array) -> tuple[int, str] | None:

@@ -100,22 +100,30 @@ class Passes:
     def pay(self, values: Array) -> bool:
         """Return whether values [B, I] are better taken through here than layer by layer, on more than one thread."""
         if not self.asked:
-            self.form, self.asked = _form([member.tape for member in self.members]), True
+            self.form = _form([member.tape for member in self.members])
+            self.asked = True
         form = self.form
         if form is None or len(values) * form.work < WORTH or values.dtype != np.float32:
             return False
-        if len(self.looked) == 0 or any(map(is_not, self.looked, [member.places for member in self.members])):
-            self.looked, self.networks = [member.places for member in self.members], _networks(form)
+        if len(self.looked) == 0 or any(
+            map(is_not, self.looked, [member.places for member in self.members])
+        ):
+            self.looked = [member.places for member in self.members]
+            self.networks = _networks(form)
         return self.networks is not None
 
     def __call__(self, values: Array | Node) -> Any:
         """Outputs [n, B, O] of all networks: a node, or an array where torch's gradients are off. It pays."""
-        loops, form, networks, threads = pass_loops(), self.form, self.networks, torch.get_num_threads()
+        loops = pass_loops()
+        form = self.form
+        networks = self.networks
+        threads = torch.get_num_threads()
         assert loops is not None
         assert form is not None
         assert networks is not None
         array = _plain(values.value if isinstance(values, Node) else values)
-        count, rows = len(self.members), len(array)
+        count = len(self.members)
+        rows = len(array)
         blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
         kept = np.empty((count, rows * form.kept), np.float32)
         shared(loops.up, threads, *(networks, array, kept, blocks))
@@ -157,15 +165,21 @@ def _gradient(parameters: list[list[nn.Parameter]], into: Into) -> Gradient:
     flat = wanted[0].base if wanted else np.empty(0, np.float32)
     assert flat is not None
     assert all(view.base is flat for view in wanted)  # `Into` says so
-    begin, trained = flat.ctypes.data, frozenset(id(one) for each in parameters for one in each if one in into)
-    places = [[-1 if view is None else (view.ctypes.data - begin) // flat.itemsize for view in each] for each in views]
+    begin = flat.ctypes.data
+    trained = frozenset(id(one) for each in parameters for one in each if one in into)
+    places = [
+        [-1 if view is None else (view.ctypes.data - begin) // flat.itemsize for view in each]
+        for each in views
+    ]
     return Gradient(flat, np.array(places).reshape(len(views), -1, 2), trained)
 
 
 def _networks(form: Form) -> Networks | None:
     """Return the networks where all their parameters lie in the same memory, each once: threads add to all at once."""
     every = [one for each in form.parameters for one in each]
-    in_one = len({one.untyped_storage().data_ptr() for one in every}) == 1 and all(map(Tensor.is_contiguous, every))
+    in_one = len({one.untyped_storage().data_ptr() for one in every}) == 1 and all(
+        map(Tensor.is_contiguous, every)
+    )
     if not in_one or len({one.data_ptr() for one in every}) < len(every):
         return None
     flat = torch.empty(0).set_(every[0].untyped_storage()).numpy()
@@ -175,19 +189,30 @@ def _networks(form: Form) -> Networks | None:
 
 def _form(tapes: Sequence[Tape | None]) -> Form | None:
     """Return the form of these tapes, or None where they have not the same one or no pass can go through them."""
-    loops, known = pass_loops(), [tape for tape in tapes if tape is not None]
+    loops = pass_loops()
+    known = [tape for tape in tapes if tape is not None]
     if loops is None:
         return None
-    kinds = [[_kind(layer, loops.NAMES) for rule in tape.rules for layer in _layers(rule)] for tape in known]
+    kinds = [
+        [_kind(layer, loops.NAMES) for rule in tape.rules for layer in _layers(rule)]
+        for tape in known
+    ]
     layers = [layer for layer in kinds[0] if layer is not None]
     if not layers or len(layers) < len(kinds[0]) or any(kind != layers for kind in kinds):
         return None
     widths, outs, functions = zip(*layers, strict=True)
-    work, parameters = sum(map(mul, widths, outs)), [tape.parameters for tape in known]
+    work = sum(map(mul, widths, outs))
+    parameters = [tape.parameters for tape in known]
     return Form(
-        np.array([*widths, outs[-1]]), np.array(functions), parameters, outputs=outs[-1], kept=sum(outs),
-        weights=work + sum(outs), work=len(known) * work, gradient=PerGradient(partial(_gradient, parameters)),
-    )  # fmt: skip
+        np.array([*widths, outs[-1]]),
+        np.array(functions),
+        parameters,
+        outputs=outs[-1],
+        kept=sum(outs),
+        weights=work + sum(outs),
+        work=len(known) * work,
+        gradient=PerGradient(partial(_gradient, parameters)),
+    )
 
 
 def _layers(rule: Rule) -> Sequence[Rule]:

@@ -15,7 +15,16 @@ from rlplug_core.batches import Samples
 from rlplug_core.nets.actions import parts
 from rlplug_core.nets.by_rules import ByRules
 from rlplug_core.nets.encoders import encoder, initialize_outputs, linear, observation_norm
-from rlplug_core.nets.heads import Categorical, Gaussian, Head, HeadFactory, Product, check_mask, head, masked
+from rlplug_core.nets.heads import (
+    Categorical,
+    Gaussian,
+    Head,
+    HeadFactory,
+    Product,
+    check_mask,
+    head,
+    masked,
+)
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise, check_sigma
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
@@ -34,13 +43,21 @@ class PolicyNetwork(nn.Module):
     columns: Tensor | None
 
     def __init__(
-        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory | None = None,
-        norm: ObservationNorm | None = None, noisy: Noise | None = None, sigma: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        spec: Spec,
+        net: Net,
+        trunk: tuple[nn.Module, int] | None = None,
+        make: HeadFactory | None = None,
+        norm: ObservationNorm | None = None,
+        noisy: Noise | None = None,
+        sigma: float | None = None,
+    ) -> None:
         super().__init__()
         check_mask(spec)
         check_sigma(noisy, sigma)
-        net.check_gaussian(make is None and any(isinstance(part.space, spaces.Box) for part in parts(spec.action)))
+        net.check_gaussian(
+            make is None and any(isinstance(part.space, spaces.Box) for part in parts(spec.action))
+        )
         make = make or partial(head, std=net.std, squash=net.squash, log_std=net.log_std_init)
         self.encoder, features = trunk or encoder(spec.obs, net, norm)
         self.head: Head
@@ -114,7 +131,9 @@ class PolicyNetwork(nn.Module):
         if not self.noisy:
             return samples
         numbers = samples.extras["noise"]
-        drawn = self.draw(numbers.cpu().numpy()) if noise is None else np.tile(noise, (len(numbers), 1))
+        drawn = (
+            self.draw(numbers.cpu().numpy()) if noise is None else np.tile(noise, (len(numbers), 1))
+        )
         extras = {**samples.extras, "noise": torch.from_numpy(drawn).to(numbers.device)}
         return replace(samples, share=samples.counts, extras=extras)
 
@@ -169,16 +188,24 @@ class Valued(nn.Module):
 
         Gives the old unit over the new one, which the weights of the output layer were multiplied by.
         """
-        return self.output.absorb(batch.target, batch.weight) if isinstance(self.output, PopArt) else 1.0
+        return (
+            self.output.absorb(batch.target, batch.weight)
+            if isinstance(self.output, PopArt)
+            else 1.0
+        )
 
 
 class Critic(Valued):
     """Observations to state values [B], with PopArt if asked for."""
 
     def __init__(
-        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, popart: bool = False,
+        self,
+        spec: Spec,
+        net: Net,
+        trunk: tuple[nn.Module, int] | None = None,
+        popart: bool = False,
         norm: ObservationNorm | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net, norm)
         self.output = value_layer(features, popart, net)
@@ -200,7 +227,11 @@ class Critic(Valued):
 
     def why_not(self) -> str:
         """Return what keeps it from going by rules now, or nothing."""
-        return self.by_rules.why_not() if type(self) is Critic else f"{type(self).__name__} has no rule"
+        return (
+            self.by_rules.why_not()
+            if type(self) is Critic
+            else f"{type(self).__name__} has no rule"
+        )
 
 
 def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
@@ -216,8 +247,13 @@ class PolicyAndCritic:
     """
 
     def __init__(
-        self, spec: Spec, net: Net, popart: bool = False, noisy: Noise | None = None, sigma: float | None = None
-    ) -> None:  # fmt: skip
+        self,
+        spec: Spec,
+        net: Net,
+        popart: bool = False,
+        noisy: Noise | None = None,
+        sigma: float | None = None,
+    ) -> None:
         self.shared, net = net.shared, replace(net, shared=False)
         norm = observation_norm(spec.obs, net)
         trunk = encoder(spec.obs, net, norm) if self.shared else None
@@ -233,4 +269,8 @@ class PolicyAndCritic:
 
     def why_not(self) -> str:
         """Return what keeps both from going by rules now, or nothing."""
-        return "a shared trunk has no rule" if self.shared else self.policy.why_not() or self.critic.why_not()
+        return (
+            "a shared trunk has no rule"
+            if self.shared
+            else self.policy.why_not() or self.critic.why_not()
+        )

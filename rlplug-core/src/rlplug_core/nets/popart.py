@@ -33,13 +33,18 @@ class PopArt(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, features: int, rate: float = 3e-4, least: float = 1e-4, net: Net | None = None) -> None:
+    def __init__(
+        self, features: int, rate: float = 3e-4, least: float = 1e-4, net: Net | None = None
+    ) -> None:
         super().__init__()
-        self.rate, self.least = rate, least
+        self.rate = rate
+        self.least = least
         self.linear = linear(features, 1, 1.0, net)
         self.register_buffer("mean", torch.zeros(1, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(1, dtype=torch.float64))
-        self.register_buffer("known", torch.zeros((), dtype=torch.float64))  # 1 - what is left of the beginning
+        self.register_buffer(
+            "known", torch.zeros((), dtype=torch.float64)
+        )  # 1 - what is left of the beginning
         self.register_buffer("shift", torch.zeros(1))
         self.register_buffer("scale", torch.ones(1))
 
@@ -58,7 +63,8 @@ class PopArt(nn.Module):
         fresh = 1 - (1 - self.rate) ** size
         self.known.add_((1 - self.known) * fresh)
         mix(self.mean, self.variance, mean, variance, fresh / self.known.clamp(min=TINY))
-        scale, shift = self.scale.double(), self.shift.double()
+        scale = self.scale.double()
+        shift = self.shift.double()
         self.scale.copy_(self.variance.sqrt().clamp(min=self.least))
         self.shift.copy_(self.mean)
         factor = scale / self.scale
@@ -80,7 +86,10 @@ class Rescaled:
 
     def up(self, values: Array) -> tuple[Array, Array]:
         scale = self.layer.scale.numpy()
-        return values * scale + self.layer.shift.numpy(), scale.copy()  # which may move before the way down
+        return (
+            values * scale + self.layer.shift.numpy(),
+            scale.copy(),
+        )  # which may move before the way down
 
     def down(self, slopes: Array, kept: Array, inputs: bool, own: Own | None) -> Array | None:
         return slopes * kept if inputs else None

@@ -33,7 +33,11 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     It is differentiable any number of times, backwards. Code that is compiled, traced, watched by a
     `TorchFunctionMode` or not in float32 on a CPU gets `functional.linear` itself.
     """
-    if torch.compiler.is_compiling() or features.numel() * weight.shape[0] <= WORTH or not _ours(features, weight):
+    if (
+        torch.compiler.is_compiling()
+        or features.numel() * weight.shape[0] <= WORTH
+        or not _ours(features, weight)
+    ):
         return functional.linear(features, weight, bias)
     if features.ndim != 2:
         return linear(features.flatten(0, -2), weight, bias).view(*features.shape[:-1], -1)
@@ -46,7 +50,11 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def linear_in_bfloat16(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute `linear` with factors and result rounded to bfloat16, sums being of float32; small layers as they are."""
     # What is exported for any number of rows must not be asked how many it has; so that question comes last.
-    fits = features.dtype is torch.float32 and rounds(features) and features.numel() * weight.shape[0] > WORTH
+    fits = (
+        features.dtype is torch.float32
+        and rounds(features)
+        and features.numel() * weight.shape[0] > WORTH
+    )
     if not fits:
         return linear(features, weight, bias)
     lower = None if bias is None else bias.bfloat16()
@@ -135,7 +143,9 @@ class _Affine(torch.autograd.Function):
         return _product(features, weight, bias)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor
+    ) -> None:
         ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
@@ -146,7 +156,9 @@ class _Affine(torch.autograd.Function):
 def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of a product's two factors."""
     one, other = ctx.saved_tensors
-    product: Any = _Product.apply if torch.is_grad_enabled() else _product  # the former if gradients have gradients
+    product: Any = (
+        _Product.apply if torch.is_grad_enabled() else _product
+    )  # the former if gradients have gradients
     return (
         product(slope, other.t()) if ctx.needs_input_grad[0] else None,
         product(slope.t(), one.t()) if ctx.needs_input_grad[1] else None,
@@ -166,7 +178,8 @@ def product(one: Array, other: Array, into: Array | None = None) -> Array:
     if small_in_numpy() and (size <= WORTH or _alone(size)):
         here: Array = one.dot(other, out=into)
         return here
-    first, second = torch.from_numpy(one), torch.from_numpy(other)  # neither wants a gradient
+    first = torch.from_numpy(one)
+    second = torch.from_numpy(other)  # neither wants a gradient
     large = size > WORTH and _ours(first, second)
     result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
     if into is None:

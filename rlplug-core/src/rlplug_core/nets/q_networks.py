@@ -35,17 +35,23 @@ class Stream(nn.Module):
     `noise` is what `draw` gives, as a tensor; without it noisy layers take their means.
     """
 
-    def __init__(self, features: int, net: Net, size: int, noisy: Noise | None, sigma: float | None) -> None:
+    def __init__(
+        self, features: int, net: Net, size: int, noisy: Noise | None, sigma: float | None
+    ) -> None:
         super().__init__()
         widths = (features, *net.hidden[-1:], size)
         if noisy is None:
             gains = [None] * (len(widths) - 2) + [net.output_gain or 1.0]
-            layers: list[Any] = [linear(*pair, gain, net) for pair, gain in zip(pairwise(widths), gains, strict=True)]
+            layers: list[Any] = [
+                linear(*pair, gain, net) for pair, gain in zip(pairwise(widths), gains, strict=True)
+            ]
         else:
             check_no_output_gain(net)
             layers = [NoisyLinear(*pair, noisy, sigma) for pair in pairwise(widths)]
         self.linears = nn.ModuleList(layers)
-        self.norms = nn.ModuleList(norm for width in net.hidden[-1:] for norm in layer_norm(width, net))
+        self.norms = nn.ModuleList(
+            norm for width in net.hidden[-1:] for norm in layer_norm(width, net)
+        )
         self.sizes = [] if noisy is None else [layer.size for layer in layers]
         self.activation = activation(net)
         self.last = len(layers) - 1
@@ -56,7 +62,11 @@ class Stream(nn.Module):
         for number, layer in enumerate(self.linears):
             if parts is None:
                 own = layer._parameters  # attributes of a module are looked up slowly
-                affine = products.linear_in_bfloat16 if self.low and number < self.last else products.linear
+                affine = (
+                    products.linear_in_bfloat16
+                    if self.low and number < self.last
+                    else products.linear
+                )
                 features = affine(features, own["weight"], own["bias"])  # type: ignore[arg-type]
             else:
                 features = layer(features, parts[number])
@@ -86,15 +96,25 @@ class QNetwork(nn.Module):
     """
 
     def __init__(
-        self, spec: Spec, net: Net, dueling: bool = False, noisy: Noise | None = None, sigma: float | None = None,
-        atoms: int = 1, norm: ObservationNorm | None = None, trunk: tuple[nn.Module, int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        spec: Spec,
+        net: Net,
+        dueling: bool = False,
+        noisy: Noise | None = None,
+        sigma: float | None = None,
+        atoms: int = 1,
+        norm: ObservationNorm | None = None,
+        trunk: tuple[nn.Module, int] | None = None,
+    ) -> None:
         super().__init__()
         check_mask(spec)
         net.check_gaussian(free=False)
         check_sigma(noisy, sigma)
-        self.actions, self.atoms = actions_of(spec.action), atoms
-        self.encoder, self.features = trunk or encoder(spec.obs, replace(net, hidden=net.hidden[:-1]), norm)
+        self.actions = actions_of(spec.action)
+        self.atoms = atoms
+        self.encoder, self.features = trunk or encoder(
+            spec.obs, replace(net, hidden=net.hidden[:-1]), norm
+        )
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)
         self.value = Stream(self.features, net, atoms, noisy, sigma) if dueling else None
         self.noisy = noisy is not None
@@ -155,7 +175,9 @@ class QNetwork(nn.Module):
             The numbers [..., A, atoms] that describe distributions of returns.
         """
         parts = [None] * 2 if noise is None else self._parts(noise)
-        advantage: Tensor = self.advantage(features, parts[0]).unflatten(-1, (self.actions, self.atoms))
+        advantage: Tensor = self.advantage(features, parts[0]).unflatten(
+            -1, (self.actions, self.atoms)
+        )
         if self.value is None:
             return advantage
         value: Tensor = self.value(features, parts[1]).unsqueeze(-2)
@@ -219,14 +241,17 @@ class QNetworks(Ensemble):
             Values [n, B] by all n networks.
         """
         networks: Any = self.members
-        values: Tensor = stacked([chosen(network.distribution(obs), action) for network in networks])
+        values: Tensor = stacked(
+            [chosen(network.distribution(obs), action) for network in networks]
+        )
         return values.squeeze(-1)
 
 
 def _stream_rules(stream: Stream) -> list[Rule]:
     if not stream.low:
         return dense_rules(stream.linears, stream.norms, stream.activation, last=True)
-    hidden, last = list(stream.linears[:-1]), stream.linears[-1]
+    hidden = list(stream.linears[:-1])
+    last = stream.linears[-1]
     return [*rules_in_bfloat16(hidden, stream.norms, stream.activation), *rules_of(last)]
 
 
@@ -236,7 +261,8 @@ def q_rules(network: QNetwork) -> list[Rule]:
     Raises:
         NoRule: one of its layers has none.
     """
-    encoded, advantage = rules_of(network.encoder), rules_of(network.advantage)
+    encoded = rules_of(network.encoder)
+    advantage = rules_of(network.advantage)
     if network.value is None:
         return [*encoded, *advantage]
     return [*encoded, Dueling(Tape(advantage), Tape(rules_of(network.value)), network.actions)]
@@ -266,7 +292,11 @@ def chosen(distribution: Tensor, action: Tensor) -> Tensor:
 
 @torch.no_grad()
 def next_distribution(
-    online: QNetwork, target: QNetwork, batch: Transitions, noise: Sequence[Tensor | None], double: bool
+    online: QNetwork,
+    target: QNetwork,
+    batch: Transitions,
+    noise: Sequence[Tensor | None],
+    double: bool,
 ) -> Tensor:
     """Compute the target network's distributions of the best next actions.
 

@@ -33,7 +33,8 @@ def beside(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    usual, own = torch.cuda.current_stream(device), stream(device)
+    usual = torch.cuda.current_stream(device)
+    own = stream(device)
     own.wait_stream(usual)
     with torch.cuda.stream(own):
         yield

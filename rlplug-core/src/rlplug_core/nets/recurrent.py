@@ -46,7 +46,7 @@ class Memory(nn.Module):
 
     def unroll(
         self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None
-    ) -> Remembered:  # fmt: skip
+    ) -> Remembered:
         """Return the recurrent state after each step, [T * N, units].
 
         Args:
@@ -57,8 +57,12 @@ class Memory(nn.Module):
         """
         parts = [before[part] for part in self.parts]
         if fits(self.cell, features):
-            return dict(zip(self.parts, along(self.cell, features, is_first, parts, valid), strict=True))
-        return dict(zip(self.parts, step_by_step(self._step, features, is_first, parts, valid), strict=True))
+            return dict(
+                zip(self.parts, along(self.cell, features, is_first, parts, valid), strict=True)
+            )
+        return dict(
+            zip(self.parts, step_by_step(self._step, features, is_first, parts, valid), strict=True)
+        )
 
     def _step(self, features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
         return list(self.step(features, dict(zip(self.parts, kept, strict=True))).values())
@@ -123,7 +127,9 @@ class RecurrentPolicy(nn.Module):
         self.policy = PolicyNetwork(spec, net, (nn.Identity(), units))
         self.head = self.policy.head
 
-    def remember(self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None) -> Remembered:
+    def remember(
+        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> Remembered:
         """Return the recurrent state after each observation [T * N, ...]; the other arguments as in `Memory.unroll`."""
         return self.memory.unroll(self.encoder(obs), is_first, before, valid)
 
@@ -149,12 +155,15 @@ class RecurrentPolicyAndCritic:
     As `PolicyAndCritic` it is no module: the learner holds `policy` and `critic` as its own.
     """
 
-    def __init__(self, spec: Spec, net: Net, cell: CellName, units: int, popart: bool = False) -> None:
-        self.policy, self.critic = RecurrentPolicy(spec, net, cell, units), RecurrentCritic(units, net, popart)
+    def __init__(
+        self, spec: Spec, net: Net, cell: CellName, units: int, popart: bool = False
+    ) -> None:
+        self.policy = RecurrentPolicy(spec, net, cell, units)
+        self.critic = RecurrentCritic(units, net, popart)
 
     def __call__(
         self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """Outputs of the action head [T * N, size] and values [T * N]; arguments as in `RecurrentPolicy.remember`."""
         memory = self.policy.remember(obs, is_first, before, valid)
         return self.policy.on(memory, obs), self.critic(memory)
@@ -171,13 +180,17 @@ class RecurrentQ(nn.Module):
     it. Sequences are step after step: B rows of each of T steps, as [T * B].
     """
 
-    def __init__(self, spec: Spec, net: Net, cell: CellName, units: int, dueling: bool = False) -> None:
+    def __init__(
+        self, spec: Spec, net: Net, cell: CellName, units: int, dueling: bool = False
+    ) -> None:
         super().__init__()
         self.encoder, features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
         self.memory = CELLS[cell](features, units)
         self.q_network = QNetwork(spec, net, dueling, trunk=(nn.Identity(), units))
 
-    def remember(self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None) -> Remembered:
+    def remember(
+        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> Remembered:
         """Unroll the memory along sequences.
 
         Args:
@@ -208,11 +221,14 @@ class RecurrentQ(nn.Module):
             batch: T steps of B sequences, as `SequenceReplay` gives them.
             burn_in: steps at the beginning that no gradient goes through (Kapturowski et al., 2019, section 3).
         """
-        rows, before = burn_in * len(batch.recurrent_state["h"]), batch.recurrent_state
-        is_first, valid = batch.extras["is_first"], batch.extras["valid"]
+        rows = burn_in * len(batch.recurrent_state["h"])
+        before = batch.recurrent_state
+        is_first = batch.extras["is_first"]
+        valid = batch.extras["valid"]
         if not burn_in:
             return self.remember(batch.obs, is_first, before, valid)
-        early, late = tree_map(lambda one: one[:rows], batch.obs), tree_map(lambda one: one[rows:], batch.obs)
+        early = tree_map(lambda one: one[:rows], batch.obs)
+        late = tree_map(lambda one: one[rows:], batch.obs)
         with torch.no_grad():
             begun = self.remember(early, is_first[:rows], before, valid[:rows])
         newest = {part: begun[part][-len(before["h"]) :] for part in begun}

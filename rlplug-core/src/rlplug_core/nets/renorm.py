@@ -37,15 +37,22 @@ class BatchRenorm(nn.Module):
     variance: Tensor
     updates: Tensor
 
-    def __init__(self, features: int, warmup: int, keep: float = 0.99, epsilon: float = 1e-3) -> None:
+    def __init__(
+        self, features: int, warmup: int, keep: float = 0.99, epsilon: float = 1e-3
+    ) -> None:
         super().__init__()
-        self.warmup, self.keep, self.epsilon = warmup, keep, epsilon
-        self.scale, self.shift = nn.Parameter(torch.ones(features)), nn.Parameter(torch.zeros(features))
+        self.warmup = warmup
+        self.keep = keep
+        self.epsilon = epsilon
+        self.scale = nn.Parameter(torch.ones(features))
+        self.shift = nn.Parameter(torch.zeros(features))
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("variance", torch.ones(features))
         self.register_buffer("updates", torch.zeros(()))
 
-    def forward(self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+    def forward(
+        self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None
+    ) -> Tensor:
         """`moments` takes what the batch's were."""
         running = (self.variance + self.epsilon).sqrt()
         if weight is None:
@@ -60,7 +67,9 @@ class BatchRenorm(nn.Module):
         ratio, shift = self._correction(mean.detach(), deviation.detach(), running)
         return ((values - mean) / deviation * ratio + shift) * self.scale + self.shift
 
-    def _correction(self, mean: Tensor, deviation: Tensor, running: Tensor) -> tuple[Tensor, Tensor]:
+    def _correction(
+        self, mean: Tensor, deviation: Tensor, running: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """r and d of the paper (algorithm 1)."""
         (most, furthest), warm = self.LIMITS, self.updates >= self.warmup
         ratio = (deviation / running).clamp(1 / most, most)
@@ -87,14 +96,20 @@ class RenormMLP(nn.Module):
     def __init__(self, inputs: int, net: Net, warmup: int) -> None:
         super().__init__()
         if net.layer_norm:
-            raise UsageError("batch renormalization has the place of net.layer_norm; leave it at false")
+            raise UsageError(
+                "batch renormalization has the place of net.layer_norm; leave it at false"
+            )
         widths = (inputs, *net.hidden)
         self.norms = nn.ModuleList(BatchRenorm(width, warmup) for width in widths)
-        self.linears = nn.ModuleList(linear(wide, following, net=net) for wide, following in pairwise(widths))
+        self.linears = nn.ModuleList(
+            linear(wide, following, net=net) for wide, following in pairwise(widths)
+        )
         self.activation = activation(net)
         self.features = widths[-1]
 
-    def forward(self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+    def forward(
+        self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None
+    ) -> Tensor:
         norms: Iterator[nn.Module] = iter(self.norms)
         values = next(norms)(values, weight, moments)
         for layer, norm in zip(self.linears, norms, strict=True):
@@ -113,7 +128,9 @@ class RenormCritic(nn.Module):
         self.layers = RenormMLP(width, net, warmup)
         self.output = linear(self.layers.features, 1, 1.0, net)
 
-    def forward(self, obs: Obs, action: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+    def forward(
+        self, obs: Obs, action: Tensor, weight: Tensor | None = None, moments: Moments | None = None
+    ) -> Tensor:
         """Compute Q(s, a) with renormalized layers.
 
         Args:
@@ -139,7 +156,9 @@ class RenormPolicy(PolicyNetwork):
         super().__init__(spec, net, (layers, layers.features), squashed)
         self.vectors = vectors
 
-    def forward(self, obs: Obs, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+    def forward(
+        self, obs: Obs, weight: Tensor | None = None, moments: Moments | None = None
+    ) -> Tensor:
         """Compute the outputs with renormalized layers.
 
         Args:

@@ -35,9 +35,12 @@ class Dueling(nn.Module):
 
     def forward(self, inputs: dict[str, Any]) -> Tensor:
         """[B] for `obs`, `action` [B, d] and `others` [B, n, d]."""
-        features, others = self.encoder(inputs["obs"]), inputs["others"]
+        features = self.encoder(inputs["obs"])
+        others = inputs["others"]
         actions = torch.cat([inputs["action"].reshape(len(others), 1, -1), others], 1)
         wide = features.unsqueeze(1).expand(-1, actions.shape[1], -1)
-        values = self.output(self.hidden(torch.cat([wide, actions], -1).flatten(0, 1))).view(actions.shape[:2])
+        values = self.output(self.hidden(torch.cat([wide, actions], -1).flatten(0, 1))).view(
+            actions.shape[:2]
+        )
         centered: Tensor = values[:, 0] - values[:, 1:].mean(1)
         return centered

@@ -26,7 +26,9 @@ class Tape:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = fused(rules)
-        self.parameters: list[nn.Parameter] = [one for rule in self.rules for one in rule.parameters]
+        self.parameters: list[nn.Parameter] = [
+            one for rule in self.rules for one in rule.parameters
+        ]
 
     def look(self) -> None:
         """Take views of the parameters, wherever they lie now."""
@@ -49,7 +51,9 @@ class Tape:
 
     def down(self, slopes: Array, kept: list[Any], inputs: bool, own: Own | None) -> Array | None:
         arrays = [None] * len(self.parameters) if own is None else own.arrays
-        return self.along(self.way(inputs, arrays), slopes, kept, inputs, own is not None and own.fresh)
+        return self.along(
+            self.way(inputs, arrays), slopes, kept, inputs, own is not None and own.fresh
+        )
 
     def way(self, inputs: bool, arrays: Sequence[Array | None]) -> list[Stop]:
         """The rules that have something to find, last to first; nothing is worked out below them.
@@ -59,16 +63,20 @@ class Tape:
             arrays: where those of each parameter are added up, None where they are not wanted.
         """
         way: list[Stop] = []
-        begin, below = 0, inputs
+        begin = 0
+        below = inputs
         for number, rule in enumerate(self.rules):
             end = begin + len(rule.parameters)
             own = _own(rule, arrays[begin:end])
             if below or own[0] is not None:
                 way.append((number, rule, below, own))
-            begin, below = end, below or own[0] is not None
+            begin = end
+            below = below or own[0] is not None
         return way[::-1]
 
-    def along(self, way: list[Stop], slopes: Array, kept: list[object], inputs: bool, fresh: bool) -> Array | None:
+    def along(
+        self, way: list[Stop], slopes: Array, kept: list[object], inputs: bool, fresh: bool
+    ) -> Array | None:
         """Take `slopes` along a way that was found before; `fresh` says whether its arrays are all zero."""
         passed: Array | None = slopes
         for number, rule, below, own in way:
@@ -116,8 +124,12 @@ class Beside:
         widths = np.cumsum([each.shape[1] for each in outputs])[:-1].tolist()
         return np.concatenate(outputs, 1), (widths, list(kept))
 
-    def down(self, slopes: Array, kept: tuple[list[int], list[Any]], inputs: bool, own: Own | None) -> Array | None:
-        parts = zip(self.tapes, np.split(slopes, kept[0], 1), kept[1], _parted(own, self.tapes), strict=True)
+    def down(
+        self, slopes: Array, kept: tuple[list[int], list[Any]], inputs: bool, own: Own | None
+    ) -> Array | None:
+        parts = zip(
+            self.tapes, np.split(slopes, kept[0], 1), kept[1], _parted(own, self.tapes), strict=True
+        )
         below = [tape.down(part, told, inputs, into) for tape, part, told, into in parts]
         return _total(below) if inputs else None
 
@@ -131,7 +143,9 @@ class Dueling:
     """
 
     def __init__(self, advantage: Tape, value: Tape, actions: int) -> None:
-        self.advantage, self.value, self.actions = advantage, value, actions
+        self.advantage = advantage
+        self.value = value
+        self.actions = actions
         self.parameters = [*advantage.parameters, *value.parameters]
 
     def look(self) -> None:
@@ -140,12 +154,17 @@ class Dueling:
         self.value.look()
 
     def up(self, values: Array) -> tuple[Array, tuple[list[object], list[object]]]:
-        (advantage, on_advantage), (value, on_value) = self.advantage.up(values), self.value.up(values)
+        (advantage, on_advantage), (value, on_value) = (
+            self.advantage.up(values),
+            self.value.up(values),
+        )
         apart = advantage.reshape(len(values), self.actions, -1)
         outputs = value[:, None] + (apart - apart.mean(1, keepdims=True))
         return outputs.reshape(advantage.shape), (on_advantage, on_value)
 
-    def down(self, slopes: Array, kept: tuple[list[Any], list[Any]], inputs: bool, own: Own | None) -> Array | None:
+    def down(
+        self, slopes: Array, kept: tuple[list[Any], list[Any]], inputs: bool, own: Own | None
+    ) -> Array | None:
         apart = slopes.reshape(len(slopes), self.actions, -1)
         centred = (apart - apart.mean(1, keepdims=True)).reshape(slopes.shape)
         of_advantage, of_value = _parted(own, [self.advantage, self.value])

@@ -28,7 +28,11 @@ class TorchForward:
     def __call__(self, obs: Obs, *further: Array) -> Array:
         """`further` arrays are passed on, such as noise."""
         with torch.inference_mode():
-            outputs: Array = self.module(*(to_tensors(one, self.device) for one in (obs, *further))).cpu().numpy()
+            outputs: Array = (
+                self.module(*(to_tensors(one, self.device) for one in (obs, *further)))
+                .cpu()
+                .numpy()
+            )
         return outputs
 
 

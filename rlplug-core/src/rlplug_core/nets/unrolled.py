@@ -39,7 +39,11 @@ class Form:
 
 FORMS: dict[type[nn.RNNCellBase], Form] = {
     nn.GRUCell: Form(
-        "gru", 3, 4, parted=True, step=lambda seen, kept, *weights: [torch.gru_cell(seen, kept[0], *weights)]
+        "gru",
+        3,
+        4,
+        parted=True,
+        step=lambda seen, kept, *weights: [torch.gru_cell(seen, kept[0], *weights)],
     ),
     nn.LSTMCell: Form("lstm", 4, 5, parted=False, step=torch.lstm_cell),
 }
@@ -61,8 +65,12 @@ def fits(cell: nn.RNNCellBase, features: Tensor) -> bool:
 
 
 def along(
-    cell: nn.RNNCellBase, features: Tensor, is_first: Tensor, before: Sequence[Tensor], valid: Tensor | None
-) -> tuple[Tensor, ...]:  # fmt: skip
+    cell: nn.RNNCellBase,
+    features: Tensor,
+    is_first: Tensor,
+    before: Sequence[Tensor],
+    valid: Tensor | None,
+) -> tuple[Tensor, ...]:
     """Return each part of what is remembered after each step, [T * N, H]; arguments as of `Memory.unroll`."""
     tensors = features, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh, *before
     found: tuple[Tensor, ...] = Along.apply(FORMS[type(cell)], is_first, valid, *tensors)  # type: ignore[no-untyped-call]
@@ -71,9 +79,10 @@ def along(
 
 def step_by_step(
     step: Step, features: Tensor, is_first: Tensor, before: Sequence[Tensor], valid: Tensor | None
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Return the same by `step`, one after the other, on the graph of autograd."""
-    rows, steps = before[0].shape[0], []
+    rows = before[0].shape[0]
+    steps = []
     opens = is_first.unsqueeze(1).split(rows)
     counts = [None] * len(opens) if valid is None else valid.unsqueeze(1).split(rows)
     for seen, forget, count in zip(features.split(rows), opens, counts, strict=True):
@@ -91,10 +100,12 @@ class Along(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, form: Form, is_first: Tensor, valid: Tensor | None, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    ) -> tuple[Tensor, ...]:
         ctx.form, ctx.masks = form, (is_first, valid)
         ctx.save_for_backward(*tensors)
-        features, weight_ih, weight_hh, bias_ih, bias_hh, *before = (one.detach().numpy() for one in tensors)
+        features, weight_ih, weight_hh, bias_ih, bias_hh, *before = (
+            one.detach().numpy() for one in tensors
+        )
         seen = features @ weight_ih.T
         seen += bias_ih
         steps = ctx.steps = Steps(form, is_first.numpy(), valid, len(before[0]), weight_hh)
@@ -109,20 +120,31 @@ class Along(torch.autograd.Function):
         to_x, to_hidden, carries = ctx.steps.down([slope.contiguous().numpy() for slope in slopes])
         kept = ctx.steps.kept[0].reshape(len(to_x), -1)
         found = [to_x @ weight_ih.detach().numpy() if ctx.needs_input_grad[3] else None]
-        found += [to_x.T @ features.detach().numpy(), to_hidden.T @ kept, to_x.sum(0), to_hidden.sum(0), *carries]
+        found += [
+            to_x.T @ features.detach().numpy(),
+            to_hidden.T @ kept,
+            to_x.sum(0),
+            to_hidden.sum(0),
+            *carries,
+        ]
         return None, None, None, *(one if one is None else torch.from_numpy(one) for one in found)
 
 
 def _twice(ctx: Any, slopes: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
     """The slopes with a graph of their own, for those that are differentiated again."""
     features, *others = ctx.saved_tensors
-    weights, before = others[:4], others[4:]
+    weights = others[:4]
+    before = others[4:]
 
     def step(seen: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
         return ctx.form.step(seen, kept, *weights)  # type: ignore[no-any-return]
 
     outputs = step_by_step(step, features, ctx.masks[0], before, ctx.masks[1])
-    wanted = [one for one, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[3:], strict=True) if needed]
+    wanted = [
+        one
+        for one, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[3:], strict=True)
+        if needed
+    ]
     found = iter(torch.autograd.grad(outputs, wanted, slopes, create_graph=True, allow_unused=True))
     return [next(found) if needed else None for needed in ctx.needs_input_grad[3:]]
 
@@ -135,11 +157,17 @@ class Steps:
         weight: [gates * H, H], of what was remembered.
     """
 
-    def __init__(self, form: Form, is_first: Array, valid: Tensor | None, rows: int, weight: Array) -> None:
+    def __init__(
+        self, form: Form, is_first: Array, valid: Tensor | None, rows: int, weight: Array
+    ) -> None:
         self.form, self.weight, units = form, weight, weight.shape[1]
         self.keep = (~is_first).astype(weight.dtype).reshape(-1, rows, 1)
         steps = len(self.keep)
-        self.counts = np.ones((steps, rows), np.bool_) if valid is None else valid.numpy().reshape(steps, rows)
+        self.counts = (
+            np.ones((steps, rows), np.bool_)
+            if valid is None
+            else valid.numpy().reshape(steps, rows)
+        )
         self.told = np.empty((steps, rows, form.told * units), weight.dtype)
         self.kept: list[Array] = []
         compiled = memory_loops() if weight.dtype == np.float32 else None
@@ -149,7 +177,8 @@ class Steps:
     def up(self, seen: Array, bias: Array, before: list[Array]) -> list[Array]:
         """Each part [T, N, H] of what is remembered, from products [T * N, gates * H] and what was before, [N, H]."""
         steps, rows, units = len(self.keep), *before[0].shape
-        seen, turned = seen.reshape(steps, rows, -1), self.weight.T
+        seen = seen.reshape(steps, rows, -1)
+        turned = self.weight.T
         hidden = np.empty(seen.shape[1:], seen.dtype)
         outputs = [np.empty((steps, rows, units), seen.dtype) for _ in before]
         self.kept = [np.empty_like(part) for part in outputs]
@@ -168,9 +197,11 @@ class Steps:
         apart = [part.reshape(steps, rows, units) for part in slopes]
         to_x = np.empty((steps, rows, self.form.gates * units), self.weight.dtype)
         to_hidden = np.empty_like(to_x) if self.form.parted else to_x
-        carries, through = [np.zeros_like(part[0]) for part in apart], np.empty_like(apart[0][0])
+        carries = [np.zeros_like(part[0]) for part in apart]
+        through = np.empty_like(apart[0][0])
         for t in reversed(range(steps)):
-            kept, given = [part[t] for part in self.kept], [part[t] for part in apart]
+            kept = [part[t] for part in self.kept]
+            given = [part[t] for part in apart]
             own = (to_x[t], to_hidden[t]) if self.form.parted else (to_x[t],)
             self.down_once(self.told[t], self.counts[t], *kept, *given, *carries, *own)
             np.dot(to_hidden[t], self.weight, out=through)

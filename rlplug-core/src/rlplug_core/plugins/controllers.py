@@ -19,7 +19,9 @@ def controller(name: str) -> type:
     """
     if is_target(name):
         if not name.rpartition(":")[2].isidentifier() and not name.endswith(".py"):
-            raise UsageError(f"'{name}': options are written NAME:option=value, as in early-stopping:patience=3")
+            raise UsageError(
+                f"'{name}': options are written NAME:option=value, as in early-stopping:patience=3"
+            )
         return check_parts(load_target(name, "controller"), _PARTS, f"'{name}'", "a controller")
     record = usable("controllers", name)
     return check_parts(load(record), _PARTS, str(record), "a controller")

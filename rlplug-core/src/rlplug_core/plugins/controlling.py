@@ -37,7 +37,9 @@ class Controlling:
         code = controller(name)
         config = getattr(code, "Config", Config)
         return cls(
-            joined(absolute(name), text), code, convert(config, values_of(config, text, name, "controller"), name)
+            joined(absolute(name), text),
+            code,
+            convert(config, values_of(config, text, name, "controller"), name),
         )
 
     def built(self) -> Controller:
@@ -55,5 +57,7 @@ class Controlling:
                 f"controller '{self.words}' cannot be built: {describe(error)}; --traceback shows where"
             ) from error
         if not isinstance(getattr(made, "reason", None), str):
-            raise PluginError(f"controller '{self.words}' has no 'reason'; it is '' until it stops the run")
+            raise PluginError(
+                f"controller '{self.words}' has no 'reason'; it is '' until it stops the run"
+            )
         return made

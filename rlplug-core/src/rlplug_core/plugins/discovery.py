@@ -16,7 +16,15 @@ from rlplug_core.errors import plain
 from rlplug_core.plugins import index
 from rlplug_core.plugins.installed import Installed, contributing
 from rlplug_core.plugins.known import KNOWN
-from rlplug_core.plugins.records import FIRST_PARTY, GROUPS, Group, Record, Status, canonical, malformed
+from rlplug_core.plugins.records import (
+    FIRST_PARTY,
+    GROUPS,
+    Group,
+    Record,
+    Status,
+    canonical,
+    malformed,
+)
 from rlplug_core.plugins.switches import Switches
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
@@ -42,18 +50,28 @@ def refresh() -> None:
 
 def scan(switches: Switches) -> tuple[Record, ...]:
     """One scan of the path, judged by switches."""
-    found = [record for distribution in contributing() for record in _records(distribution, switches)]
-    found.sort(key=lambda record: (not record.first_party, record.distribution, record.group, record.id))
+    found = [
+        record for distribution in contributing() for record in _records(distribution, switches)
+    ]
+    found.sort(
+        key=lambda record: (not record.first_party, record.distribution, record.group, record.id)
+    )
     return tuple(_shadow(found))
 
 
 def _records(distribution: Installed, switches: Switches) -> list[Record]:
-    about = (distribution.name, plain(distribution.version or "?", 40), index.about(distribution.summary))
+    about = (
+        distribution.name,
+        plain(distribution.version or "?", 40),
+        index.about(distribution.summary),
+    )
     try:
         points = list(distribution.contributions())
     except ValueError as error:
         reason = f"its metadata cannot be parsed ({plain(str(error))})"
-        return [Record("algorithms", distribution.name, "", *about[:2], status="broken", reason=reason)]
+        return [
+            Record("algorithms", distribution.name, "", *about[:2], status="broken", reason=reason)
+        ]
     unmet = _unmet(distribution)
     return [
         _judge(Record(group, plain(id, 60), target, *about), switches, unmet)
@@ -102,7 +120,9 @@ def _unmet(distribution: Installed) -> str:
         if canonical(requirement.name) != "rlplug-core":
             continue
         applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and not requirement.specifier.contains(rlplug_core.__version__, prereleases=True):
+        if applies and not requirement.specifier.contains(
+            rlplug_core.__version__, prereleases=True
+        ):
             return f"it needs rlplug-core{requirement.specifier}, installed is {rlplug_core.__version__}"
     return ""
 
@@ -113,7 +133,9 @@ def _plainly_met(line: str) -> bool:
     if bounds is None or not _RELEASE.fullmatch(rlplug_core.__version__):
         return False
     here = _order(rlplug_core.__version__)
-    order = [(bound.strip()[:1], _order(bound.strip().lstrip("<>="))) for bound in bounds[1].split(",")]
+    order = [
+        (bound.strip()[:1], _order(bound.strip().lstrip("<>="))) for bound in bounds[1].split(",")
+    ]
     return all(here >= limit if sign == ">" else here < limit for sign, limit in order)
 
 
@@ -132,6 +154,10 @@ def _shadow(found: Iterable[Record]) -> Iterator[Record]:
         if record.first_party:
             owners[key] = record.distribution
         if owners[key] and not record.first_party and record.status == "ok":
-            yield _with(record, "shadowed", f"the id '{record.id}' belongs to {owners[key]}; use '{record.full_name}'")
+            yield _with(
+                record,
+                "shadowed",
+                f"the id '{record.id}' belongs to {owners[key]}; use '{record.full_name}'",
+            )
         else:
             yield record

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rlplug_core.protocols import Env
 
 #: How options begin that are arguments of the environment, and of the one for evaluation.
-TRAIN, EVAL = "env.", "eval_env."
+TRAIN = "env."
+EVAL = "eval_env."
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,11 @@ class EnvSource:
             return self.given(num_envs)
         if self.given is None:
             return make_env(self.name, num_envs, self.arguments)
-        return held(self.given, self.name) if self.is_object else made(self.given, self.name, num_envs, self.arguments)
+        return (
+            held(self.given, self.name)
+            if self.is_object
+            else made(self.given, self.name, num_envs, self.arguments)
+        )
 
     def make_shown(self, render_mode: str) -> Env:
         """One environment that is made to be watched; of an object a copy, which shows what the object would.
@@ -74,7 +79,11 @@ class EnvSource:
     @property
     def is_object(self) -> bool:
         """Return whether it is an environment already."""
-        return self.given is not None and not isinstance(self.given, type | FunctionType) and _steps(self.given)
+        return (
+            self.given is not None
+            and not isinstance(self.given, type | FunctionType)
+            and _steps(self.given)
+        )
 
     @property
     def num_envs(self) -> int | None:
@@ -108,7 +117,9 @@ class EnvSource:
             UsageError: it is an object, which is made already.
         """
         if arguments and self.is_object:
-            raise UsageError(f"{self.name} is an object, which takes no arguments any more; give what makes it")
+            raise UsageError(
+                f"{self.name} is an object, which takes no arguments any more; give what makes it"
+            )
         return replace(self, arguments={**self.arguments, **arguments})
 
 
@@ -159,7 +170,9 @@ def parted(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]
     """Options without the arguments of environments, those of the environment, those of the one for evaluation."""
     every = flat(values)
     rest = {name: value for name, value in every.items() if not name.startswith((TRAIN, EVAL))}
-    both = [{n.removeprefix(p): v for n, v in every.items() if n.startswith(p)} for p in (TRAIN, EVAL)]
+    both = [
+        {n.removeprefix(p): v for n, v in every.items() if n.startswith(p)} for p in (TRAIN, EVAL)
+    ]
     return rest, nest(both[0]), nest(both[1])
 
 
@@ -176,7 +189,9 @@ def _called(env: object) -> str:
 def _copy(env: object) -> Any:
     from gymnasium.vector import AsyncVectorEnv
 
-    if isinstance(getattr(env, "unwrapped", env), AsyncVectorEnv):  # a copy would close the pipes of both
+    if isinstance(
+        getattr(env, "unwrapped", env), AsyncVectorEnv
+    ):  # a copy would close the pipes of both
         return "its environments are other processes"
     try:
         return copy.deepcopy(env)

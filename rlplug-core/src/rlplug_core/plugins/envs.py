@@ -38,7 +38,9 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
     return by_provider(env_id, arguments, lambda maker, known: maker.make(known, num_envs))
 
 
-def by_provider(env_id: str, arguments: Mapping[str, object], make: Callable[[Provider, str], Env]) -> Env:
+def by_provider(
+    env_id: str, arguments: Mapping[str, object], make: Callable[[Provider, str], Env]
+) -> Env:
     """Let the provider that knows an id make what `make` asks it for, by the id as it knows it.
 
     It is that of the id's namespace, or without one the default one; where that does not know the id, another one whose
@@ -47,7 +49,8 @@ def by_provider(env_id: str, arguments: Mapping[str, object], make: Callable[[Pr
     Raises:
         UnknownEnv: no provider knows the id. PluginError: one raised as it made it, or cannot be used.
     """
-    record, (full, short) = record_of(env_id), env_parts(env_id)
+    record = record_of(env_id)
+    (full, short) = env_parts(env_id)
 
     def asked(record: Record, known: str) -> Env:
         maker = built(record, arguments)
@@ -95,7 +98,11 @@ def record_of(env_id: str) -> Record | None:
 
 def _listing(env_id: str, but: Record) -> list[Record]:
     """Other providers whose index lists a pattern that the id matches."""
-    return [r for r in _ok() if r != but and any(fnmatchcase(env_id, pattern) for pattern in index.env_ids(r))]
+    return [
+        r
+        for r in _ok()
+        if r != but and any(fnmatchcase(env_id, pattern) for pattern in index.env_ids(r))
+    ]
 
 
 def _elsewhere(env_id: str, asked: Callable[[Record, str], Env]) -> Env:
@@ -112,7 +119,9 @@ def _elsewhere(env_id: str, asked: Callable[[Record, str], Env]) -> Env:
 
         if any(spec.namespace == namespace for spec in registry.values()):
             raise
-        raise UnknownEnv(f"{error}; no plugin has the namespace '{namespace}' (providers: {_names()})") from error
+        raise UnknownEnv(
+            f"{error}; no plugin has the namespace '{namespace}' (providers: {_names()})"
+        ) from error
 
 
 def _names() -> str:
@@ -131,5 +140,7 @@ def built(record: Record, arguments: Mapping[str, object]) -> Provider:
     if not arguments:
         return maker
     if not isinstance(maker, SupportsArguments):
-        raise UsageError(f"environments of {record} take no arguments; leave out --env.{min(arguments)}")
+        raise UsageError(
+            f"environments of {record} take no arguments; leave out --env.{min(arguments)}"
+        )
     return maker.with_arguments(arguments)

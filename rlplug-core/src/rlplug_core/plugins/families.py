@@ -56,7 +56,10 @@ class Family:
 
     def holds(self, env_id: str) -> bool:
         """Return whether an id is one of these; `name_v3` is so too without its version."""
-        return any(fnmatchcase(env_id, one) or (env_id and one.rpartition("_v")[0] == env_id) for one in self.ids)
+        return any(
+            fnmatchcase(env_id, one) or (env_id and one.rpartition("_v")[0] == env_id)
+            for one in self.ids
+        )
 
 
 def families() -> list[Family]:
@@ -90,14 +93,21 @@ def _of(record: Record) -> Iterable[Family]:
         found, _ = index.read(record)
         summary = found.summary if found else record.summary
         yield Family(
-            name=record.id, provider=record.id, summary=summary, module="", install=record.distribution, resumes="",
+            name=record.id,
+            provider=record.id,
+            summary=summary,
+            module="",
+            install=record.distribution,
+            resumes="",
             ids=index.env_ids(record),
-        )  # fmt: skip
+        )
         return
     try:
         content = from_toml(path)
     except (OSError, ValueError) as error:
-        raise PluginError(f"{record}: the file of families {path} cannot be read: {error}") from error
+        raise PluginError(
+            f"{record}: the file of families {path} cannot be read: {error}"
+        ) from error
     for name, table in content.items():
         yield _family(record, name, table)
 

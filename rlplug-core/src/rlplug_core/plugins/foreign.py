@@ -49,19 +49,25 @@ def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]
     first = called(make, name)
     if isinstance(first, Single):
         if told:
-            raise PluginError(f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it")
+            raise PluginError(
+                f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
+            )
         return adopted(_beginning(first, make, name), num_envs, name)
     if isinstance(first, VectorEnv):
         first = adopted_vector(_beginning(first, make, name), name)
     return checked(first, name, num_envs)
 
 
-def _call(code: Any, num_envs: int, arguments: Mapping[str, object]) -> tuple[Callable[[], object], bool]:
+def _call(
+    code: Any, num_envs: int, arguments: Mapping[str, object]
+) -> tuple[Callable[[], object], bool]:
     """The call of a function, and whether it is told how many environments to return."""
     parameters = _parameters(code)
     if ROWS in parameters and parameters[ROWS].kind is not inspect.Parameter.POSITIONAL_ONLY:
         return partial(code, **{ROWS: num_envs}, **arguments), True
-    needed = [one.name for one in parameters.values() if one.kind in _PLACES and one.default is one.empty]
+    needed = [
+        one.name for one in parameters.values() if one.kind in _PLACES and one.default is one.empty
+    ]
     if [name for name in needed if name not in arguments]:
         return partial(code, num_envs, **arguments), True
     return partial(code, **arguments), False
@@ -102,7 +108,8 @@ def _beginning(first: Any, make: Callable[[], object], name: str) -> Callable[[]
     from gymnasium import Env as Single
     from gymnasium.vector import VectorEnv
 
-    waiting, world = [first], first.unwrapped
+    waiting = [first]
+    world = first.unwrapped
 
     def following() -> object:
         if waiting:
@@ -124,7 +131,9 @@ def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:
 
     adopter = build(usable("envs", DEFAULT))
     if not isinstance(adopter, SupportsAdopt):
-        raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs")
+        raise PluginError(
+            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
+        )
     return called(lambda: adopter.adopt(make, num_envs, name), name, make)
 
 
@@ -134,7 +143,9 @@ def adopted_vector(make: Callable[[], object], name: str) -> Env:
 
     adopter = build(usable("envs", DEFAULT))
     if not isinstance(adopter, SupportsAdoptVector):
-        raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs")
+        raise PluginError(
+            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
+        )
     return called(lambda: adopter.adopt_vector(make, name), name)
 
 
@@ -149,7 +160,9 @@ def held(env: object, name: str) -> Env:
         return checked(env, name, None)
     adopter = build(usable("envs", DEFAULT))
     if not isinstance(adopter, SupportsHold):
-        raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs")
+        raise PluginError(
+            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
+        )
     return called(lambda: adopter.hold(env, name), name)
 
 
@@ -167,11 +180,15 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
     Raises:
         UsageError: it has another number. PluginError: it is something else.
     """
-    missing = [part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None]
+    missing = [
+        part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None
+    ]
     if missing:
         what = "None" if env is None else f"a {type(env).__name__}"
         raise PluginError(f"'{name}' made {what}, {_instead(env, missing)}")
-    agents = len(set(getattr(env.spec, "agents", ()))) or 1  # of many agents in one world each has a row
+    agents = (
+        len(set(getattr(env.spec, "agents", ()))) or 1
+    )  # of many agents in one world each has a row
     found = getattr(env.spec, ROWS, num_envs)
     found = found // agents if found else found
     if num_envs is not None and found != num_envs:
@@ -200,7 +217,9 @@ def _instead(env: object, missing: list[str]) -> str:
 def wanting(make: Callable[..., object]) -> str:
     """Return the first argument that a call without any would have to give, or an empty string."""
     parameters = _parameters(make).values()
-    return next((one.name for one in parameters if one.kind in _NAMED and one.default is one.empty), "")
+    return next(
+        (one.name for one in parameters if one.kind in _NAMED and one.default is one.empty), ""
+    )
 
 
 def called(make: Callable[[], T], name: str, code: Callable[[], object] | None = None) -> T:

@@ -63,7 +63,9 @@ def rlplug_episodes(run: RunView, step: int, episodes: Mapping[str, Sequence[flo
 
 
 @hookspec
-def rlplug_evaluation(run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]) -> None:
+def rlplug_evaluation(
+    run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]
+) -> None:
     """Called after every evaluation while a run trains, with the return and the length of each of its episodes."""
 
 

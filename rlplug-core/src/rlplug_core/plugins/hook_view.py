@@ -45,7 +45,9 @@ class HookView:
             UsageError: the name has no group, or one of the run's own; the value is not finite.
         """
         if not _NAME.fullmatch(name) or name.partition("/")[0] in TAKEN:
-            raise UsageError(f"metric '{name}': write group/name, in another group than {', '.join(TAKEN)}")
+            raise UsageError(
+                f"metric '{name}': write group/name, in another group than {', '.join(TAKEN)}"
+            )
         if not math.isfinite(value):
             raise UsageError(f"metric '{name}' is {value}; only finite numbers are recorded")
         self._write("metrics", {name: float(value)})

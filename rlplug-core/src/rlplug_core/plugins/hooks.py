@@ -41,7 +41,8 @@ class Hooks:
         report: Callable[[str], None] = warn,
         tag: Callable[[Mapping[str, str]], object] | None = None,
     ) -> None:
-        self.report, self.tag = report, tag
+        self.report = report
+        self.tag = tag
         #: Writes records into the run's journal; set before `run_start`.
         self.write: Write = lambda kind, data: None
         #: Plugin name to what it failed with.
@@ -96,7 +97,9 @@ class Hooks:
             before = deepcopy(options)
             self._guarded(name, "rlplug_configure", partial(call, config=options))
             if taken := sorted(before.keys() - options.keys()):
-                self.report(f"hook plugin '{name}' took options away, which are put back: {', '.join(taken)}")
+                self.report(
+                    f"hook plugin '{name}' took options away, which are put back: {', '.join(taken)}"
+                )
                 options.update({key: before[key] for key in taken})
             changed = [key for key in options if key not in before or options[key] != before[key]]
             origins |= dict.fromkeys(changed, f"hook {name}")
@@ -107,14 +110,31 @@ class Hooks:
         self._call("rlplug_run_start", run=self._view(run))
 
     def run_log(self, run: RunView, step: int, metrics: Mapping[str, float]) -> None:
-        self._call("rlplug_run_log", run=self._view(run), step=step, metrics=MappingProxyType(dict(metrics)))
+        self._call(
+            "rlplug_run_log",
+            run=self._view(run),
+            step=step,
+            metrics=MappingProxyType(dict(metrics)),
+        )
 
-    def episodes(self, run: RunView, step: int, episodes: Mapping[str, Sequence[float | None]]) -> None:
-        frozen = MappingProxyType({name: tuple(map(_number, column)) for name, column in episodes.items()})
+    def episodes(
+        self, run: RunView, step: int, episodes: Mapping[str, Sequence[float | None]]
+    ) -> None:
+        frozen = MappingProxyType(
+            {name: tuple(map(_number, column)) for name, column in episodes.items()}
+        )
         self._call("rlplug_episodes", run=self._view(run), step=step, episodes=frozen)
 
-    def evaluation(self, run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]) -> None:
-        self._call("rlplug_evaluation", run=self._view(run), step=step, returns=tuple(returns), lengths=tuple(lengths))
+    def evaluation(
+        self, run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]
+    ) -> None:
+        self._call(
+            "rlplug_evaluation",
+            run=self._view(run),
+            step=step,
+            returns=tuple(returns),
+            lengths=tuple(lengths),
+        )
 
     def run_checkpoint(self, run: RunView, path: Path, reason: str) -> None:
         self._call("rlplug_run_checkpoint", run=self._view(run), path=path, reason=reason)
@@ -164,7 +184,9 @@ class Hooks:
 
     def _guarded(self, name: str, hook: str, call: Callable[[], object]) -> None:
         """Call a hook of one plugin; what it draws from the process's generators is given back."""
-        from rlplug_core.seeds import untouched  # needs torch, which no run does without, and the doctor does
+        from rlplug_core.seeds import (
+            untouched,  # needs torch, which no run does without, and the doctor does
+        )
 
         with untouched():
             self._isolated(name, hook, call)
@@ -173,7 +195,10 @@ class Hooks:
         try:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training goes on
-            self._fail(name, f"hook plugin '{name}' failed in {hook} and is off for this run: {describe(error)}")
+            self._fail(
+                name,
+                f"hook plugin '{name}' failed in {hook} and is off for this run: {describe(error)}",
+            )
 
     def _fail(self, name: str, sentence: str) -> None:
         self.failed[name] = sentence
@@ -196,7 +221,9 @@ def hooks_for(given: bool | Sequence[object]) -> Hooks:
     if isinstance(given, bool):
         return Hooks(given)
     if not isinstance(given, list | tuple):
-        raise UsageError(f"hooks is {given!r}; give True, False, or a list of objects with hooks: hooks=[MyHooks()]")
+        raise UsageError(
+            f"hooks is {given!r}; give True, False, or a list of objects with hooks: hooks=[MyHooks()]"
+        )
     hooks = Hooks()
     hooks.join(given)
     return hooks

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 #: What `config.Option.type` may be.
-TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"})
+TYPES = frozenset(
+    {"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"}
+)
 #: The ability of an algorithm that suits agents of one world with different spaces: where `Spec.kinds` is not empty.
 DIFFERENT_SPACES = "different spaces"
 #: The word of one that suits agents of one world only where they act at once: where `Spec.turns` is false.
@@ -59,7 +61,9 @@ def read(record: Record) -> tuple[Index | None, str]:
     if path is None or not path.is_file():
         return None, "it has no index"
     try:
-        index = _parse(_shown(from_json(path, follow=True)))  # installers may link the files of a package
+        index = _parse(
+            _shown(from_json(path, follow=True))
+        )  # installers may link the files of a package
     except BadFile as error:
         return None, f"its index cannot be read ({error.reason})"
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -134,7 +138,14 @@ def module_file(module: str) -> Path | None:
     if root is None:
         return None if rest else _single_file(top)
     base = root.joinpath(*rest)
-    return next((path for path in (base / "__init__.py", base.with_name(f"{base.name}.py")) if path.is_file()), None)
+    return next(
+        (
+            path
+            for path in (base / "__init__.py", base.with_name(f"{base.name}.py"))
+            if path.is_file()
+        ),
+        None,
+    )
 
 
 def _single_file(module: str) -> Path | None:
@@ -151,7 +162,9 @@ def _shown(value: object) -> Any:
         return value if value.isprintable() else plain(value, 1000)
     if isinstance(value, list):
         return [_shown(item) for item in value]
-    return {name: _shown(item) for name, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {name: _shown(item) for name, item in value.items()} if isinstance(value, dict) else value
+    )
 
 
 def about(text: str) -> str:
@@ -179,13 +192,17 @@ def _check_texts(name: str, value: Any) -> None:
     """Check that a list, or a dictionary by names, holds texts alone; `modules` is the one dictionary."""
     if isinstance(value, dict) != (name == "modules"):
         raise ValueError(f"'{name}' is of a wrong type")
-    if not all(isinstance(item, str) for item in (value.values() if isinstance(value, dict) else value)):
+    if not all(
+        isinstance(item, str) for item in (value.values() if isinstance(value, dict) else value)
+    ):
         raise ValueError(f"'{name}' holds something else than texts")
 
 
 def _check_search(name: str, search: Any) -> None:
     """Check the range in which a search looks for an option's best value."""
-    if search is not None and not (isinstance(search["kind"], str) and isinstance(search["values"], list)):
+    if search is not None and not (
+        isinstance(search["kind"], str) and isinstance(search["values"], list)
+    ):
         raise ValueError(f"option '{name}' has a search range of a wrong type")
 
 
@@ -193,8 +210,15 @@ def _check_option(data: Any, stands_alone: bool) -> None:
     """Options of wrappers are typed behind their names; those of algorithms stand beside the ones of every run."""
     from rlplug_core.plugins.reserved import RESERVED
 
-    wanted = {"name": str, "type": str, "help": str, "choices": list, "optional": bool, "open_minimum": bool,
-              "scheduled": bool}  # fmt: skip
+    wanted = {
+        "name": str,
+        "type": str,
+        "help": str,
+        "choices": list,
+        "optional": bool,
+        "open_minimum": bool,
+        "scheduled": bool,
+    }
     for name, kind in wanted.items():
         if not isinstance(data[name], kind):
             raise ValueError(f"an option's '{name}' is of a wrong type")
@@ -204,7 +228,9 @@ def _check_option(data: Any, stands_alone: bool) -> None:
     if set(data) != {*wanted, "default", "minimum", "maximum", "search"}:
         raise ValueError(f"option '{name}' has other keys than this version knows")
     _check_search(name, data["search"])
-    if not all(data[bound] is None or type(data[bound]) in (int, float) for bound in ("minimum", "maximum")):
+    if not all(
+        data[bound] is None or type(data[bound]) in (int, float) for bound in ("minimum", "maximum")
+    ):
         raise ValueError(f"option '{name}' has a bound of a wrong type")
     if data["type"] not in TYPES:
         raise ValueError(f"option '{name}' has the unknown type '{plain(data['type'])}'")

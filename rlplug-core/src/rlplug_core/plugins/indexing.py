@@ -44,7 +44,9 @@ def make(record: Record) -> Index:
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
-    return Index(FORMAT, record.group, record.id, _summary(_documents(value)), _made_of([source]), ids=ids)
+    return Index(
+        FORMAT, record.group, record.id, _summary(_documents(value)), _made_of([source]), ids=ids
+    )
 
 
 def write(record: Record) -> Path:
@@ -70,7 +72,9 @@ def drift(record: Record) -> str:
 def _path(record: Record) -> Path:
     path = file(record)
     if path is None:
-        raise PluginError(f"{record}: '{record.top_level}' is a single module; an index needs a package")
+        raise PluginError(
+            f"{record}: '{record.top_level}' is a single module; an index needs a package"
+        )
     for other in records():
         if other.group not in (record.group, *MODULES) and other.full_name == record.full_name:
             raise PluginError(
@@ -85,7 +89,9 @@ def _algorithm(record: Record) -> Index:
     options = schema(cls.Config)
     for option in options:
         if option.name in RESERVED:
-            raise PluginError(f"{record} has an option '{option.name}', which is reserved for every run; rename it")
+            raise PluginError(
+                f"{record} has an option '{option.name}', which is reserved for every run; rename it"
+            )
     return Index(
         FORMAT,
         "algorithms",
@@ -104,7 +110,8 @@ def _algorithm(record: Record) -> Index:
 def _configured(record: Record, cls: Any) -> Index:
     """The index of a wrapper or a controller."""
     config: Any = getattr(cls, "Config", Config)
-    modules, options = [*_sources(cls), *_config_sources(config)], tuple(map(asdict, schema(config)))
+    modules = [*_sources(cls), *_config_sources(config)]
+    options = tuple(map(asdict, schema(config)))
     # Several may share a module, so that the class says what each is for.
     summary = about((cls.__doc__ or "").strip().partition("\n")[0])
     return Index(FORMAT, record.group, record.id, summary, _made_of(modules), options=options)
@@ -118,11 +125,15 @@ def _documents(value: object) -> list[str]:
 
 def _summary(documents: Iterable[str]) -> str:
     """The first line that is written; an algorithm's module names the method and its paper."""
-    return about(next((document.strip().splitlines()[0] for document in documents if document.strip()), ""))
+    return about(
+        next((document.strip().splitlines()[0] for document in documents if document.strip()), "")
+    )
 
 
 def _paper(documents: Iterable[str]) -> str:
-    return next((found.group() for document in documents for found in _PAPER.finditer(document)), "")
+    return next(
+        (found.group() for document in documents for found in _PAPER.finditer(document)), ""
+    )
 
 
 def _made_of(values: Iterable[Any]) -> dict[str, str]:
@@ -135,7 +146,9 @@ def _made_of(values: Iterable[Any]) -> dict[str, str]:
     for module in sorted(set(values)):
         path = module_file(module)
         if path is None:
-            raise PluginError(f"the source of the module '{module}' cannot be found, so it cannot be indexed")
+            raise PluginError(
+                f"the source of the module '{module}' cannot be found, so it cannot be indexed"
+            )
         modules[module] = digest(path)
     return modules
 
@@ -151,7 +164,11 @@ def _sources(cls: type[object]) -> Iterator[str]:
 def _config_sources(config: type[Any]) -> Iterator[str]:
     """The modules of a configuration, its bases and its nested ones, as far as they have fields."""
     for base in config.__mro__:
-        if vars(base).get("__annotations__") and dataclasses.is_dataclass(base) and base is not Config:
+        if (
+            vars(base).get("__annotations__")
+            and dataclasses.is_dataclass(base)
+            and base is not Config
+        ):
             yield base.__module__
     hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):

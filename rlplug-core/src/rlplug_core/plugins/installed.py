@@ -77,7 +77,10 @@ def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
         return
     for entry in entries:
         if entry.endswith(KINDS):
-            yield canonical(entry.rpartition(".")[0].partition("-")[0]), os.path.join(directory, entry)
+            yield (
+                canonical(entry.rpartition(".")[0].partition("-")[0]),
+                os.path.join(directory, entry),
+            )
 
 
 def _headers(path: str) -> str:
@@ -85,14 +88,19 @@ def _headers(path: str) -> str:
     if path.endswith(".dist-info"):
         return _text(f"{path}/METADATA")
     required = _text(f"{path}/requires.txt").partition("[")[0].split("\n")
-    return "\n".join([*(f"Requires-Dist: {line}" for line in required if line), _text(f"{path}/PKG-INFO")])
+    return "\n".join(
+        [*(f"Requires-Dist: {line}" for line in required if line), _text(f"{path}/PKG-INFO")]
+    )
 
 
 def _text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
-    except (OSError, ValueError):  # unreadable or not UTF-8: whoever owns it, it must not stop the others
+    except (
+        OSError,
+        ValueError,
+    ):  # unreadable or not UTF-8: whoever owns it, it must not stop the others
         return ""
 
 
@@ -115,7 +123,9 @@ def _parsed(metadata: str, points: str) -> Installed | None:
     if not headers.get("name"):
         return None
     name, version, summary = (headers.get(key, [""])[0] for key in ("name", "version", "summary"))
-    return Installed(canonical(name), version, summary, tuple(headers.get("requires-dist", ())), points)
+    return Installed(
+        canonical(name), version, summary, tuple(headers.get("requires-dist", ())), points
+    )
 
 
 def _elsewhere() -> Iterator[Distribution]:

@@ -24,7 +24,9 @@ def kind_of(spec: Spec) -> str:
 
     if spec.agents:
         return "multi-agent"
-    return "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
+    return (
+        "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
+    )
 
 
 def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
@@ -56,5 +58,7 @@ def _kind(source: EnvSource, wrap: Sequence[str]) -> str:
 def _has_box(space: object) -> bool:
     from gymnasium import spaces
 
-    parts = space.spaces.values() if isinstance(space, spaces.Dict) else getattr(space, "spaces", ())
+    parts = (
+        space.spaces.values() if isinstance(space, spaces.Dict) else getattr(space, "spaces", ())
+    )
     return isinstance(space, spaces.Box) or any(map(_has_box, parts))

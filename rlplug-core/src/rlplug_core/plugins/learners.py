@@ -30,12 +30,18 @@ def learner_of(words: str, spec: Spec, context: Context) -> Learner[Any]:
     """
     name, text = split(words)
     if is_target(name):
-        raise UsageError(f"'{name}' is no installed algorithm, as each algorithm of several must be; make it a plugin")
+        raise UsageError(
+            f"'{name}' is no installed algorithm, as each algorithm of several must be; make it a plugin"
+        )
     learner: type[Any] = algorithm(name)
     if context.runner not in learner.runners:
-        raise UsageError(f"{name} does not run under '{context.runner}', as one algorithm of several does")
+        raise UsageError(
+            f"{name} does not run under '{context.runner}', as one algorithm of several does"
+        )
     own = {option.name for option in schema(learner.Config)}
-    presets = {key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in own}
+    presets = {
+        key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in own
+    }
     given = values_of(learner.Config, text, name, "algorithm")
     made: Learner[Any] = learner(spec, convert(learner.Config, {**presets, **given}, name), context)
     return made

@@ -38,7 +38,10 @@ def _import(module: str, record: Record) -> ModuleType:
                 f"python -m pip install --force-reinstall {record.distribution}"
             ) from error
         raise MissingPackage(_missing(record, missing)) from error
-    except (Exception, SystemExit) as error:  # a foreign module may raise anything while it is imported
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a foreign module may raise anything while it is imported
         raise PluginError(
             f"{record} cannot be loaded: {describe(error)}; 'rlplug plugins' shows all, --traceback shows where"
         ) from error
@@ -76,7 +79,9 @@ def check_parts(value: object, parts: tuple[str, ...], what: str, protocol: str)
         raise PluginError(f"{what} is not a class; {protocol} must be one")
     missing = [part for part in parts if getattr(value, part, None) is None]
     if missing:
-        raise PluginError(f"{what} is not {protocol}: it has no {', '.join(repr(part) for part in missing)}")
+        raise PluginError(
+            f"{what} is not {protocol}: it has no {', '.join(repr(part) for part in missing)}"
+        )
     return value
 
 
@@ -86,5 +91,7 @@ def build(record: Record) -> Provider:
     try:
         built: Provider = cls()
     except Exception as error:  # a foreign constructor may raise anything
-        raise PluginError(f"{record} cannot be built: {describe(error)}; --traceback shows where") from error
+        raise PluginError(
+            f"{record} cannot be built: {describe(error)}; --traceback shows where"
+        ) from error
     return built

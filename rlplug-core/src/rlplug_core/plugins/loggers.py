@@ -26,4 +26,6 @@ def logger(name: str) -> tuple[str, object]:
     try:
         return name, found()
     except Exception as error:  # a foreign constructor may raise anything
-        raise PluginError(f"logger '{name}' cannot be built: {describe(error)}; --traceback shows where") from error
+        raise PluginError(
+            f"logger '{name}' cannot be built: {describe(error)}; --traceback shows where"
+        ) from error

@@ -36,7 +36,10 @@ def env_parts(env_id: str) -> tuple[str, str]:
     distribution, _, rest = env_id.partition("/")
     namespace, _, short = rest.partition("/")
     for record in records() if short else ():
-        if record.group == "envs" and (record.distribution, record.id) == (canonical(distribution), namespace.lower()):
+        if record.group == "envs" and (record.distribution, record.id) == (
+            canonical(distribution),
+            namespace.lower(),
+        ):
             return record.full_name, short if record.id == DEFAULT else rest
     return "", env_id
 
@@ -44,7 +47,9 @@ def env_parts(env_id: str) -> tuple[str, str]:
 def provider_in(env_id: str) -> str:
     """The provider that an id names before a slash or a colon, `pettingzoo/…` or `envpool:…`; empty where none is."""
     words = {env_id.rpartition(mark)[0].lower() for mark in "/:"}
-    here = (record.id for record in records() if record.group == "envs" and record.status != "shadowed")
+    here = (
+        record.id for record in records() if record.group == "envs" and record.status != "shadowed"
+    )
     return next((id for id in here if id.lower() in words), "")
 
 
@@ -78,9 +83,15 @@ def _matches(group: Group, name: str) -> list[Record]:
     distribution, slash, id = name.rpartition("/")
     here = [record for record in records() if record.group == group]
     if slash:
-        return [record for record in here if (record.distribution, record.id) == (canonical(distribution), id)]
+        return [
+            record
+            for record in here
+            if (record.distribution, record.id) == (canonical(distribution), id)
+        ]
     found = [record for record in here if record.id == name and record.status != "shadowed"]
-    found = found or [record for record in here if record.status == "ok" and name in aliases(record)]
+    found = found or [
+        record for record in here if record.status == "ok" and name in aliases(record)
+    ]
     enabled = [record for record in found if record.status != "disabled"]
     return enabled or found[:1]
 

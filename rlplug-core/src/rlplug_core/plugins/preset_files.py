@@ -56,7 +56,9 @@ def read(record: Record) -> Presets:
     words = {name: content.pop(name, "") for name in ("extends", "summary")}
     for name, value in words.items():
         if not isinstance(value, str):
-            raise PluginError(f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text")
+            raise PluginError(
+                f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text"
+            )
     for name, table in content.items():
         if not isinstance(table, dict):
             raise PluginError(
@@ -78,16 +80,22 @@ def chain(record: Record) -> list[Presets]:
     Raises:
         PluginError: a file cannot be read, extends what is not installed, or itself by some way.
     """
-    found, ids = [read(record)], [record.full_name]
+    found = [read(record)]
+    ids = [record.full_name]
     while found[-1].extends:
-        path, name = found[-1].path, found[-1].extends
+        path = found[-1].path
+        name = found[-1].extends
         try:
             base = find("algorithms", name)
         except UsageError as error:
             raise PluginError(f"the preset file {path} extends '{name}': {error}") from error
         if base.full_name in ids:
-            way = " extends ".join(f"'{id}'" for id in [*ids[ids.index(base.full_name) :], base.full_name])
-            raise PluginError(f"the preset file {path} extends '{name}' in a circle: {way}; take one 'extends' out")
+            way = " extends ".join(
+                f"'{id}'" for id in [*ids[ids.index(base.full_name) :], base.full_name]
+            )
+            raise PluginError(
+                f"the preset file {path} extends '{name}' in a circle: {way}; take one 'extends' out"
+            )
         ids.append(base.full_name)
         found.append(read(base))
     return found

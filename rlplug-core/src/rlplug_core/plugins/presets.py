@@ -68,7 +68,9 @@ def provided(env_id: str) -> dict[str, Any]:
 
 
 def _of_providers() -> list[Presets]:
-    return [read(record) for record in records() if record.group == "envs" and record.status == "ok"]
+    return [
+        read(record) for record in records() if record.group == "envs" and record.status == "ok"
+    ]
 
 
 def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, Any]:
@@ -85,8 +87,14 @@ def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, Any]:
 def is_known(algorithm: str, env_id: str) -> bool:
     """Return whether a table of an algorithm's presets names an environment."""
     env_id = env_parts(env_id)[1]
-    tables = [] if is_target(algorithm) else [presets.tables for presets in chain(find("algorithms", algorithm))]
-    return any(name != "default" and fnmatchcase(env_id, name) for table in tables for name in table)
+    tables = (
+        []
+        if is_target(algorithm)
+        else [presets.tables for presets in chain(find("algorithms", algorithm))]
+    )
+    return any(
+        name != "default" and fnmatchcase(env_id, name) for table in tables for name in table
+    )
 
 
 def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
@@ -96,11 +104,18 @@ def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
 
 
 def resolve(
-    algorithm: str, env_id: str, options: Mapping[str, object], origins: Mapping[str, str] | None = None, kind: str = ""
+    algorithm: str,
+    env_id: str,
+    options: Mapping[str, object],
+    origins: Mapping[str, str] | None = None,
+    kind: str = "",
 ) -> tuple[dict[str, object], dict[str, str]]:
     """The given options over the preset, and where each value is from; `origins` says it for the given ones."""
-    below, given = preset(algorithm, env_id, kind), flat(options)
-    origin = dict.fromkeys(below, "preset") | {name: (origins or {}).get(name, "option") for name in given}
+    below = preset(algorithm, env_id, kind)
+    given = flat(options)
+    origin = dict.fromkeys(below, "preset") | {
+        name: (origins or {}).get(name, "option") for name in given
+    }
     return below | given, origin
 
 

@@ -7,19 +7,75 @@ from collections.abc import Iterable
 from rlplug_core.errors import BadConfig
 
 #: The fields of `run_options.RunOptions`, as plain names: looking at an index must not import what configurations need.
-RUN_OPTIONS = frozenset({
-    "actor_device", "actors", "checkpoint_every", "chunk_steps", "compile", "controller", "cpus_per_actor",
-    "cudagraphs", "dataset", "device", "early_stopping_patience", "env_workers", "eval_env", "eval_episodes",
-    "eval_every", "eval_wrap", "final_eval_episodes", "freeze", "gpus", "inference_backend", "init", "init_parts",
-    "inline", "keep_checkpoints", "learners", "log", "log_every", "lr_factor", "lr_patience", "max_episodes", "max_lag",
-    "max_seconds", "min_delta", "num_envs", "offline", "on", "record_every", "resume_exact", "runner", "seed",
-    "target_return", "threads", "total_timesteps", "worker_timeout", "workers", "wrap",
-})  # fmt: skip
+RUN_OPTIONS = frozenset(
+    {
+        "actor_device",
+        "actors",
+        "checkpoint_every",
+        "chunk_steps",
+        "compile",
+        "controller",
+        "cpus_per_actor",
+        "cudagraphs",
+        "dataset",
+        "device",
+        "early_stopping_patience",
+        "env_workers",
+        "eval_env",
+        "eval_episodes",
+        "eval_every",
+        "eval_wrap",
+        "final_eval_episodes",
+        "freeze",
+        "gpus",
+        "inference_backend",
+        "init",
+        "init_parts",
+        "inline",
+        "keep_checkpoints",
+        "learners",
+        "log",
+        "log_every",
+        "lr_factor",
+        "lr_patience",
+        "max_episodes",
+        "max_lag",
+        "max_seconds",
+        "min_delta",
+        "num_envs",
+        "offline",
+        "on",
+        "record_every",
+        "resume_exact",
+        "runner",
+        "seed",
+        "target_return",
+        "threads",
+        "total_timesteps",
+        "worker_timeout",
+        "workers",
+        "wrap",
+    }
+)
 #: What `rlplug run` itself understands beside them.
-COMMAND_LINE = frozenset({
-    "algorithm", "config", "env", "help", "jobs", "json", "name", "net", "out", "print_config", "quiet", "seeds", "set",
-    "traceback",
-})  # fmt: skip
+COMMAND_LINE = frozenset(
+    {
+        "algorithm",
+        "config",
+        "env",
+        "help",
+        "jobs",
+        "json",
+        "name",
+        "net",
+        "out",
+        "print_config",
+        "quiet",
+        "seeds",
+        "set",
+        "traceback",
+    }
+)
 RESERVED = RUN_OPTIONS | COMMAND_LINE
 
 
@@ -30,4 +86,6 @@ def check_options(algorithm: str, names: Iterable[str]) -> None:
         BadConfig: there is one; it says which.
     """
     if clash := (RUN_OPTIONS | {"algorithm", "env"}) & {*names}:
-        raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")
+        raise BadConfig(
+            f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it"
+        )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 RENDER_MODE = "render_mode"
 
 
-def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], given: object = None) -> Env:
+def make_shown(
+    name: str, render_mode: str, arguments: Mapping[str, object], given: object = None
+) -> Env:
     """One environment, `SupportsShow`: by id, by class or by function.
 
     A class or a function is given `render_mode` where it takes it; else what it makes must be able to show itself.
@@ -38,7 +40,9 @@ def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], giv
 
     def make(maker: Provider, known: str) -> Env:
         if not isinstance(maker, SupportsRender):
-            raise UsageError(f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'")
+            raise UsageError(
+                f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'"
+            )
         return maker.make_shown(known, render_mode)
 
     return by_provider(name, arguments, make)

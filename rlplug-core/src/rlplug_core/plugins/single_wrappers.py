@@ -36,7 +36,9 @@ class Single:
         """
         found = cls(name, text)
         if learns(found.load()):
-            raise UsageError(f"what {name} learns would reach no evaluation and no loaded policy; {INSTEAD}")
+            raise UsageError(
+                f"what {name} learns would reach no evaluation and no loaded policy; {INSTEAD}"
+            )
         found.keywords()
         return found
 
@@ -49,7 +51,9 @@ class Single:
             word = self.name.removeprefix(SHORT)
             code = vars(wrappers).get(word)
             if code is None:
-                raise UsageError(f"gymnasium.wrappers has no '{word}'{did_you_mean(word, wrappers.__all__)}")
+                raise UsageError(
+                    f"gymnasium.wrappers has no '{word}'{did_you_mean(word, wrappers.__all__)}"
+                )
         else:
             code = load_target(self.name, "wrapper")
         if not is_single(code):
@@ -97,7 +101,9 @@ def repeating(code: type[object]) -> str:
     """Return which of our wrappers to use instead of one that repeats actions; nothing for any other."""
     from gymnasium import wrappers
 
-    return next((ours for name, ours in REPEATING.items() if issubclass(code, getattr(wrappers, name))), "")
+    return next(
+        (ours for name, ours in REPEATING.items() if issubclass(code, getattr(wrappers, name))), ""
+    )
 
 
 def _parts(text: str, name: str) -> list[tuple[str, str]]:

@@ -59,7 +59,9 @@ def config_path(environ: Mapping[str, str]) -> Path:
     """Return the path of the user's configuration file."""
     if "RLPLUG_CONFIG" in environ:
         return Path(environ["RLPLUG_CONFIG"])
-    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".config")
+    home = environ.get("XDG_CONFIG_HOME") or str(
+        Path(environ.get("HOME", "~")).expanduser() / ".config"
+    )
     return Path(home) / "rlplug" / "config.toml"
 
 

@@ -20,7 +20,7 @@ from rlplug_core.protocols import (
     SupportsReward,
     SupportsShow,
     SupportsTranslate,
-)  # fmt: skip
+)
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
 
 
@@ -104,11 +104,19 @@ class Transform:
     @property
     def action_space(self) -> Space:
         """Return which actions the bare environment takes."""
-        return self.env.action_space if isinstance(self.env, SupportsActionSpace) else self.env.spec.action
+        return (
+            self.env.action_space
+            if isinstance(self.env, SupportsActionSpace)
+            else self.env.spec.action
+        )
 
     def info(self, key: str) -> list[Any]:
         """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
-        return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.spec.num_envs
+        return (
+            self.env.info(key)
+            if isinstance(self.env, SupportsInfo)
+            else [None] * self.spec.num_envs
+        )
 
     def running_returns(self) -> Array | None:
         """Return the returns so far of the bare environment's episodes [N]; None where it does not say."""
@@ -136,7 +144,9 @@ class Transform:
             UsageError: the environment below cannot do that.
         """
         if not isinstance(self.env, SupportsLimit):
-            raise UsageError(f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'")
+            raise UsageError(
+                f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'"
+            )
         self.env.limit(steps)
 
 
@@ -190,14 +200,32 @@ def told(now: Timestep) -> Array | None:
 def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
     """`now` with other observations; `final_obs` is the same object as `obs` where it was."""
     return Timestep(
-        obs=obs, final_obs=final_obs, reward=now.reward, terminated=now.terminated, truncated=now.truncated,
-        is_first=now.is_first, valid=now.valid, episodes=now.episodes, ended=now.ended, count=now.count, turn=now.turn,
-    )  # fmt: skip
+        obs=obs,
+        final_obs=final_obs,
+        reward=now.reward,
+        terminated=now.terminated,
+        truncated=now.truncated,
+        is_first=now.is_first,
+        valid=now.valid,
+        episodes=now.episodes,
+        ended=now.ended,
+        count=now.count,
+        turn=now.turn,
+    )
 
 
 def with_reward(now: Timestep, reward: Array) -> Timestep:
     """`now` with other rewards [N] float32; the returns in `now.episodes` stay what the environment gave."""
     return Timestep(
-        obs=now.obs, final_obs=now.final_obs, reward=reward, terminated=now.terminated, truncated=now.truncated,
-        is_first=now.is_first, valid=now.valid, episodes=now.episodes, ended=now.ended, count=now.count, turn=now.turn,
-    )  # fmt: skip
+        obs=now.obs,
+        final_obs=now.final_obs,
+        reward=reward,
+        terminated=now.terminated,
+        truncated=now.truncated,
+        is_first=now.is_first,
+        valid=now.valid,
+        episodes=now.episodes,
+        ended=now.ended,
+        count=now.count,
+        turn=now.turn,
+    )

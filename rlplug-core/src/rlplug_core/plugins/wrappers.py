@@ -17,11 +17,15 @@ def wrapper(name: str) -> type:
         UsageError: nothing has this name, or several have.
         PluginError: the plugin is disabled, incompatible or broken, or the class is no wrapper.
     """
-    from rlplug_core.plugins.single_wrappers import is_single  # with torch and gymnasium, so only here
+    from rlplug_core.plugins.single_wrappers import (
+        is_single,  # with torch and gymnasium, so only here
+    )
 
     if is_target(name):
         if not name.rpartition(":")[2].isidentifier() and not name.endswith(".py"):
-            raise UsageError(f"'{name}': a wrapper's options are written NAME:option=value, as in time-limit:steps=200")
+            raise UsageError(
+                f"'{name}': a wrapper's options are written NAME:option=value, as in time-limit:steps=200"
+            )
         code = load_target(name, "wrapper")
         return code if is_single(code) else check_parts(code, _PARTS, f"'{name}'", "a wrapper")
     record = usable("wrappers", name)

@@ -48,7 +48,11 @@ class Wrapping:
             name = name if code is None else absolute(name)
             return cls(joined(name, text), around_each, Single.parse(name, text))
         config = getattr(code, "Config", Config)
-        return cls(joined(absolute(name), text), code, convert(config, values_of(config, text, name, "wrapper"), name))
+        return cls(
+            joined(absolute(name), text),
+            code,
+            convert(config, values_of(config, text, name, "wrapper"), name),
+        )
 
     def around(self, env: Env, training: bool = True) -> Env:
         """The wrapper over `env`, or `env` itself where the wrapper is for training alone.
@@ -56,7 +60,9 @@ class Wrapping:
         Raises:
             UsageError: it does not suit this environment. PluginError: it raised, or made no environment.
         """
-        from rlplug_core.protocols import SupportsEvaluation  # with torch and gymnasium, so only here
+        from rlplug_core.protocols import (
+            SupportsEvaluation,  # with torch and gymnasium, so only here
+        )
 
         config = self.config
         if not training and isinstance(self.wrapper, SupportsEvaluation):
@@ -86,7 +92,11 @@ class Wrapping:
             return ""
         code: Any = config.load()
         missing = wanting(partial(code, None, **config.keywords()))
-        return f"give it: --wrap {self.words}{',' if config.arguments else ':'}{missing}=VALUE" if missing else ""
+        return (
+            f"give it: --wrap {self.words}{',' if config.arguments else ':'}{missing}=VALUE"
+            if missing
+            else ""
+        )
 
 
 def split(words: str) -> tuple[str, str]:
@@ -122,5 +132,7 @@ def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str
     for key in texts:
         if key not in known:
             near = did_you_mean(key, known)
-            raise BadConfig(f"{noun} {name} has no option '{key}'{near} ('rlplug info {name}' lists them)")
+            raise BadConfig(
+                f"{noun} {name} has no option '{key}'{near} ('rlplug info {name}' lists them)"
+            )
     return {key: parse(known[key], value) for key, value in texts.items()}

@@ -26,7 +26,9 @@ def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
     """
     good = last_good(checkpoints)
     place = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
-    smaller = "".join(f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items())
+    smaller = "".join(
+        f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items()
+    )
     pair = f"{shell_word(plan.algorithm)} {shell_word(plan.env)}"
     onward = f" --init {shell_word(good.path)}" if good else ""
     return (
@@ -37,16 +39,21 @@ def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
 
 def smaller_steps(plan: Plan, what: str) -> dict[str, float]:
     """Return half of each learning rate or trust region that `what` names, or of all; at most the default."""
-    now, usual = flatten(plan.config), flatten(type(plan.config)())
+    now = flatten(plan.config)
+    usual = flatten(type(plan.config)())
     found = {name: now[name] / 2 for name in SMALLER if isinstance(now.get(name), int | float)}
     found = {name: min(half, usual[name] or half) for name, half in found.items()}
-    meant = [name for word, names in NAMED.items() if word in what for name in names if name in found]
+    meant = [
+        name for word, names in NAMED.items() if word in what for name in names if name in found
+    ]
     return {name: found[name] for name in meant or found}
 
 
 def last_good(checkpoints: Checkpoints) -> Saved | None:
     """The newest readable checkpoint whose weights are all finite."""
-    return next((saved for saved in checkpoints.kept("final", "step", "best") if _finite(saved)), None)
+    return next(
+        (saved for saved in checkpoints.kept("final", "step", "best") if _finite(saved)), None
+    )
 
 
 def _finite(saved: Saved) -> bool:

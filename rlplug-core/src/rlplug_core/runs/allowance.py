@@ -18,15 +18,21 @@ from rlplug_core.runs.listing import records
 from rlplug_core.seeds import untouched
 
 #: Episodes of an evaluation, and fewest of the final one.
-MOST, FEWEST_FINAL = 100, 10
+MOST = 100
+FEWEST_FINAL = 10
 #: Episodes of an evaluation that something in the run reacts to, where no preset names the environment: weights then
 #: depend on what it finds, and must not depend on a clock.
 WATCHED = 10
 #: The share of a run's time that evaluations may take, and the seconds of each that nobody minds anyway: more of them
 #: where a preset names the environment, so that runs which others compare with play a hundred.
-SHARE, FREE, FREE_NAMED, FREE_FINAL = 0.1, 0.05, 1.0, 30.0
+SHARE = 0.1
+FREE = 0.05
+FREE_NAMED = 1.0
+FREE_FINAL = 30.0
 #: Environments and steps that are timed, and the seconds after which enough is seen.
-ROWS, STEPS, ENOUGH = 8, 50, 0.5
+ROWS = 8
+STEPS = 50
+ENOUGH = 0.5
 #: The record in the journal, by which a resumed run plays as many.
 KIND = "eval_episodes"
 
@@ -58,7 +64,11 @@ class Allowance:
         """A sentence for the user where it is not a hundred; empty where it is."""
         if self.episodes == MOST and self.final == MOST:
             return ""
-        why = "the run reacts to them" if self.watched else f"an episode takes {self.seconds:.2g} s here"
+        why = (
+            "the run reacts to them"
+            if self.watched
+            else f"an episode takes {self.seconds:.2g} s here"
+        )
         return (
             f"{why}: evaluations play {self.episodes} episodes, the final one "
             f"{self.final}; --eval-episodes and --final-eval-episodes say otherwise"
@@ -67,7 +77,7 @@ class Allowance:
 
 def allowance(
     step: float, length: int, spent: float, steps: int, every: int, total: int, free: float = FREE
-) -> Allowance:  # fmt: skip
+) -> Allowance:
     """The episodes that evaluations may play.
 
     Args:
@@ -77,15 +87,22 @@ def allowance(
         every: env steps between evaluations. total: env steps of the whole run.
         free: seconds that each evaluation may take anyway.
     """
-    episode, pace = step * length, spent / max(1, steps)
+    episode = step * length
+    pace = spent / max(1, steps)
     each = max(free, SHARE * pace * every) / episode
     final = max(FREE_FINAL, SHARE * pace * total) / episode
     return Allowance(_within(each, 1), _within(final, FEWEST_FINAL), episode)
 
 
 def measured(
-    plan: Plan, agent: Agent, clock: Clock, spent: float, every: int, lengths: Sequence[int], watched: bool = False
-) -> Allowance:  # fmt: skip
+    plan: Plan,
+    agent: Agent,
+    clock: Clock,
+    spent: float,
+    every: int,
+    lengths: Sequence[int],
+    watched: bool = False,
+) -> Allowance:
     """The episodes that the evaluations of a run may play, from the pace of its training so far.
 
     Args:
@@ -101,7 +118,9 @@ def measured(
     length = near_limit(env) or max(lengths, default=longest(env, clock))
     known = is_known(plan.algorithm, plan.env)
     free = FREE_NAMED if known else FREE
-    found = allowance(step, length, spent, steps=clock.steps, every=every, total=clock.total, free=free)
+    found = allowance(
+        step, length, spent, steps=clock.steps, every=every, total=clock.total, free=free
+    )
     return replace(found, episodes=MOST if known else WATCHED, watched=True) if watched else found
 
 

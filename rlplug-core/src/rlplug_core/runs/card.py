@@ -59,9 +59,13 @@ Made with {versions}.
 
 
 def card(
-    found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], spec: Spec, untrained: bool = False,
+    found: Summary,
+    config: Mapping[str, Any],
+    about: Mapping[str, Any],
+    spec: Spec,
+    untrained: bool = False,
     program: Spec | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """The card of a run's policy.
 
     Args:
@@ -71,21 +75,40 @@ def card(
         program: what `policy.onnx` and `policy.pt` take and give, where there is one.
     """
     chosen = {
-        name: value for name, value in config["options"].items() if config.get("origins", {}).get(name) != "default"
+        name: value
+        for name, value in config["options"].items()
+        if config.get("origins", {}).get(name) != "default"
     }
-    typed = {name: value for name, value in chosen.items() if config.get("origins", {}).get(name) != "preset"}
+    typed = {
+        name: value
+        for name, value in chosen.items()
+        if config.get("origins", {}).get(name) != "preset"
+    }
     versions = (config.get("environment") or {"versions": {}})["versions"]
     files = any(".py:" in words for words in about["wrap"])
     return _CARD.format(
-        algorithm=found.algorithm, env=found.env, scores=_scores(found), obs=spec.obs, action=spec.action,
-        what=_what(found, about["step"], "updates" if config["options"].get("offline") else "env steps", untrained),
-        programs=f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`" if program else "",
-        wrap=_listed(about["wrap"]) or "none", each=_each(about.get("wrap_each", ())),
-        trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
+        algorithm=found.algorithm,
+        env=found.env,
+        scores=_scores(found),
+        obs=spec.obs,
+        action=spec.action,
+        what=_what(
+            found,
+            about["step"],
+            "updates" if config["options"].get("offline") else "env steps",
+            untrained,
+        ),
+        programs=f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`"
+        if program
+        else "",
+        wrap=_listed(about["wrap"]) or "none",
+        each=_each(about.get("wrap_each", ())),
+        trust=", trust=True" if files else "",
+        needs=_needs(about["wrap"], files),
         command=_command(found, typed),
         options=_rows((name, _text(value)) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
-    )  # fmt: skip
+    )
 
 
 def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
@@ -116,10 +139,14 @@ def _needs(wrap: Sequence[str], files: bool) -> str:
 
 
 def _scores(found: Summary) -> str:
-    scores = [("last evaluation in training", _number(found.last)), ("best evaluation", _number(found.best))]
+    scores = [
+        ("last evaluation in training", _number(found.last)),
+        ("best evaluation", _number(found.best)),
+    ]
     if final := found.final_eval:
         for of in ("last_", "") if "last_checkpoint" in final else ("",):
-            mean, spread = final[f"{of}return_mean"], final[f"{of}return_std"]
+            mean = final[f"{of}return_mean"]
+            spread = final[f"{of}return_std"]
             said = f"{figures(mean)} ± {figures(spread)} over {final['episodes']} episodes"
             scores.append((f"final evaluation of {final[f'{of}checkpoint']}", said))
     return _rows(scores)
@@ -137,7 +164,10 @@ def _command(found: Summary, typed: Mapping[str, Any]) -> str:
         words += [f"{option} {shell_word(text)}" for option, text in given]
     if found.extensions:
         words.append("--name again")
-    further = [f"rlplug resume again --total-timesteps {n}{' --rescale' * rescale}" for n, rescale in found.extensions]
+    further = [
+        f"rlplug resume again --total-timesteps {n}{' --rescale' * rescale}"
+        for n, rescale in found.extensions
+    ]
     return "\n".join([" ".join(words), *further])
 
 

@@ -37,8 +37,15 @@ FORMAT = 3
 #: Before the name of a checkpoint that another is about to replace.
 ASIDE = ".old-"
 #: What arrays may hold.
-DTYPES = frozenset({"bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)),
-                    "float16", "float32", "float64"})  # fmt: skip
+DTYPES = frozenset(
+    {
+        "bool",
+        *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)),
+        "float16",
+        "float32",
+        "float64",
+    }
+)
 
 
 class OtherFormat(BadCheckpoint):
@@ -58,9 +65,12 @@ class Checkpoints:
     """The checkpoints of one run directory; keeps the last `keep` of kind `step` and the last of every other kind."""
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
-        self.directory, self.keep = directory, keep
+        self.directory = directory
+        self.keep = keep
 
-    def save(self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, object]) -> Saved:
+    def save(
+        self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, object]
+    ) -> Saved:
         """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest.
 
         Raises:
@@ -75,17 +85,27 @@ class Checkpoints:
                 self._replace(temporary, saved.path)
                 self._prune(saved)
             finally:
-                shutil.rmtree(temporary, ignore_errors=True)  # so that it takes no space on a full disk
+                shutil.rmtree(
+                    temporary, ignore_errors=True
+                )  # so that it takes no space on a full disk
         return saved
 
-    def _write(self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]) -> None:
+    def _write(
+        self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]
+    ) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         files: dict[str, str] = {}
         for name, state in components.items():
             files.update(_write_component(place, name, state))
-        manifest = {"format": FORMAT, "step": step, "components": sorted(components), "files": files, **about}
+        manifest = {
+            "format": FORMAT,
+            "step": step,
+            "components": sorted(components),
+            "files": files,
+            **about,
+        }
         _write(place / "manifest.json", sealed(manifest))
         _sync_directory(place)
 
@@ -99,9 +119,13 @@ class Checkpoints:
             named = kind and kind[0] != "." and re.fullmatch("[0-9]{1,18}", step)
             if named and not replaced and (not kinds or kind in kinds) and own_directory(path):
                 found.append(Saved(kind, int(step), path))
-        return sorted(found, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0))
+        return sorted(
+            found, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0)
+        )
 
-    def load(self, kinds: Sequence[str], *only: str) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
+    def load(
+        self, kinds: Sequence[str], *only: str
+    ) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
         """The newest readable checkpoint of these kinds: where, components, manifest, why newer ones were passed over.
 
         Args:
@@ -117,7 +141,9 @@ class Checkpoints:
             try:
                 components, manifest = read(saved.path, *only)
                 if manifest.get("step") != saved.step:
-                    raise BadCheckpoint(f"checkpoint {saved.path.name} is damaged: its manifest has another step")
+                    raise BadCheckpoint(
+                        f"checkpoint {saved.path.name} is damaged: its manifest has another step"
+                    )
             except BadCheckpoint as error:
                 warnings.append(str(error))
                 foreign = foreign or isinstance(error, OtherFormat)
@@ -159,7 +185,9 @@ class Checkpoints:
         staying = [newest, *before[: self.keep - 1 if newest.kind == "step" else 0]]
         for saved in others:
             if saved not in staying:
-                saved.path.rename(self.directory / f".tmp-{saved.path.name}")  # so that none is ever seen half removed
+                saved.path.rename(
+                    self.directory / f".tmp-{saved.path.name}"
+                )  # so that none is ever seen half removed
         self.drop_unfinished()
 
     def drop_unfinished(self) -> int:
@@ -172,9 +200,16 @@ class Checkpoints:
 
 #: What parts of a run may raise when they are given a state that is none of theirs.
 UNFIT = (
-    KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError, AssertionError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    RuntimeError,
+    OverflowError,
+    AssertionError,
     MemoryError,
-)  # fmt: skip
+)
 
 
 @contextmanager
@@ -204,7 +239,9 @@ def understood(path: Path, writers: Sequence[str] = ()) -> Iterator[None]:
 def sealed(manifest: Mapping[str, object]) -> bytes:
     """A manifest as the bytes of its file, with their own hash in it."""
     plain = json.dumps(manifest, indent=1)
-    return json.dumps({**manifest, "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1).encode()
+    return json.dumps(
+        {**manifest, "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1
+    ).encode()
 
 
 def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
@@ -222,7 +259,9 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
             check(path, name, state)
         return found, manifest
     except UNREADABLE as error:
-        raise BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}") from error
+        raise BadCheckpoint(
+            f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}"
+        ) from error
 
 
 def digests(path: Path, component: str) -> dict[str, str]:
@@ -233,24 +272,41 @@ def digests(path: Path, component: str) -> dict[str, str]:
     """
     try:
         files: dict[str, str] = _manifest(path)["files"]
-        return {name: digest for name, digest in files.items() if name.partition(".")[0] == component}
+        return {
+            name: digest for name, digest in files.items() if name.partition(".")[0] == component
+        }
     except UNREADABLE as error:
-        raise BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}") from error
+        raise BadCheckpoint(
+            f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}"
+        ) from error
 
 
 #: What reading anything but a checkpoint may raise.
 UNREADABLE = (
-    BadFile, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError,
-)  # fmt: skip
+    BadFile,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    SafetensorError,
+)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
     content = content_of(path / "manifest.json")
     manifest: dict[str, Any] = json.loads(content)
     if sealed({key: value for key, value in manifest.items() if key != "sha256"}) != content:
-        raise BadCheckpoint(f"checkpoint {path.name} is damaged: manifest.json has changed since it was written")
+        raise BadCheckpoint(
+            f"checkpoint {path.name} is damaged: manifest.json has changed since it was written"
+        )
     if manifest["format"] != FORMAT:
-        writer = manifest.get("environment", {}).get("versions", {}).get("rlplug-core", "of another version")
+        writer = (
+            manifest.get("environment", {})
+            .get("versions", {})
+            .get("rlplug-core", "of another version")
+        )
         raise OtherFormat(
             f"checkpoint {path.name} is of format {manifest['format']}, which rlplug-core {writer} wrote, and this "
             f"version reads format {FORMAT}; install that version to use it"
@@ -288,10 +344,13 @@ def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> S
     """One component, each file of which must have the hash in `digests`."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError(f"'{name}' cannot be a component's name")
-    tree, arrays = directory / f"{name}.json", directory / f"{name}.safetensors"
+    tree = directory / f"{name}.json"
+    arrays = directory / f"{name}.safetensors"
     for path in (tree, arrays) if arrays.name in digests else (tree,):
         if _digest(path) != digests[path.name]:
-            raise BadCheckpoint(f"checkpoint {directory.name} is damaged: {path.name} has changed since it was written")
+            raise BadCheckpoint(
+                f"checkpoint {directory.name} is damaged: {path.name} has changed since it was written"
+            )
     state = _decode(from_json(tree, STATE), _arrays(arrays) if arrays.name in digests else {})
     if not isinstance(state, dict):
         raise ValueError(f"{tree.name} holds no dictionary")
@@ -325,8 +384,12 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
         return {"$array": _place(value, path, arrays)}
     if isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str | int)]:
-            raise TypeError(f"state at '{path}' has the key {wrong[0]!r}; keys are strings or integers")
-        return {"$dict": [[key, _encode(item, f"{path}/{key}", arrays)] for key, item in value.items()]}
+            raise TypeError(
+                f"state at '{path}' has the key {wrong[0]!r}; keys are strings or integers"
+            )
+        return {
+            "$dict": [[key, _encode(item, f"{path}/{key}", arrays)] for key, item in value.items()]
+        }
     if isinstance(value, tuple | list):
         items = [_encode(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
@@ -334,13 +397,17 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"state at '{path}' is a {type(value).__name__}; state is tensors, arrays, numbers, strings, None")
+    raise TypeError(
+        f"state at '{path}' is a {type(value).__name__}; state is tensors, arrays, numbers, strings, None"
+    )
 
 
 def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
     """Put an array among `arrays`; the number in its name tells apart what keys with a slash would not."""
     if array.dtype.name not in DTYPES:
-        raise TypeError(f"state at '{path}' is an array of {array.dtype}; arrays hold numbers or booleans")
+        raise TypeError(
+            f"state at '{path}' is an array of {array.dtype}; arrays hold numbers or booleans"
+        )
     name = f"{len(arrays)}:{path}"
     arrays[name] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     return name

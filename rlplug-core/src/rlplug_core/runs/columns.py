@@ -27,7 +27,9 @@ def columns(journal: Path, *names: str) -> dict[str, Array]:
     """
     table: dict[int, dict[str, float]] = {}
     for record in _recorded(journal):
-        numbers = {key: float(value) for key, value in record.data.items() if _counts(key, value, names)}
+        numbers = {
+            key: float(value) for key, value in record.data.items() if _counts(key, value, names)
+        }
         if numbers:
             table.setdefault(record.step, {}).update(numbers)
     found = names or dict.fromkeys(name for row in table.values() for name in row)
@@ -55,7 +57,10 @@ def episodes(journal: Path) -> dict[str, Array]:
         for name, values in found.items():
             values += record.data.get(name, nothing)
     whole = {"steps", "lengths", "workers"}
-    return {name: np.array(values, np.int64 if name in whole else float) for name, values in found.items()}
+    return {
+        name: np.array(values, np.int64 if name in whole else float)
+        for name, values in found.items()
+    }
 
 
 def _recorded(journal: Path) -> list[Record]:
@@ -64,4 +69,8 @@ def _recorded(journal: Path) -> list[Record]:
 
 def _counts(key: str, value: object, names: tuple[str, ...]) -> bool:
     """Return whether this is a metric, and one that was asked for."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and (not names or key in names)
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (not names or key in names)
+    )

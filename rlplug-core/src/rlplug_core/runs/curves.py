@@ -43,7 +43,9 @@ def curves_of(records: Iterable[Record], only: Collection[str] = ()) -> dict[str
         for name in only or data:
             value = data.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                steps, values = columns[name] if name in columns else columns.setdefault(name, ([], []))
+                steps, values = (
+                    columns[name] if name in columns else columns.setdefault(name, ([], []))
+                )
                 steps.append(record.step)
                 values.append(value)
     return {name: _curve(*column) for name, column in columns.items() if column[0]}
@@ -51,7 +53,8 @@ def curves_of(records: Iterable[Record], only: Collection[str] = ()) -> dict[str
 
 def _curve(steps: list[int], values: list[float]) -> Curve:
     """The points in the order of their steps, one per step."""
-    step, value = np.array(steps, np.int64), np.array(values, np.float64)
+    step = np.array(steps, np.int64)
+    value = np.array(values, np.float64)
     if (np.diff(step) > 0).all():
         return Curve(step, value)
     unique, place = np.unique(step[::-1], return_index=True)

@@ -27,7 +27,9 @@ from rlplug_core.seeds import untouched
 from rlplug_core.types import Array, Timestep, tree_map
 
 
-def with_dataset(plan: Plan, recorded: Mapping[str, Any] | None = None, run: Path | None = None) -> Plan:
+def with_dataset(
+    plan: Plan, recorded: Mapping[str, Any] | None = None, run: Path | None = None
+) -> Plan:
     """The plan with its data set, if it names one, whose path is absolute from here on.
 
     Args:
@@ -57,13 +59,18 @@ def _moved(place: str, run: Path) -> str:
     Raises:
         UsageError: there is none.
     """
-    path, folders = Path(place), run.absolute().parents
+    path = Path(place)
+    folders = run.absolute().parents
     if place.startswith(MINARI) or path.exists():
         return place
     parts = [Path(*path.parts[-count:]) for count in range(1, len(path.parts))]
-    there = next((folder / part for folder in folders for part in parts if (folder / part).is_file()), None)
+    there = next(
+        (folder / part for folder in folders for part in parts if (folder / part).is_file()), None
+    )
     if there is None:
-        raise UsageError(f"the data set {place} of run {run.name} is gone; bring it back, or put it beside the run")
+        raise UsageError(
+            f"the data set {place} of run {run.name} is gone; bring it back, or put it beside the run"
+        )
     return str(there)
 
 
@@ -82,7 +89,13 @@ class Recording:
 
 
 def record(
-    plan: Plan, directory: RunDirectory, path: Path, steps: int, num_envs: int, seed: int | None, conditions: Conditions
+    plan: Plan,
+    directory: RunDirectory,
+    path: Path,
+    steps: int,
+    num_envs: int,
+    seed: int | None,
+    conditions: Conditions,
 ) -> Recording:
     """Let a checkpoint act for `steps` steps, summed over `num_envs` environments, and write them to a new file.
 
@@ -96,20 +109,30 @@ def record(
     if path.suffix != ".npz":
         raise UsageError(f"a data set is a file that ends with .npz, and {path} does not")
     if path.exists():
-        raise UsageError(f"{path} exists already, and a run may know it by its hash; choose another name")
+        raise UsageError(
+            f"{path} exists already, and a run may know it by its hash; choose another name"
+        )
     check_whole("steps", steps, 1)
     check_whole("num_envs", num_envs, 1)
-    used, applied = seed_of(plan, seed), conditions.applied(plan)
-    name, env = as_given(directory.path, directory.config, applied.env), applied.make_eval_env(num_envs)
+    used = seed_of(plan, seed)
+    applied = conditions.applied(plan)
+    name = as_given(directory.path, directory.config, applied.env)
+    env = applied.make_eval_env(num_envs)
     try:
         agent, clock = ready(plan, directory, env, conditions, used)
         arrays, returns = _played(agent, env, used, clock, steps, explore=conditions.stochastic)
     finally:
         env.close()
     about = {
-        "env": name, "algorithm": plan.algorithm, "run": directory.path.name, "checkpoint": conditions.checkpoint,
-        "stochastic": conditions.stochastic, "epsilon": conditions.epsilon, "seed": used, "wrap": plan.options.wrap,
-    }  # fmt: skip
+        "env": name,
+        "algorithm": plan.algorithm,
+        "run": directory.path.name,
+        "checkpoint": conditions.checkpoint,
+        "stochastic": conditions.stochastic,
+        "epsilon": conditions.epsilon,
+        "seed": used,
+        "wrap": plan.options.wrap,
+    }
     dataset = Dataset(str(path.absolute()), arrays, name)
     _write(path, {**flat(arrays), ABOUT: np.array(json.dumps(about))})
     return Recording(dataset, returns)
@@ -137,7 +160,9 @@ def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, A
     """Copies of one transition of every row, and under `valid` which rows hold one."""
     own = env.translate(action) if isinstance(env, SupportsTranslate) else action
     if not isinstance(own, np.ndarray):
-        raise UsageError(f"{env.spec.id} takes several actions at once, which data sets cannot hold yet")
+        raise UsageError(
+            f"{env.spec.id} takes several actions at once, which data sets cannot hold yet"
+        )
     values = (obs, own, now.reward, now.final_obs, now.terminated, now.truncated)
     copies = {name: tree_map(np.copy, value) for name, value in zip(FIELDS, values, strict=True)}
     return {**copies, "valid": now.valid.copy()}

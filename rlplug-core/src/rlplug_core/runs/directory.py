@@ -50,16 +50,24 @@ class RunDirectory:
             UsageError: its name cannot be printed or is a path, it exists already or cannot be written.
         """
         if name is not None and not (isinstance(name, str) and name and name.isprintable()):
-            raise UsageError(f"--name {plain(repr(name))}: a name has printable characters; choose another")
+            raise UsageError(
+                f"--name {plain(repr(name))}: a name has printable characters; choose another"
+            )
         if name is not None and (Path(name).name != name or name == ".."):
-            raise UsageError(f"--name {name}: it names a directory; 'out' says where it is, and the name has no '/'")
-        path = out / (name or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{time.strftime('%Y%m%d-%H%M%S')}")
+            raise UsageError(
+                f"--name {name}: it names a directory; 'out' says where it is, and the name has no '/'"
+            )
+        path = out / (
+            name or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{time.strftime('%Y%m%d-%H%M%S')}"
+        )
         try:
             out.mkdir(parents=True, exist_ok=True)
             path = _make(path, unique=name is None)
         except OSError as error:
             if not isinstance(error, FileExistsError) or not out.is_dir():
-                reason = error.strerror if out.is_dir() or not out.exists() else f"{out} is no directory"
+                reason = (
+                    error.strerror if out.is_dir() or not out.exists() else f"{out} is no directory"
+                )
                 raise UsageError(
                     f"run directory {path} cannot be written: {reason}; choose another place with --out"
                 ) from error
@@ -68,7 +76,9 @@ class RunDirectory:
                 onward = f"'rlplug resume {shell_word(path)}' to go on with it"
                 way = f", or {onward}" if begun else "; it holds no run"
                 way = ", or delete the sweep in it" if (path / SWEEP).exists() else way
-                raise UsageError(f"run directory {path} exists already; choose another --name{way}") from error
+                raise UsageError(
+                    f"run directory {path} exists already; choose another --name{way}"
+                ) from error
         directory = cls(path.absolute())
         directory.lock()
         return directory
@@ -82,7 +92,9 @@ class RunDirectory:
         """
         directory = cls(Path(path).absolute())
         if not regular(directory.config_path):
-            raise UsageError(f"no run at {path}: it has no config.json; 'rlplug runs' lists the runs here")
+            raise UsageError(
+                f"no run at {path}: it has no config.json; 'rlplug runs' lists the runs here"
+            )
         return directory
 
     @property
@@ -115,7 +127,9 @@ class RunDirectory:
             ) from error
         except OSError as error:
             self.unlock()
-            raise UsageError(f"run {self.path} cannot be locked: {error.strerror}; see whether it is yours") from error
+            raise UsageError(
+                f"run {self.path} cannot be locked: {error.strerror}; see whether it is yours"
+            ) from error
         with writing(self.path / LOCK):
             os.ftruncate(self._marks[0], 0)
             os.pwrite(self._marks[0], str(os.getpid()).encode(), 0)

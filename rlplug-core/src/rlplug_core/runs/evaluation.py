@@ -58,7 +58,9 @@ class Conditions:
         if self.wrap is None:
             return plan
         words = [self.wrap] if isinstance(self.wrap, str) else self.wrap
-        return replace(plan, eval_wrappings=tuple(Wrapping.parse(one) for one in words if one != "none"))
+        return replace(
+            plan, eval_wrappings=tuple(Wrapping.parse(one) for one in words if one != "none")
+        )
 
 
 #: As the run itself evaluates.
@@ -66,7 +68,11 @@ USUAL = Conditions()
 
 
 def evaluate_checkpoint(
-    plan: Plan, directory: RunDirectory, episodes: int, seed: int | None = None, conditions: Conditions = USUAL
+    plan: Plan,
+    directory: RunDirectory,
+    episodes: int,
+    seed: int | None = None,
+    conditions: Conditions = USUAL,
 ) -> Evaluation:
     """Play `episodes` episodes, each in an environment of its own; the default seed is the final evaluation's.
 
@@ -96,21 +102,33 @@ def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict
     result = evaluate_checkpoint(plan, directory, episodes)
     best_returns = _returns(result)
     best, final = (checkpoints.kept(kind)[0] for kind in ("best", "final"))
-    same = best.step == final.step and digests(best.path, "learner") == digests(final.path, "learner")
-    last = best_returns if same else _returns(evaluate_checkpoint(plan, directory, episodes, None, Conditions("final")))
+    same = best.step == final.step and digests(best.path, "learner") == digests(
+        final.path, "learner"
+    )
+    last = (
+        best_returns
+        if same
+        else _returns(evaluate_checkpoint(plan, directory, episodes, None, Conditions("final")))
+    )
     return {
-        "checkpoint": best.path.name, "episodes": result.episodes, **best_returns,
-        "last_checkpoint": final.path.name, **{f"last_{name}": value for name, value in last.items()},
-    }  # fmt: skip
+        "checkpoint": best.path.name,
+        "episodes": result.episodes,
+        **best_returns,
+        "last_checkpoint": final.path.name,
+        **{f"last_{name}": value for name, value in last.items()},
+    }
 
 
 def _returns(result: Evaluation) -> dict[str, float]:
     success = {} if result.success_rate is None else {"success_rate": result.success_rate}
     return {
-        "return_mean": result.mean, "return_std": result.std, "return_min": result.minimum,
-        "return_max": result.maximum, **{f"return_mean/{agent}": mean for agent, mean in result.by_agent.items()},
+        "return_mean": result.mean,
+        "return_std": result.std,
+        "return_min": result.minimum,
+        "return_max": result.maximum,
+        **{f"return_mean/{agent}": mean for agent, mean in result.by_agent.items()},
         **success,
-    }  # fmt: skip
+    }
 
 
 def seed_of(plan: Plan, given: int | None) -> int:
@@ -135,15 +153,21 @@ def check_whole(name: str, number: int, least: int) -> None:
         raise UsageError(f"{name} is {number}; give a whole number of at least {least}")
 
 
-def ready(plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions, seed: int) -> tuple[Agent, Clock]:
+def ready(
+    plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions, seed: int
+) -> tuple[Agent, Clock]:
     """The agent of a checkpoint for an environment, and the clock as it stood."""
     learner, saved = load_learner(plan, directory, env, conditions.checkpoint)
     clock = Clock(plan.options.total_timesteps, saved.step)
     agent = learner.agent()
-    return (Deviating(agent, env.spec, conditions.epsilon, Seeds(seed)) if conditions.epsilon else agent), clock
+    return (
+        Deviating(agent, env.spec, conditions.epsilon, Seeds(seed)) if conditions.epsilon else agent
+    ), clock
 
 
-def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str) -> tuple[Learner[Any], Saved]:
+def load_learner(
+    plan: Plan, directory: RunDirectory, env: Env, checkpoint: str
+) -> tuple[Learner[Any], Saved]:
     """A learner with a checkpoint's weights, and which one it is; the environment's wrappers stand as they did then.
 
     Raises:
@@ -160,7 +184,9 @@ def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str)
     except UNFIT as error:  # as torch and plugins say that shapes or names differ
         _check_spaces(plan, saved, env)
         said = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])
-        raise UsageError(f"the weights of {saved.path.name} do not fit {env.spec.id}: {said}") from error
+        raise UsageError(
+            f"the weights of {saved.path.name} do not fit {env.spec.id}: {said}"
+        ) from error
     if (saved.path / "wrappers.json").is_file():
         freeze(env, read(saved.path, "wrappers")[0]["wrappers"])
     return learner, saved
@@ -188,7 +214,9 @@ def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str,
         UsageError: there is no such checkpoint. BadCheckpoint: none can be read.
     """
     if not isinstance(word, str):
-        raise UsageError(f"checkpoint is {word!r}; give a name: {', '.join(KINDS)}, or one of run.checkpoints")
+        raise UsageError(
+            f"checkpoint is {word!r}; give a name: {', '.join(KINDS)}, or one of run.checkpoints"
+        )
     if word in KINDS:
         saved, components, _, warnings = checkpoints.load(KINDS[word], "learner")
         for warning in warnings:
@@ -197,5 +225,7 @@ def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str,
     named = {saved.path.name: saved for saved in checkpoints.kept()}
     if word not in named:
         known = [*KINDS, *named]
-        raise UsageError(f"no checkpoint '{word}'{did_you_mean(word, known)} (there is {', '.join(known)})")
+        raise UsageError(
+            f"no checkpoint '{word}'{did_you_mean(word, known)} (there is {', '.join(known)})"
+        )
     return named[word], read(named[word].path, "learner")[0]["learner"]

@@ -21,9 +21,13 @@ from rlplug_core.types import Spec
 
 
 def export_policy(
-    plan: Plan, directory: RunDirectory, out: Path, checkpoint: str = "best", onnx: bool = False,
+    plan: Plan,
+    directory: RunDirectory,
+    out: Path,
+    checkpoint: str = "best",
+    onnx: bool = False,
     torchscript: bool = False,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write the policy of a run's checkpoint into the directory `out`, with a model card, `README.md`.
 
     Args:
@@ -34,7 +38,8 @@ def export_policy(
         UsageError: something lies there, or the policy cannot be exported.
         MissingPackage: what writes ONNX is not installed.
     """
-    config, found = directory.config, summary(directory.path)
+    config = directory.config
+    found = summary(directory.path)
     env = plan.make_env(1)
     try:
         if learned(env):
@@ -44,10 +49,15 @@ def export_policy(
             )
         agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
         about = {
-            "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,
-            "step": clock.steps, **_wrappers(plan),
-        }  # fmt: skip
-        policy, program = Policy(agent, env), env.spec if onnx or torchscript else None
+            "run": found.name,
+            "algorithm": config["algorithm"],
+            "env": config["env"],
+            "checkpoint": checkpoint,
+            "step": clock.steps,
+            **_wrappers(plan),
+        }
+        policy = Policy(agent, env)
+        program = env.spec if onnx or torchscript else None
         own = Spec(policy.observation_space, policy.action_space, 1, env.spec.id)
         idle = untrained(records(directory.path), clock.steps)
         text = card(found, config, about, own, untrained=idle, program=program)
@@ -59,7 +69,10 @@ def export_policy(
 def _wrappers(plan: Plan) -> dict[str, list[str]]:
     """Those that an export puts around its policy, and those around each environment, which it stands behind."""
     each = [one.words for one in plan.wrappings if one.wrapper is around_each]
-    return {"wrap": [one.words for one in plan.wrappings if one.wrapper is not around_each], "wrap_each": each}
+    return {
+        "wrap": [one.words for one in plan.wrappings if one.wrapper is not around_each],
+        "wrap_each": each,
+    }
 
 
 def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> Policy:
@@ -70,7 +83,9 @@ def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> 
         Untrusted: a wrapper is no installed plugin, and `trust` does not allow it.
     """
     if not deterministic:
-        raise UsageError(f"{directory} is an export, which is greedy; load the run itself with deterministic=False")
+        raise UsageError(
+            f"{directory} is an export, which is greedy; load the run itself with deterministic=False"
+        )
     found = read(directory)
     if not trust:
         require_plugins(directory, found.about["wrap"])

@@ -9,9 +9,21 @@ from contextlib import contextmanager
 from rlplug_core.errors import RlplugError
 
 #: An option as it is typed, and a whole command, which is for a terminal as it stands.
-TYPED, COMMAND = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9.-]*)"), re.compile(r"'rlplug [^']*'")
+TYPED = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9.-]*)")
+COMMAND = re.compile(r"'rlplug [^']*'")
 #: What is an argument of its own in Python, and what needs no word there.
-ARGUMENTS = {"out", "name", "checkpoint", "episodes", "stochastic", "epsilon", "video", "frames", "fps", "torchscript"}
+ARGUMENTS = {
+    "out",
+    "name",
+    "checkpoint",
+    "episodes",
+    "stochastic",
+    "epsilon",
+    "video",
+    "frames",
+    "fps",
+    "torchscript",
+}
 UNSAID = {"traceback", "trust", "set"}
 #: Python's own refusal of an option that is given as an argument, as other libraries take it.
 UNASKED = re.compile(r"train\(\) got an unexpected keyword argument '(\w+)'")
@@ -42,5 +54,7 @@ def in_python(sentence: str, own: Collection[str] = ()) -> str:
     names = [name.replace("-", "_") for name in found if name not in UNSAID]
     arguments = ARGUMENTS.union(own)
     options = ", ".join(f"'{name}': ..." for name in names if name not in arguments)
-    said = [f"{name}=..." for name in names if name in arguments] + [f"options={{{options}}}"] * bool(options)
+    said = [f"{name}=..." for name in names if name in arguments] + [
+        f"options={{{options}}}"
+    ] * bool(options)
     return f"In Python: {', '.join(said)}" if said else ""

@@ -58,19 +58,33 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
     Raises:
         UnknownEnv, MissingPackage, PluginError, UsageError: it cannot be made.
     """
-    source, words = source_of(name, arguments), tuple(provided(name).get("wrap", ()))
+    source = source_of(name, arguments)
+    words = tuple(provided(name).get("wrap", ()))
     env = wrapped(source.make(1), map(Wrapping.parse, words))
     try:
         found = walk(RandomAgent(env.spec.action, Seeds(0)), env)
     finally:
         env.close()
-    spec, bare = env.spec, env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+    spec, bare = (
+        env.spec,
+        env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action,
+    )
     return Inspection(
-        env=source.name, observation=shown(spec.obs), action=shown(bare), takes=type(spec.action).__name__,
-        kind=kind_of(spec), limit=spec.limit, rewards=(found.low, found.high), steps=found.steps,
-        steps_per_second=found.speed, inexact=spec.inexact, wrap=words, agents=spec.agents,
-        alike=not spec.kinds, turns=spec.turns,
-    )  # fmt: skip
+        env=source.name,
+        observation=shown(spec.obs),
+        action=shown(bare),
+        takes=type(spec.action).__name__,
+        kind=kind_of(spec),
+        limit=spec.limit,
+        rewards=(found.low, found.high),
+        steps=found.steps,
+        steps_per_second=found.speed,
+        inexact=spec.inexact,
+        wrap=words,
+        agents=spec.agents,
+        alike=not spec.kinds,
+        turns=spec.turns,
+    )
 
 
 def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
@@ -82,7 +96,9 @@ def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
     from PIL import Image
 
     if path.suffix.lower() != ".png":
-        raise UsageError(f"{path} is no name of a PNG; write --frame {shell_word(path.with_suffix('.png'))}")
+        raise UsageError(
+            f"{path} is no name of a PNG; write --frame {shell_word(path.with_suffix('.png'))}"
+        )
     frames: list[Array] = []
 
     def take(opens: bool, render: Callable[[], Array]) -> None:

@@ -123,7 +123,9 @@ def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Re
     them without being parsed.
     """
     records = _whole(path, {*kinds, "start"} if kinds else ())
-    return (one for one in standing(records) if one.seq > after and (not kinds or one.kind in kinds))
+    return (
+        one for one in standing(records) if one.seq > after and (not kinds or one.kind in kinds)
+    )
 
 
 def standing(records: Iterable[Record]) -> list[Record]:
@@ -143,7 +145,11 @@ def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[R
     sequence number of the `last` record before the position, a number that cannot come next counts as damage.
     """
     lines = _placed(path, position)
-    return ((one, place) for one, place in (lines if last is None else _in_order(lines, last)) if one is not None)
+    return (
+        (one, place)
+        for one, place in (lines if last is None else _in_order(lines, last))
+        if one is not None
+    )
 
 
 def _placed(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
@@ -162,9 +168,12 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
     return iter(partial(file.readline, LINE), b"")
 
 
-def _in_order(lines: Iterable[tuple[Record | None, int]], last: int) -> Iterator[tuple[Record, int]]:
+def _in_order(
+    lines: Iterable[tuple[Record | None, int]], last: int
+) -> Iterator[tuple[Record, int]]:
     """Those whose numbers rise from `last`, by as many as damaged lines lie between; more, where the next goes on."""
-    missing, odd = 0, None
+    missing = 0
+    odd = None
     for record, place in lines:
         if record is not None and odd is not None and record.seq == odd[0].seq + 1:
             yield odd
@@ -172,7 +181,9 @@ def _in_order(lines: Iterable[tuple[Record | None, int]], last: int) -> Iterator
             missing += 1
             odd = (record, place) if record is not None and record.seq > last else None
             continue
-        last, missing, odd = record.seq, 0, None
+        last = record.seq
+        missing = 0
+        odd = None
         yield record, place
 
 
@@ -192,7 +203,9 @@ def _taken_back(record: Record, start: Record) -> bool:
     """A final evaluation counts for the weights of its step, so a run that goes beyond it takes nothing back."""
     if record.kind not in MEASURED or "after" not in start.data:
         return False
-    return bool(record.seq > start.data["after"]) and (record.kind != "final_eval" or record.step > start.step)
+    return bool(record.seq > start.data["after"]) and (
+        record.kind != "final_eval" or record.step > start.step
+    )
 
 
 def _ended(file: int) -> int:
@@ -201,7 +214,11 @@ def _ended(file: int) -> int:
     whole = 0
     while end and not whole:
         begin = max(0, end - BLOCK)
-        whole = begin + 1 + found if (found := os.pread(file, end - begin, begin).rfind(b"\n")) >= 0 else 0
+        whole = (
+            begin + 1 + found
+            if (found := os.pread(file, end - begin, begin).rfind(b"\n")) >= 0
+            else 0
+        )
         end = begin
     if whole < size:
         os.ftruncate(file, whole)

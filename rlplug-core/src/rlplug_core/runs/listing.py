@@ -75,7 +75,8 @@ def find(run: Path | str, out: Path = OUT) -> Path:
 def _several(path: Path, found: Sequence[Path]) -> str:
     """Return how many runs are below a path, which, and what to type instead of it."""
     names = [str(one.relative_to(path)) for one in found]
-    some, more = ", ".join(names[:SHOWN]), f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    some = ", ".join(names[:SHOWN])
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (
         f"{len(names)} run{'s' * (len(names) > 1)}: {some}{more}; name one of them, as in "
         f"{shell_word(path / names[0])} ('rlplug compare {shell_word(path)}' sums up all)"
@@ -105,7 +106,9 @@ def summary(path: Path) -> Summary:
         return Summary(_name(path), str(path), "unreadable", problem=str(error))
     except UNREADABLE as error:
         said = f"{type(error).__name__}: {plain(str(error))}; 'rlplug runs rm' deletes the run"
-        return Summary(_name(path), str(path), "unreadable", problem=f"{path} cannot be read: {said}")
+        return Summary(
+            _name(path), str(path), "unreadable", problem=f"{path} cannot be read: {said}"
+        )
 
 
 def records(path: Path) -> list[Record]:
@@ -141,29 +144,48 @@ def remove(path: Path) -> None:
 def _summary(path: Path) -> Summary:
     directory = RunDirectory(path)
     config = directory.config
-    journal, first = records(path), int(config["options"].get("total_timesteps") or 0)
+    journal = records(path)
+    first = int(config["options"].get("total_timesteps") or 0)
     means = [record.data["eval/return_mean"] for record in journal if record.kind == "evaluation"]
     return Summary(
-        name=_name(path), path=str(path), status="running" if directory.running() else ending(journal),
-        algorithm=str(config["algorithm"]), env=str(config["env"]), seed=config["options"].get("seed"),
+        name=_name(path),
+        path=str(path),
+        status="running" if directory.running() else ending(journal),
+        algorithm=str(config["algorithm"]),
+        env=str(config["env"]),
+        seed=config["options"].get("seed"),
         steps=_steps(journal),
-        total_timesteps=_total(config["options"], journal), best=max(means, default=None),
-        last=means[-1] if means else None, final_eval=final_evaluation(journal), group=str(config["group"]),
-        created=float(config["created"]), seconds=_seconds(journal),
-        extensions=_risen(first, extensions(first, [one.data for one in journal if one.kind == "start"])),
-    )  # fmt: skip
+        total_timesteps=_total(config["options"], journal),
+        best=max(means, default=None),
+        last=means[-1] if means else None,
+        final_eval=final_evaluation(journal),
+        group=str(config["group"]),
+        created=float(config["created"]),
+        seconds=_seconds(journal),
+        extensions=_risen(
+            first, extensions(first, [one.data for one in journal if one.kind == "start"])
+        ),
+    )
 
 
 def _steps(journal: Sequence[Record]) -> int:
     """Return how far a run has come: what earlier processes only said, as of a failure, may have been taken back."""
-    begun = max((number for number, record in enumerate(journal) if record.kind == "start"), default=0)
-    counted = [record.step for n, record in enumerate(journal) if n >= begun or record.kind in MEASURED]
+    begun = max(
+        (number for number, record in enumerate(journal) if record.kind == "start"), default=0
+    )
+    counted = [
+        record.step for n, record in enumerate(journal) if n >= begun or record.kind in MEASURED
+    ]
     return max(counted, default=0)
 
 
 def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
     """Return where a run is to end: the total it began with, or the one that it got last."""
-    goals = [record.data["limit"] for record in journal if record.kind == "start" and "limit" in record.data]
+    goals = [
+        record.data["limit"]
+        for record in journal
+        if record.kind == "start" and "limit" in record.data
+    ]
     return int(goals[-1]) if goals else options.get("total_timesteps")
 
 
@@ -179,7 +201,8 @@ def extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> list[tuple[in
     found: list[tuple[int, bool]] = []
     for start in starts:
         total, stretched = found[-1] if found else (first, False)
-        limit, rescale = int(start.get("limit") or total), bool(start.get("rescale"))
+        limit = int(start.get("limit") or total)
+        rescale = bool(start.get("rescale"))
         if limit != total:
             found.append((limit, rescale))
         elif found:
@@ -211,8 +234,14 @@ def ending(journal: Iterable[Record]) -> str:
 
 def untrained(journal: Iterable[Record], step: int | None = None) -> bool:
     """Return whether a run had made no update at a step, by default at its end, as far as its records say."""
-    counts = [(record.step, record.data["perf/updates"]) for record in journal if "perf/updates" in record.data]
-    then = [updates for at, updates in counts if step is not None and at >= step][:1] or [n for _, n in counts[-1:]]
+    counts = [
+        (record.step, record.data["perf/updates"])
+        for record in journal
+        if "perf/updates" in record.data
+    ]
+    then = [updates for at, updates in counts if step is not None and at >= step][:1] or [
+        n for _, n in counts[-1:]
+    ]
     return bool(then) and not then[0]
 
 

@@ -39,9 +39,14 @@ class Run:
     the run may be executed although this account has not written it.
     """
 
-    def __init__(self, directory: RunDirectory | Path | str, env: Any = None, trust: bool = False) -> None:
-        self.env, self.trust = env, trust
-        self.directory = directory if isinstance(directory, RunDirectory) else RunDirectory.open(find(directory))
+    def __init__(
+        self, directory: RunDirectory | Path | str, env: Any = None, trust: bool = False
+    ) -> None:
+        self.env = env
+        self.trust = trust
+        self.directory = (
+            directory if isinstance(directory, RunDirectory) else RunDirectory.open(find(directory))
+        )
         self.path = self.directory.path
         self.name = self.path.name
         self.journal = self.directory.journal_path
@@ -70,7 +75,10 @@ class Run:
     @property
     def checkpoints(self) -> list[str]:
         """The names of the checkpoints, in the order of their steps."""
-        return [saved.path.name for saved in reversed(Checkpoints(self.directory.checkpoints_path).kept())]
+        return [
+            saved.path.name
+            for saved in reversed(Checkpoints(self.directory.checkpoints_path).kept())
+        ]
 
     def summary(self) -> Summary:
         """The run in a few words: status, steps, best and last evaluation, final evaluation."""
@@ -88,7 +96,9 @@ class Run:
         """
         steps, values = tables.curve(self.journal, name)
         if not len(steps) and (known := [one for one in self.curves() if one != "step"]):
-            raise UsageError(f"{self.name} has no curve '{name}'{did_you_mean(name, known)} (curves() has all)")
+            raise UsageError(
+                f"{self.name} has no curve '{name}'{did_you_mean(name, known)} (curves() has all)"
+            )
         return steps, values
 
     def episodes(self) -> dict[str, Array]:
@@ -97,10 +107,17 @@ class Run:
 
     @noted()
     def evaluate(
-        self, episodes: int = 100, seed: int | None = None, checkpoint: str = "best", *, stochastic: bool = False,
-        epsilon: float = 0.0, env: object = None, arguments: Mapping[str, object] | None = None,
+        self,
+        episodes: int = 100,
+        seed: int | None = None,
+        checkpoint: str = "best",
+        *,
+        stochastic: bool = False,
+        epsilon: float = 0.0,
+        env: object = None,
+        arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
-    ) -> Evaluation:  # fmt: skip
+    ) -> Evaluation:
         """Play episodes with a checkpoint's weights, on fresh environments.
 
         Args:
@@ -114,7 +131,12 @@ class Run:
             wrap: other wrappers than the run's; `"none"` for none.
         """
         conditions = Conditions(
-            checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
+            checkpoint=checkpoint,
+            stochastic=stochastic,
+            epsilon=epsilon,
+            env=env,
+            arguments=arguments,
+            wrap=wrap,
         )
         return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
 
@@ -127,10 +149,19 @@ class Run:
 
     @noted()
     def record(
-        self, path: Path | str, steps: int, *, num_envs: int = 1, seed: int | None = None, checkpoint: str = "best",
-        stochastic: bool = False, epsilon: float = 0.0, env: Any = None,
-        arguments: Mapping[str, object] | None = None, wrap: Sequence[str] | None = None,
-    ) -> Recording:  # fmt: skip
+        self,
+        path: Path | str,
+        steps: int,
+        *,
+        num_envs: int = 1,
+        seed: int | None = None,
+        checkpoint: str = "best",
+        stochastic: bool = False,
+        epsilon: float = 0.0,
+        env: Any = None,
+        arguments: Mapping[str, object] | None = None,
+        wrap: Sequence[str] | None = None,
+    ) -> Recording:
         """Let a checkpoint act and write its transitions to a new data set, `path.npz`, to learn from offline.
 
         Args:
@@ -141,19 +172,41 @@ class Run:
             UsageError: the file exists, or there is no such checkpoint. NotWritten: the system refuses the file.
         """
         conditions = Conditions(
-            checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
+            checkpoint=checkpoint,
+            stochastic=stochastic,
+            epsilon=epsilon,
+            env=env,
+            arguments=arguments,
+            wrap=wrap,
         )
         return record(
-            plan_of(self), self.directory, Path(path), steps, num_envs=num_envs, seed=seed, conditions=conditions
+            plan_of(self),
+            self.directory,
+            Path(path),
+            steps,
+            num_envs=num_envs,
+            seed=seed,
+            conditions=conditions,
         )
 
     @noted()
     def play(
-        self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
-        frames: Path | str | None = None, every: int = 1, fps: float | None = None, sheet: Path | str | None = None,
-        stochastic: bool = False, epsilon: float = 0.0, env: object = None,
-        arguments: Mapping[str, object] | None = None, wrap: Sequence[str] | None = None,
-    ) -> Evaluation:  # fmt: skip
+        self,
+        episodes: int = 1,
+        seed: int | None = None,
+        checkpoint: str = "best",
+        *,
+        video: Path | str | None = None,
+        frames: Path | str | None = None,
+        every: int = 1,
+        fps: float | None = None,
+        sheet: Path | str | None = None,
+        stochastic: bool = False,
+        epsilon: float = 0.0,
+        env: object = None,
+        arguments: Mapping[str, object] | None = None,
+        wrap: Sequence[str] | None = None,
+    ) -> Evaluation:
         """Play episodes one after the other and let them be seen: in a window, unless something is to be written.
 
         Args:
@@ -163,11 +216,25 @@ class Run:
             sheet: a PNG with frames of the best and the worst episode.
             others: as in `evaluate`.
         """
-        showing = Showing(video=_path(video), frames=_path(frames), every=every, fps=fps, sheet=_path(sheet))
-        conditions = Conditions(
-            checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
+        showing = Showing(
+            video=_path(video), frames=_path(frames), every=every, fps=fps, sheet=_path(sheet)
         )
-        return watched(plan_of(self), self.directory, showing, episodes=episodes, seed=seed, conditions=conditions)
+        conditions = Conditions(
+            checkpoint=checkpoint,
+            stochastic=stochastic,
+            epsilon=epsilon,
+            env=env,
+            arguments=arguments,
+            wrap=wrap,
+        )
+        return watched(
+            plan_of(self),
+            self.directory,
+            showing,
+            episodes=episodes,
+            seed=seed,
+            conditions=conditions,
+        )
 
     @noted()
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
@@ -177,19 +244,30 @@ class Run:
 
     @noted()
     def export(
-        self, out: Path | str, checkpoint: str = "best", *, onnx: bool = False, torchscript: bool = False
-    ) -> Path:  # fmt: skip
+        self,
+        out: Path | str,
+        checkpoint: str = "best",
+        *,
+        onnx: bool = False,
+        torchscript: bool = False,
+    ) -> Path:
         """Write the policy of a checkpoint into the new directory `out`: JSON, safetensors, a model card.
 
         `rlplug_core.load(out)` gives it back without the algorithm's plugin; with `onnx` there is `policy.onnx` too,
         with `torchscript` `policy.pt`.
         """
-        from rlplug_core.runs.exporting import export_policy  # what takes programs apart is of no use to runs
+        from rlplug_core.runs.exporting import (
+            export_policy,  # what takes programs apart is of no use to runs
+        )
 
-        return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx=onnx, torchscript=torchscript)
+        return export_policy(
+            plan_of(self), self.directory, Path(out), checkpoint, onnx=onnx, torchscript=torchscript
+        )
 
 
-def open_run(run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False) -> Run:
+def open_run(
+    run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False
+) -> Run:
     """The run of this path, or of this name in `out`.
 
     Args:

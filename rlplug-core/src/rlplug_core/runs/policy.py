@@ -17,7 +17,13 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
 from rlplug_core.nets.one_hot import Counted, altered, stray
 from rlplug_core.plugins.closing import closed_if_it_fails
-from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve, SupportsTranslate
+from rlplug_core.protocols import (
+    Agent,
+    Env,
+    SupportsActionSpace,
+    SupportsObserve,
+    SupportsTranslate,
+)
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
 from rlplug_core.types import MASK, Array, Obs, Space
@@ -42,13 +48,24 @@ class Policy:
     """
 
     def __init__(
-        self, agent: Agent, env: Env, clock: Clock | None = None, deterministic: bool = True,
+        self,
+        agent: Agent,
+        env: Env,
+        clock: Clock | None = None,
+        deterministic: bool = True,
         origin: Callable[[bool], Policy] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._origin = origin
-        self._agent, self._env, self._clock, self.deterministic = agent, env, clock or Clock(1), deterministic
-        self.observation_space = env.source.obs if isinstance(env, SupportsObserve) else env.spec.obs
-        self.action_space = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+        self._agent = agent
+        self._env = env
+        self._clock = clock or Clock(1)
+        self.deterministic = deterministic
+        self.observation_space = (
+            env.source.obs if isinstance(env, SupportsObserve) else env.spec.obs
+        )
+        self.action_space = (
+            env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+        )
         self._state = agent.initial(1)
         self._first = np.ones(1, dtype=bool)
 
@@ -58,7 +75,9 @@ class Policy:
 
     def __reduce__(self) -> tuple[Callable[[bool], Policy], tuple[bool]]:
         if self._origin is None:
-            raise TypeError(f"{self!r} was made in this process and cannot be pickled; load it from a run or an export")
+            raise TypeError(
+                f"{self!r} was made in this process and cannot be pickled; load it from a run or an export"
+            )
         return self._origin, (self.deterministic,)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Policy:
@@ -69,7 +88,8 @@ class Policy:
 
     def reset(self) -> None:
         """Forget what was seen; needed only by policies or wrappers with memory, between episodes."""
-        self._state, self._first = self._agent.initial(1), np.ones(1, dtype=bool)
+        self._state = self._agent.initial(1)
+        self._first = np.ones(1, dtype=bool)
 
     def __call__(self, obs: Obs) -> Any:
         """The action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
@@ -86,21 +106,34 @@ class Policy:
         self._make_room(rows_of(batch))
         if isinstance(self._env, SupportsObserve):
             batch = self._env.observe(batch, self._first)
-        act = self._agent.act(batch, self._first, self._state, self._clock, explore=not self.deterministic)
-        self._state, self._first = act.recurrent_state, np.zeros(len(self._first), dtype=bool)
-        action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
+        act = self._agent.act(
+            batch, self._first, self._state, self._clock, explore=not self.deterministic
+        )
+        self._state = act.recurrent_state
+        self._first = np.zeros(len(self._first), dtype=bool)
+        action = (
+            self._env.translate(act.action)
+            if isinstance(self._env, SupportsTranslate)
+            else act.action
+        )
         return one_of(action, 0) if single else action
 
     def predict(
-        self, obs: Obs, state: Any = None, episode_start: Any = None, deterministic: bool | None = None
-    ) -> tuple[Any, Any]:  # fmt: skip
+        self,
+        obs: Obs,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool | None = None,
+    ) -> tuple[Any, Any]:
         """The action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
 
         Args:
             state: not used; where `episode_start` [B], or one for all, is true the policy forgets what it saw.
             deterministic: instead of how it was loaded, for this one action.
         """
-        starts = np.atleast_1d(np.asarray(False if episode_start is None else episode_start, dtype=bool))
+        starts = np.atleast_1d(
+            np.asarray(False if episode_start is None else episode_start, dtype=bool)
+        )
         if starts.all():
             self.reset()
         elif starts.any():
@@ -115,21 +148,30 @@ class Policy:
     def _make_room(self, rows: int) -> None:
         """Have a memory for each row: where their number is another one, these are others, and begin anew."""
         if self._state is not None and rows != len(self._first):
-            self._state, self._first = self._agent.initial(rows), np.ones(rows, dtype=bool)
+            self._state = self._agent.initial(rows)
+            self._first = np.ones(rows, dtype=bool)
 
     def _is_single(self, obs: Obs) -> bool:
-        space, part = self.observation_space, obs
+        space = self.observation_space
+        part = obs
         while isinstance(part, dict):
             name = next(iter(part))
-            space, part = space[name], part[name]  # type: ignore[index]
+            space = space[name]  # type: ignore[index]
+            part = part[name]
         try:
             return np.ndim(part) == len(space.shape or ())
         except ValueError as error:  # lists of different lengths
-            raise UsageError(f"the observation is no array of numbers: {error}; one has shape {space.shape}") from error
+            raise UsageError(
+                f"the observation is no array of numbers: {error}; one has shape {space.shape}"
+            ) from error
 
 
 def policy_of(
-    plan: Plan, directory: RunDirectory, checkpoint: str, deterministic: bool, origin: Callable[[str, bool], Policy]
+    plan: Plan,
+    directory: RunDirectory,
+    checkpoint: str,
+    deterministic: bool,
+    origin: Callable[[str, bool], Policy],
 ) -> Policy:
     """The policy of a run's checkpoint; `origin` loads that of a checkpoint by its name, deterministic or not.
 
@@ -153,11 +195,15 @@ def _canonical(space: Space, obs: object, place: str = "") -> Obs:
         raise _lacking(space, f"is no dictionary{f' in {place!r}' if place else ''}, which")
     if missing := [f"{place}{name}" for name in space.spaces if name not in obs]:
         raise _lacking(space, f"lacks {quoted(missing)}, which")
-    return {name: _canonical(part, obs[name], f"{place}{name}/") for name, part in space.spaces.items()}
+    return {
+        name: _canonical(part, obs[name], f"{place}{name}/") for name, part in space.spaces.items()
+    }
 
 
 def _lacking(space: spaces.Dict, what: str) -> UsageError:
-    entries = ", ".join(f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces)
+    entries = ", ".join(
+        f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces
+    )
     return UsageError(f"this observation {what} the policy sees; give it {{{entries}}}")
 
 
@@ -168,15 +214,25 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
         UsageError: a wrong shape, a number that is none, or one that Discrete and MultiDiscrete do not have.
     """
     if isinstance(space, spaces.Dict):
-        return {key: _batch(part, obs[key], single, f"{name}/{key}") for key, part in space.spaces.items()}
-    where, shape = f"observation '{name[1:]}'" if name else "observation", space.shape or ()
+        return {
+            key: _batch(part, obs[key], single, f"{name}/{key}")
+            for key, part in space.spaces.items()
+        }
+    where = f"observation '{name[1:]}'" if name else "observation"
+    shape = space.shape or ()
     given: Array = np.asarray(obs)
     rows = given[None] if single else given
     if rows.shape[1:] != shape or rows.dtype.kind not in "biuf":
         many = f"({', '.join(map(str, ('B', *shape)))})"
-        raise UsageError(f"the {where} has shape {given.shape} of {given.dtype}; one is {shape}, many are {many}")
+        raise UsageError(
+            f"the {where} has shape {given.shape} of {given.dtype}; one is {shape}, many are {many}"
+        )
     if rows.dtype.kind == "f" and np.isnan(rows).any():
-        raise UsageError(f"the {where} holds a NaN; look at the environment or the sensor that gave it")
+        raise UsageError(
+            f"the {where} holds a NaN; look at the environment or the sensor that gave it"
+        )
     if found := stray(space, rows) if isinstance(space, Counted) else altered(space, rows):
-        raise UsageError(f"the {where} {found[1]}; look at the environment or the sensor that gave it")
+        raise UsageError(
+            f"the {where} {found[1]}; look at the environment or the sensor that gave it"
+        )
     return rows.astype(space.dtype, copy=False)

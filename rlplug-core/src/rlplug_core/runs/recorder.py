@@ -41,7 +41,9 @@ class Recorder:
         """Return whether a film is to be made at this env step."""
         return bool(self.every) and steps - self.filmed >= self.every
 
-    def record(self, learner: Learner[Any], seed: int, clock: Clock, wrappers: State) -> dict[str, Any] | None:
+    def record(
+        self, learner: Learner[Any], seed: int, clock: Clock, wrappers: State
+    ) -> dict[str, Any] | None:
         """Make a film; what the journal says of it, or None where it cannot be made: then there will be no more."""
         path = self.run / FOLDER / f"step-{clock.steps:012d}{usual_suffix()}"
         try:
@@ -53,7 +55,7 @@ class Recorder:
 
     def _record(
         self, learner: Learner[Any], path: Path, seed: int, clock: Clock, wrappers: State
-    ) -> dict[str, object]:  # fmt: skip
+    ) -> dict[str, object]:
         began = time.monotonic()
         env = shown_env(self.plan, "rgb_array")
         try:
@@ -64,11 +66,15 @@ class Recorder:
             if path.parent.is_symlink():
                 raise BadFile(path.parent, "it is a link; delete it")
             with Films(film(path, fps)) as films:
-                result = play(learner.agent(), env, episodes=1, seed=seed, clock=clock, reel=Reel(films))
+                result = play(
+                    learner.agent(), env, episodes=1, seed=seed, clock=clock, reel=Reel(films)
+                )
         finally:
             env.close()
         self.filmed = clock.steps
         return {
-            "path": f"{FOLDER}/{path.name}", "return": result.mean, "length": max(result.lengths),
+            "path": f"{FOLDER}/{path.name}",
+            "return": result.mean,
+            "length": max(result.lengths),
             "seconds": time.monotonic() - began,
-        }  # fmt: skip
+        }

@@ -9,9 +9,13 @@ from rlplug_core.loop.plan import Plan
 
 #: Options of every run that only some runners look at.
 RUNNERS = {
-    "workers": ("async",), "actors": ("decoupled",), "max_lag": ("decoupled",), "chunk_steps": ("decoupled",),
-    "cpus_per_actor": ("decoupled",), "inline": ("async", "decoupled"),
-}  # fmt: skip
+    "workers": ("async",),
+    "actors": ("decoupled",),
+    "max_lag": ("decoupled",),
+    "chunk_steps": ("decoupled",),
+    "cpus_per_actor": ("decoupled",),
+    "inline": ("async", "decoupled"),
+}
 
 
 def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
@@ -44,7 +48,11 @@ def _batches(plan: Plan) -> Iterator[str]:
 def _chunks(plan: Plan) -> Iterator[str]:
     """A chunk of a decoupled actor is counted, and learned from, as a whole."""
     o = plan.options
-    if plan.runner == "decoupled" and not o.inline and 10 * plan.chunk_steps * o.num_envs > o.total_timesteps:
+    if (
+        plan.runner == "decoupled"
+        and not o.inline
+        and 10 * plan.chunk_steps * o.num_envs > o.total_timesteps
+    ):
         yield (
             f"total_timesteps is {o.total_timesteps:,}, and a chunk of an actor has "
             f"{plan.chunk_steps * o.num_envs:,} env steps (chunk_steps times num_envs), which are learned from whole: "
@@ -54,9 +62,16 @@ def _chunks(plan: Plan) -> Iterator[str]:
 
 def _processes(plan: Plan) -> Iterator[str]:
     """Processes that step environments all the time want a core each."""
-    counts = {"async": ("workers", plan.options.workers), "decoupled": ("actors", plan.options.actors)}
+    counts = {
+        "async": ("workers", plan.options.workers),
+        "decoupled": ("actors", plan.options.actors),
+    }
     stepping = min(plan.options.env_workers, plan.options.num_envs)
-    usual = ("learners", plan.options.learners) if plan.options.learners > 1 else ("env_workers", stepping)
+    usual = (
+        ("learners", plan.options.learners)
+        if plan.options.learners > 1
+        else ("env_workers", stepping)
+    )
     name, count = counts.get(plan.runner, usual)
     if count > cores() and not plan.options.inline:
         yield f"{name} is {count}, and this machine has {cores()} cores: they will take turns, at no more speed"
@@ -67,9 +82,8 @@ def _without_effect(plan: Plan, given: set[str]) -> Iterator[str]:
     for name, runners in RUNNERS.items():
         if name in given and plan.runner not in runners:
             able = [runner for runner in runners if runner in plan.learner.runners]
-            theirs = (
-                f"it is for the runner {' or '.join(map(repr, runners))}, under which {plan.algorithm} does not run"
-            )
+            names = " or ".join(map(repr, runners))
+            theirs = f"it is for the runner {names}, under which {plan.algorithm} does not run"
             way = f"use --runner {' or '.join(able)}" if able else theirs
             yield f"{name} has no effect under the runner '{plan.runner}'; {way}"
 

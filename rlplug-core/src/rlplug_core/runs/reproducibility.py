@@ -22,7 +22,10 @@ def environment(plan: Plan) -> dict[str, Any]:
     """Return what bit-exact resume depends on, besides the configuration."""
     packages = ("rlplug-core", *_plugin(plan.algorithm), "torch", "numpy", "gymnasium")
     return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in packages},
+        },
         "machine": platform.machine(),
         "cpu": _cpu(),
         "loops": made_by(plan.options.threads),
@@ -36,19 +39,23 @@ def environment(plan: Plan) -> dict[str, Any]:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what has changed that bit-exact resume depends on, one sentence each."""
     flat = [
-        {**{key: value for key, value in side.items() if key != "versions"}, **side["versions"]} for side in (then, now)
+        {**{key: value for key, value in side.items() if key != "versions"}, **side["versions"]}
+        for side in (then, now)
     ]
     return [
-        f"{key} was {flat[0][key]} and is {flat[1].get(key)}" for key in flat[0] if flat[0][key] != flat[1].get(key)
+        f"{key} was {flat[0][key]} and is {flat[1].get(key)}"
+        for key in flat[0]
+        if flat[0][key] != flat[1].get(key)
     ]
 
 
 def writers(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """The packages that have other versions now than `then`, each as pip installs the one of then, `torch==2.10.0`."""
     return tuple(
-        f"{name}=={version}" for name, version in then["versions"].items()
+        f"{name}=={version}"
+        for name, version in then["versions"].items()
         if name != "python" and version != now["versions"].get(name)
-    )  # fmt: skip
+    )
 
 
 def _plugin(algorithm: str) -> tuple[str, ...]:

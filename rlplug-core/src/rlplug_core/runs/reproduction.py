@@ -44,9 +44,11 @@ class Reproduction:
 
 
 def reproduce(
-    run: Path | str | Run, name: str | None = None, watch: Callable[[Progress], None] | None = None,
+    run: Path | str | Run,
+    name: str | None = None,
+    watch: Callable[[Progress], None] | None = None,
     trust: bool = False,
-) -> Reproduction:  # fmt: skip
+) -> Reproduction:
     """Train a finished run again, in a new directory beside it, and compare weights and records.
 
     A run that went on to another total behind its end does so again.
@@ -61,7 +63,9 @@ def reproduce(
     """
     old = open_run(run, trust=trust)
     if old.status != "finished":
-        raise UsageError(f"run {old.name} is {old.status}; only a finished one can be compared with its repetition")
+        raise UsageError(
+            f"run {old.name} is {old.status}; only a finished one can be compared with its repetition"
+        )
     extensions = _extensions(old)
     plan = with_dataset(plan_of(old), old.config.get("dataset"), old.path)
     kept = Checkpoints(old.directory.checkpoints_path).kept("final")
@@ -73,9 +77,15 @@ def reproduce(
     _, manifest = read(kept[0].path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
     algorithm, env, options = names(old.path, old.config, warn)
-    options = {**options, **_judged(old, options), **({"dataset": plan.options.dataset} if plan.dataset else {})}
+    options = {
+        **options,
+        **_judged(old, options),
+        **({"dataset": plan.options.dataset} if plan.dataset else {}),
+    }
     env = env if old.env is None else old.env
-    new = again(algorithm, env, options, out=old.path.parent, name=name or f"{old.name}-again", watch=watch)
+    new = again(
+        algorithm, env, options, out=old.path.parent, name=name or f"{old.name}-again", watch=watch
+    )
     for total, rescale in extensions:
         new = resume(new, total_timesteps=total, rescale=rescale, watch=watch, hooks=False)
     return Reproduction(new, compared(old.directory, new.directory), surroundings)
@@ -88,9 +98,14 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
         UsageError: it got one before its end, at a step that no repetition stops at.
     """
     found: list[tuple[int, bool]] = []
-    goal, status = (run.options["total_timesteps"], False), "killed"
+    goal = (run.options["total_timesteps"], False)
+    status = "killed"
     for record in read_journal(run.journal, kinds=("start", "end")):
-        new = (record.data["limit"], record.data.get("rescale", False)) if "limit" in record.data else goal
+        new = (
+            (record.data["limit"], record.data.get("rescale", False))
+            if "limit" in record.data
+            else goal
+        )
         if status == "finished" and record.kind == "start":
             found.append(new)
         elif new != goal:
@@ -98,7 +113,8 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
                 f"run {run.name}, {status} at step {record.step:,} of {goal[0]:,}, went on to {new[0]:,}; a repetition "
                 "does not stop there, so only a run that had ended when it got another total can be reproduced"
             )
-        goal, status = new, str(record.data["status"]) if record.kind == "end" else "killed"
+        goal = new
+        status = str(record.data["status"]) if record.kind == "end" else "killed"
     return found
 
 
@@ -117,7 +133,9 @@ def compared(one: RunDirectory, other: RunDirectory) -> list[str]:
         found.append(first)
     left, right = (_digests(directory) for directory in (one, other))
     files = sorted(left.keys() | right.keys())
-    return found + [f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)]
+    return found + [
+        f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)
+    ]
 
 
 def _inexact(manifest: dict[str, object]) -> list[str]:
@@ -135,9 +153,12 @@ def _numbers(path: Path) -> dict[tuple[int, str], float]:
     }
 
 
-def _first_difference(one: dict[tuple[int, str], float], other: dict[tuple[int, str], float]) -> str:
+def _first_difference(
+    one: dict[tuple[int, str], float], other: dict[tuple[int, str], float]
+) -> str:
     for step, key in sorted(one.keys() | other.keys()):
-        was, now = one.get((step, key)), other.get((step, key))
+        was = one.get((step, key))
+        now = other.get((step, key))
         if was != now and not (_nan(was) and _nan(now)):
             return f"{key} from step {step:,} on: it was {was} and is {now}"
     return ""
@@ -150,4 +171,6 @@ def _nan(value: float | None) -> bool:
 def _digests(directory: RunDirectory) -> dict[str, str]:
     """The hashes of the files with the final learner."""
     _, manifest = read(Checkpoints(directory.checkpoints_path).kept("final")[0].path, "clock")
-    return {name: digest for name, digest in manifest["files"].items() if name.startswith("learner.")}
+    return {
+        name: digest for name, digest in manifest["files"].items() if name.startswith("learner.")
+    }

@@ -84,9 +84,12 @@ def train(
             together showed it, as of a replay too small for so many.
         Interrupted, RlplugError: it stopped or failed; what was recorded stays.
     """
-    word, source = absolute(_word(algorithm)), source_of(env)
+    word = absolute(_word(algorithm))
+    source = source_of(env)
     if not isinstance(options, Mapping | None):
-        raise UsageError(f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}")
+        raise UsageError(
+            f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}"
+        )
     values = with_names(options or {})
     if isinstance(values.get("init"), Run):
         values = {**values, "init": values["init"].path}
@@ -109,7 +112,9 @@ def train(
     return run
 
 
-def _with_num_envs(values: dict[str, object], origins: Mapping[str, str], source: EnvSource) -> dict[str, object]:
+def _with_num_envs(
+    values: dict[str, object], origins: Mapping[str, str], source: EnvSource
+) -> dict[str, object]:
     """An object is as many environments as it is, whatever a preset would have."""
     chosen = "num_envs" in values and origins.get("num_envs") != "preset"
     return values if source.num_envs is None or chosen else {**values, "num_envs": source.num_envs}
@@ -124,7 +129,9 @@ def _word(algorithm: str | type[object]) -> str:
     if isinstance(algorithm, str):
         return algorithm
     if not isinstance(algorithm, type):
-        raise UsageError(f"algorithm is {algorithm!r}; give an id such as 'ppo', 'module:Class', or a class itself")
+        raise UsageError(
+            f"algorithm is {algorithm!r}; give an id such as 'ppo', 'module:Class', or a class itself"
+        )
     name, unnamed = named(algorithm)
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
 
@@ -146,7 +153,11 @@ def _probe(plan: Plan) -> Learner[Any]:
     """
     with closing(plan.make_env(1)) as env:
         learner = _fitting_learner(plan, env)
-    if plan.eval_source is plan.source and plan.eval_wrappings is None and not plan.source.is_object:
+    if (
+        plan.eval_source is plan.source
+        and plan.eval_wrappings is None
+        and not plan.source.is_object
+    ):
         return learner
     other = plan.make_eval_env(1)
     other.close()
@@ -161,7 +172,9 @@ def _probe(plan: Plan) -> Learner[Any]:
 def _fitting_learner(plan: Plan, env: Env) -> Learner[Any]:
     """A learner for the environment, where runner, wrappers and data fit both."""
     if plan.options.offline and learned(env):
-        raise UsageError("a wrapper learns from environment steps, which an offline run has none of; leave it out")
+        raise UsageError(
+            "a wrapper learns from environment steps, which an offline run has none of; leave it out"
+        )
     if plan.runner != "sync" and learned(env):
         raise UsageError(
             f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
@@ -188,11 +201,18 @@ def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
 
 
 def again(
-    algorithm: str, env: object, options: Mapping[str, object], out: Path, name: str, watch: Watch | None = None
-) -> Run:  # fmt: skip
+    algorithm: str,
+    env: object,
+    options: Mapping[str, object],
+    out: Path,
+    name: str,
+    watch: Watch | None = None,
+) -> Run:
     """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
     origins = dict.fromkeys(options, "record")
-    return train(algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False)
+    return train(
+        algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False
+    )
 
 
 def _fitting(warm: WarmStart | None, learner: Learner[Any], plan: Plan) -> Mapping[str, Any] | None:
@@ -212,16 +232,31 @@ def _created(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:
 
 def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) -> None:
     """Write a new run's `config.json`, and copies of the user's files."""
-    env, unnamed = plan.env, {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
+    env = plan.env
+    unnamed = {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
     data = {"dataset": plan.dataset.described} if plan.dataset else {}
     compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
-    run.directory.write_config(sealed(keep(run.path, {
-        "name": run.name, "uid": uuid.uuid4().hex,
-        "group": group_of(*identities(algorithm, env, compared, plan.targets)), "algorithm": algorithm,
-        "env": env, **unnamed, **data,
-        "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
-        "environment": environment(plan), "created": time.time(),
-    }, plan.targets)))  # fmt: skip
+    run.directory.write_config(
+        sealed(
+            keep(
+                run.path,
+                {
+                    "name": run.name,
+                    "uid": uuid.uuid4().hex,
+                    "group": group_of(*identities(algorithm, env, compared, plan.targets)),
+                    "algorithm": algorithm,
+                    "env": env,
+                    **unnamed,
+                    **data,
+                    "options": plan.flat,
+                    "origins": {key: origins.get(key, "default") for key in plan.flat},
+                    "environment": environment(plan),
+                    "created": time.time(),
+                },
+                plan.targets,
+            )
+        )
+    )
 
 
 @noted("total_timesteps", "rescale", "on")
@@ -257,9 +292,12 @@ def resume(
     run = open_run(run, env=env, trust=trust)
     with run.directory.locked():  # before anything is read, since another process may be at it
         _resume(
-            run, with_dataset(_placed(plan_of(run), on), run.config.get("dataset"), run.path), total_timesteps, rescale,
+            run,
+            with_dataset(_placed(plan_of(run), on), run.config.get("dataset"), run.path),
+            total_timesteps,
+            rescale,
             lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
-        )  # fmt: skip
+        )
     return run
 
 
@@ -291,8 +329,12 @@ def _placed(plan: Plan, on: str | None) -> Plan:
 
 
 def _resume(
-    run: Run, plan: Plan, total_timesteps: int | None, rescale: bool, session: Callable[[Plan], Session]
-) -> None:  # fmt: skip
+    run: Run,
+    plan: Plan,
+    total_timesteps: int | None,
+    rescale: bool,
+    session: Callable[[Plan], Session],
+) -> None:
     status = run.directory.left()
     checkpoints = Checkpoints(run.directory.checkpoints_path)
     if not checkpoints.kept("final", "step"):
@@ -319,7 +361,8 @@ def _resume(
             raise _finished(run, saved, limit, components["events"]["ended"])
         session(plan).conclude(saved.step, components["events"]["ended"])
         return
-    then, now = manifest["environment"], environment(plan)
+    then = manifest["environment"]
+    now = environment(plan)
     for difference in differences(then, now):
         warn(f"this resume will not give the same bits: {difference}")
     plan.make_env(1).close()  # what cannot be made is said while the run is still what it was
@@ -329,7 +372,11 @@ def _resume(
 
 def _check_none_gone(run: Run, status: str) -> None:
     """Raise UsageError where a run had a checkpoint to go on from: begun anew, it would take back what it recorded."""
-    made = [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))] if run.journal.exists() else []
+    made = (
+        [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
+        if run.journal.exists()
+        else []
+    )
     last = next((name for name in reversed(made) if not name.startswith("best")), None)
     if last is not None or status == "finished":
         raise UsageError(
@@ -340,12 +387,16 @@ def _check_none_gone(run: Run, status: str) -> None:
 
 def _goal(
     run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
-) -> tuple[int | None, bool]:  # fmt: skip
+) -> tuple[int | None, bool]:
     """The limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
 
     That one may have died before a checkpoint knew of it.
     """
-    starts = list(read(run.journal, manifest.get("journal", 0), kinds=("start",))) if run.journal.exists() else []
+    starts = (
+        list(read(run.journal, manifest.get("journal", 0), kinds=("start",)))
+        if run.journal.exists()
+        else []
+    )
     if total_timesteps is not None or not starts:
         return total_timesteps, rescale
     return starts[-1].data.get("limit"), rescale or starts[-1].data.get("rescale", False)
@@ -365,8 +416,12 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
 
 @noted()
 def load(
-    run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True, env: object = None, trust: bool = False
-) -> Policy:  # fmt: skip
+    run: Path | str | Run,
+    checkpoint: str = "best",
+    deterministic: bool = True,
+    env: object = None,
+    trust: bool = False,
+) -> Policy:
     """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
 
     Args:
@@ -380,7 +435,9 @@ def load(
             nobody here vouches for.
     """
     if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
-        from rlplug_core.runs.exporting import loaded  # what takes programs apart is of no use to runs
+        from rlplug_core.runs.exporting import (
+            loaded,  # what takes programs apart is of no use to runs
+        )
 
         return loaded(Path(run), deterministic, trust)
     return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)

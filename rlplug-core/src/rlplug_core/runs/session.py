@@ -74,19 +74,30 @@ class Session:
 
     def __init__(
         self, plan: Plan, directory: RunDirectory, run: RunView, hooks: Hooks, watch: Watch | None
-    ) -> None:  # fmt: skip
-        self.plan, self.directory, self.run, self.hooks, self.on_watch = plan, directory, run, hooks, watch
-        self.checkpoints = Checkpoints(self.directory.checkpoints_path, plan.options.keep_checkpoints)
+    ) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.run = run
+        self.hooks = hooks
+        self.on_watch = watch
+        self.checkpoints = Checkpoints(
+            self.directory.checkpoints_path, plan.options.keep_checkpoints
+        )
         self.recorder = Recorder(plan, directory.path, plan.options.record_every)
         self.eval_env: Env | None = None
         self.clock = Clock(plan.options.total_timesteps)
         self.signal = 0
-        self.status, self.ended, self.said_cut = "failed", "", False
+        self.status = "failed"
+        self.ended = ""
+        self.said_cut = False
 
     def train(
-        self, begin: Point | None = None, limit: int | None = None, rescale: bool = False,
+        self,
+        begin: Point | None = None,
+        limit: int | None = None,
+        rescale: bool = False,
         buffer: Mapping[str, object] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Train to the end (or to `limit`), from a point that another process had reached if given.
 
         A new run may begin with the state of another one's `buffer`.
@@ -122,9 +133,12 @@ class Session:
             self.hooks.run_start(self.run)
             self.clock.steps = steps
             played = read(self.directory.journal_path, kinds=("final_eval",))
-            if not any(record.step == steps for record in played):  # a kill may have come between it and the end
+            if not any(
+                record.step == steps for record in played
+            ):  # a kill may have come between it and the end
                 self._final_evaluation(steps)
-            self.status, self.ended = "finished", ended
+            self.status = "finished"
+            self.ended = ended
 
     @contextmanager
     def _recorded(self, after: int | None) -> Iterator[None]:
@@ -142,26 +156,38 @@ class Session:
                 with torch_settings(self.plan.options.threads), heard(self._stop), _no_exit():
                     yield
                 self._end()
-            except BaseException as error:  # whatever ends a run, its journal says so; raised again below
+            except (
+                BaseException
+            ) as error:  # whatever ends a run, its journal says so; raised again below
                 self._leave_if_forked()
                 self.status = "failed"
                 self._failed(error)
                 if isinstance(error, NotWritten):
-                    remedy = f"{error.remedy}, then 'rlplug resume {shell_word(self.run.path)}' goes on"
+                    remedy = (
+                        f"{error.remedy}, then 'rlplug resume {shell_word(self.run.path)}' goes on"
+                    )
                     raise NotWritten(error.what, remedy) from error
                 raise
 
     def _start(self, steps: int, goal: Mapping[str, object]) -> None:
-        before = self.journal.seq > 0  # it has begun before, if only to be killed ahead of its first checkpoint
+        before = (
+            self.journal.seq > 0
+        )  # it has begun before, if only to be killed ahead of its first checkpoint
         data = {"resumed": before, "after": self.journal.after, **goal, **self.directory.config}
         self.record("start", steps, data)
 
     @contextmanager
     def _started(
-        self, begin: Point | None, limit: int | None, rescale: bool, buffer: Mapping[str, object] | None
-    ) -> Iterator[None]:  # fmt: skip
+        self,
+        begin: Point | None,
+        limit: int | None,
+        rescale: bool,
+        buffer: Mapping[str, object] | None,
+    ) -> Iterator[None]:
         """The runner and its events, ready to go; closed whatever happens from here on."""
-        self._start(begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {})
+        self._start(
+            begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {}
+        )
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
@@ -173,7 +199,9 @@ class Session:
             if buffer is not None:
                 self._fill(buffer)
             if begin:
-                with understood(self.directory.checkpoints_path / f"…-{begin.step:012d}", begin.writers):
+                with understood(
+                    self.directory.checkpoints_path / f"…-{begin.step:012d}", begin.writers
+                ):
                     self._load(begin.components, limit, rescale)
             self.hooks.run_start(self.run)
             yield
@@ -181,7 +209,9 @@ class Session:
             self.runner.close()
 
     def _load(self, state: Mapping[str, State], limit: int | None, rescale: bool) -> None:
-        if settings := state["events"]["controllers"]["settings"]:  # before an environment begins anew
+        if settings := state["events"]["controllers"][
+            "settings"
+        ]:  # before an environment begins anew
             self.runner.configure(settings)
         self.runner.load_state_dict(dict(state))
         self._aim(limit, rescale)  # the clock had another aim when it was saved
@@ -208,31 +238,46 @@ class Session:
             own.load_state_dict(dict(buffer))
             if isinstance(own, SupportsRestart):
                 own.restart()  # what comes does not follow what the other run saw last
-        except (ValueError, KeyError, RuntimeError, IndexError) as error:  # as buffers say that shapes differ
-            raise UsageError(f"the buffer of {self.plan.options.init} does not fit this run: {error}") from error
+        except (
+            ValueError,
+            KeyError,
+            RuntimeError,
+            IndexError,
+        ) as error:  # as buffers say that shapes differ
+            raise UsageError(
+                f"the buffer of {self.plan.options.init} does not fit this run: {error}"
+            ) from error
 
     def _run(self) -> None:
         try:
             try:
                 self.runner.run(self.events.poll)
                 self._finish()
-            except Exception:  # whatever fails may fail for a NaN that a device has met; raised again
+            except (
+                Exception
+            ):  # whatever fails may fail for a NaN that a device has met; raised again
                 self._look()
                 raise
         except NonFinite as error:
             when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
-            raise NonFinite(f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)) from error
+            raise NonFinite(
+                f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)
+            ) from error
 
     def _look(self) -> None:
         """Raise `NonFinite` where a device has met what is: a NaN at which nobody has looked may be why a run fails."""
-        learner = None if self.plan.runner == "async" else self.runner.snapshot()  # its workers are on the CPU
+        learner = (
+            None if self.plan.runner == "async" else self.runner.snapshot()
+        )  # its workers are on the CPU
         for optimizer in learner.optimizers if isinstance(learner, Algorithm) else ():
             optimizer.look()
 
     def _finish(self) -> None:
         """Write down what was trained; a signal that comes from here on stops nothing any more."""
         if self.signal:
-            if not self._anew:  # or its environments would begin anew here, as those of no other run do
+            if (
+                not self._anew
+            ):  # or its environments would begin anew here, as those of no other run do
                 self.events.checkpoint("step", "interrupted")
             self.status = "interrupted"
             return
@@ -243,7 +288,8 @@ class Session:
             self.record("tag", self.clock.steps, {"rlplug.gradients": told})
         self.events.finish()
         self.events.checkpoint("final", "final")
-        self.status, self.ended = "finished", self.events.ended if self.clock.steps < self.clock.limit else ""
+        self.status = "finished"
+        self.ended = self.events.ended if self.clock.steps < self.clock.limit else ""
 
     def _final_evaluation(self, steps: int) -> None:
         episodes = self.plan.options.final_eval_episodes
@@ -265,12 +311,16 @@ class Session:
             replace(self.directory.path / FAILURE, clean(said).encode())
         with suppress(NotWritten):
             step = self.clock.steps
-            self.journal.write("error", step, {"type": type(error).__name__, "message": message_of(error)})
+            self.journal.write(
+                "error", step, {"type": type(error).__name__, "message": message_of(error)}
+            )
             self._end()
         self.hooks.run_error(self.run, error)
 
     def _end(self) -> None:
-        early = {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
+        early = (
+            {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
+        )
         self.journal.write("end", self.clock.steps, {"status": self.status, **early})
         self.journal.sync()
 
@@ -297,7 +347,8 @@ class Session:
             )
 
     def _stop(self, number: int) -> None:
-        self.signal, self.clock.stop = number, True
+        self.signal = number
+        self.clock.stop = True
 
     # What events ask for.
 
@@ -305,7 +356,9 @@ class Session:
         self._check_place()
         written = self.journal.write(kind, step, data)
         if kind in ("metrics", "evaluation"):
-            self.hooks.run_log(self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)})
+            self.hooks.run_log(
+                self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)}
+            )
         if kind == "episodes":
             self.hooks.episodes(self.run, step, written.data)
 
@@ -335,9 +388,14 @@ class Session:
         if options.eval_episodes is None and Allowance.recorded(self.directory.path) is None:
             spent = self.events.now() - self.events.began
             found = measured(
-                self.plan, learner.agent(), self.clock, spent=spent, every=self.events.eval_every,
-                lengths=list(self.events.recent.lengths), watched=bool(self.events.crew.controllers),
-            )  # fmt: skip
+                self.plan,
+                learner.agent(),
+                self.clock,
+                spent=spent,
+                every=self.events.eval_every,
+                lengths=list(self.events.recent.lengths),
+                watched=bool(self.events.crew.controllers),
+            )
             self.record(KIND, self.clock.steps, found.record)
             if found.fewer:
                 warn(found.fewer)
@@ -355,13 +413,19 @@ class Session:
         """Return what the wrappers of the training environment have learned so far."""
         return learned(self.runner.actor.env) if isinstance(self.runner, Sync) else {}
 
-    def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None:
+    def checkpoint(
+        self, kind: str, step: int, components: Mapping[str, State], reason: str
+    ) -> None:
         self._check_place()
         self.journal.sync()  # before the checkpoint, which says up to where it counts
         about = {
-            "reason": reason, "exact": not self.runner.inexact, "inexact": self.runner.inexact,
-            "environment": environment(self.plan), "created": time.time(), "journal": self.journal.seq,
-        }  # fmt: skip
+            "reason": reason,
+            "exact": not self.runner.inexact,
+            "inexact": self.runner.inexact,
+            "environment": environment(self.plan),
+            "created": time.time(),
+            "journal": self.journal.seq,
+        }
         if wrappers := self._learned():
             components = {**components, "wrappers": wrappers}
         saved = self.checkpoints.save(kind, step, components, about)

@@ -33,29 +33,43 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
     named = roles(config, targets)
     for role, name in named.items():
         if path := source_file(name):
-            found, copied = digest(path), content(path)
-            copy = Path(FOLDER, f"{path.stem}-{found[:8]}.py")  # two files of one name differ in what they hold
+            found = digest(path)
+            copied = content(path)
+            copy = Path(
+                FOLDER, f"{path.stem}-{found[:8]}.py"
+            )  # two files of one name differ in what they hold
             with writing(run / copy):
                 (run / FOLDER).mkdir(exist_ok=True)
                 if not own_directory(run / FOLDER):  # as a stranger may have left it
                     raise BadFile(run / FOLDER, "it is no directory of the run's own; delete it")
                 replace(run / copy, copied)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
-    folders = {role: folder_of(name) for role, name in named.items() if is_target(name) and role not in kept}
+    folders = {
+        role: folder_of(name)
+        for role, name in named.items()
+        if is_target(name) and role not in kept
+    }
     modules = {role: str(folder) for role, folder in folders.items() if folder}
     return {**config, "sources": kept, **({"modules": modules} if modules else {})}
 
 
-def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> tuple[str, str, Mapping[str, Any]]:
+def names(
+    run: Path, config: Mapping[str, Any], say: Callable[[str], None]
+) -> tuple[str, str, Mapping[str, Any]]:
     """The algorithm, the environment and the options of a run, by its own copies; what has changed is said."""
-    kept, folders, options = config.get("sources", {}), config.get("modules", {}), config["options"]
+    kept = config.get("sources", {})
+    folders = config.get("modules", {})
+    options = config["options"]
     named = roles(config, [role for role in kept if role in options])
     for folder in folders.values():
         importable(Path(folder))
     found = {role: _name(run, config, role, name, say) for role, name in named.items()}
     own = {role: name for role, name in found.items() if role in options}
     lists = {
-        name: [joined(found[f"{name}.{number}"], split(words)[1]) for number, words in enumerate(listed)]
+        name: [
+            joined(found[f"{name}.{number}"], split(words)[1])
+            for number, words in enumerate(listed)
+        ]
         for name, listed in _lists(options).items()
     }
     return found["algorithm"], found["env"], {**options, **own, **lists}
@@ -107,7 +121,9 @@ def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:
         return None
     copy = Path(source["copy"])
     if copy.parent != Path(FOLDER) or copy.name in ("", "..") or not own_directory(run / FOLDER):
-        raise BadFile(run / "config.json", f"the copy {plain(str(copy))} is not in the run's {FOLDER}/")
+        raise BadFile(
+            run / "config.json", f"the copy {plain(str(copy))} is not in the run's {FOLDER}/"
+        )
     return run / copy
 
 
@@ -117,7 +133,9 @@ def as_given(run: Path, config: Mapping[str, Any], env: str) -> str:
     return str(config["env"]) if copy is not None and source_file(env) == copy.resolve() else env
 
 
-def _name(run: Path, config: Mapping[str, Any], role: str, name: str, say: Callable[[str], None]) -> str:
+def _name(
+    run: Path, config: Mapping[str, Any], role: str, name: str, say: Callable[[str], None]
+) -> str:
     copy = copy_of(run, config, role)
     if copy is None:
         return name
@@ -146,5 +164,10 @@ def digest(path: Path) -> str:
     """
     try:
         return hashlib.sha256(content(path)).hexdigest()
-    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError):  # a null character in its name
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+        PermissionError,
+        ValueError,
+    ):  # a null character in its name
         return ""

@@ -24,7 +24,8 @@ from rlplug_core.seeds import untouched
 from rlplug_core.types import Space, Spec
 
 #: Steps that are timed, and the seconds after which enough is seen.
-STEPS, ENOUGH = 1_000, 0.3
+STEPS = 1_000
+ENOUGH = 0.3
 
 
 def survey(plan: Plan) -> str:
@@ -41,11 +42,13 @@ def survey(plan: Plan) -> str:
     finally:
         env.close()
     limit = time_limit(plan.env, env.spec.limit)
-    return "\n".join((
-        f"environment  {env.spec.id}: observation space {shown(env.spec.obs)}, action space {shown(acted)}; {limit}; "
-        f"{speed:,.0f} steps/s by itself",
-        f"             {_preset(plan, env.spec)}; num_envs {plan.options.num_envs}; {_normalized(plan)}",
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            f"environment  {env.spec.id}: observation space {shown(env.spec.obs)}, "
+            f"action space {shown(acted)}; {limit}; {speed:,.0f} steps/s by itself",
+            f"             {_preset(plan, env.spec)}; num_envs {plan.options.num_envs}; {_normalized(plan)}",
+        )
+    )
 
 
 @dataclass
@@ -72,12 +75,15 @@ def walk(agent: Agent, env: Env) -> Walk:
     """Step an environment until enough is seen of it; without the agent's time."""
     found = Walk()
     with untouched():
-        memory, now = agent.initial(env.spec.num_envs), env.reset(0)
+        memory = agent.initial(env.spec.num_envs)
+        now = env.reset(0)
         while found.steps < STEPS and found.seconds < ENOUGH:
             act = agent.act(now.obs, now.is_first, memory, Clock(1))
-            memory, began = act.recurrent_state, time.perf_counter()
+            memory = act.recurrent_state
+            began = time.perf_counter()
             now = env.step(act.action)
-            found.seconds, found.steps = found.seconds + time.perf_counter() - began, found.steps + env.spec.num_envs
+            found.seconds = found.seconds + time.perf_counter() - began
+            found.steps = found.steps + env.spec.num_envs
             rewards = now.reward[now.valid].tolist()
             found.low, found.high = min(found.low, *rewards, inf), max(found.high, *rewards, -inf)
     return found
@@ -86,13 +92,16 @@ def walk(agent: Agent, env: Env) -> Walk:
 def shown(space: Space) -> str:
     """A space in a few words; of a Box its bounds only where they are the same in all places."""
     if isinstance(space, spaces.Dict):
-        return "{" + ", ".join(f"{name}: {shown(part)}" for name, part in space.spaces.items()) + "}"
+        return (
+            "{" + ", ".join(f"{name}: {shown(part)}" for name, part in space.spaces.items()) + "}"
+        )
     if not isinstance(space, spaces.Box):
         return str(space)
     size = f"Box({', '.join(map(str, space.shape))}) of {space.dtype}"
     if not space.low.size:
         return size
-    low, high = space.low.min(), space.high.max()
+    low = space.low.min()
+    high = space.high.max()
     alike = space.low.max() == low > -np.inf and space.high.min() == high < np.inf
     bounds = f" in [{low:g}, {high:g}]" if alike else ""
     return size + bounds
@@ -100,14 +109,21 @@ def shown(space: Space) -> str:
 
 def apart(here: Spec, there: Spec) -> str:
     """In what the spaces of an environment differ from those of another, in words; empty where they do not."""
-    return ", ".join([*_apart(here.obs, there.obs, "observations"), *_apart(here.action, there.action, "actions")])
+    return ", ".join(
+        [
+            *_apart(here.obs, there.obs, "observations"),
+            *_apart(here.action, there.action, "actions"),
+        ]
+    )
 
 
 def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
     """The differences of one space, of Dicts only the parts that differ."""
     if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
         if here != there:
-            said = str if shown(here) == shown(there) else shown  # a Box's bounds may differ in some places alone
+            said = (
+                str if shown(here) == shown(there) else shown
+            )  # a Box's bounds may differ in some places alone
             yield f"its {what} are {said(here)} instead of {said(there)}"
         return
     if lacking := [name for name in there if name not in here.spaces]:
@@ -120,7 +136,8 @@ def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
 
 
 def _preset(plan: Plan, spec: Spec) -> str:
-    files, kind = [] if is_target(plan.algorithm) else chain(find("algorithms", plan.algorithm)), kind_of(spec)
+    files = [] if is_target(plan.algorithm) else chain(find("algorithms", plan.algorithm))
+    kind = kind_of(spec)
     return f"preset: {kind}" if any(kind in presets.kinds for presets in files) else "no preset"
 
 

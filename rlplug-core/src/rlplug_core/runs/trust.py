@@ -40,7 +40,11 @@ def genuine(about: Mapping[str, object]) -> bool:
     """Return whether this account has written this, and nobody has changed it since."""
     seal = about.get(SEAL)
     wanted = _seal(about)
-    return bool(wanted) and isinstance(seal, str) and hmac.compare_digest(seal.encode(), wanted.encode())
+    return (
+        bool(wanted)
+        and isinstance(seal, str)
+        and hmac.compare_digest(seal.encode(), wanted.encode())
+    )
 
 
 def require(run: Path, config: Mapping[str, object]) -> None:
@@ -71,8 +75,13 @@ def require_plugins(place: Path, wrappers: Iterable[str]) -> None:
 
 def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
     """The code that a run would execute and nobody here vouches for, each part with the reason."""
-    kept, options = config.get("sources", {}), config["options"]
-    importing = [name for name, value in options.items() if isinstance(value, str) and _TARGET.fullmatch(value)]
+    kept = config.get("sources", {})
+    options = config["options"]
+    importing = [
+        name
+        for name, value in options.items()
+        if isinstance(value, str) and _TARGET.fullmatch(value)
+    ]
     named = roles(config, {*kept, *importing})
     written_here = genuine(config)
     found = []
@@ -82,10 +91,20 @@ def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
         copy = copy_of(run, config, role)
         changed = copy is not None and digest(copy) not in ("", config["sources"][role]["sha256"])
         if changed or not written_here:
-            why = "has changed since the run began" if changed and written_here else "this account did not write here"
+            why = (
+                "has changed since the run began"
+                if changed and written_here
+                else "this account did not write here"
+            )
             found.append(f"{plain(str(copy or name))} ({plain(role)}), which {why}")
     folders = () if written_here else config.get("modules", {}).values()
-    return [*found, *(f"modules in {plain(str(folder))}, which this account did not write here" for folder in folders)]
+    return [
+        *found,
+        *(
+            f"modules in {plain(str(folder))}, which this account did not write here"
+            for folder in folders
+        ),
+    ]
 
 
 def _seal(about: Mapping[str, object]) -> str:
@@ -108,11 +127,17 @@ def _key(path: Path) -> bytes:
         if not regular(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".key-{os.getpid()}-{secrets.token_hex(4)}")
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with os.fdopen(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
                 file.write(secrets.token_bytes(32))
             with suppress(FileExistsError):  # another process was first, and it is its key
                 os.link(temporary, path)
             temporary.unlink()
         return content(path, limit=32)
-    except (OSError, RuntimeError, BadFile):  # no home, a full or read-only disk: its runs are nobody's
+    except (
+        OSError,
+        RuntimeError,
+        BadFile,
+    ):  # no home, a full or read-only disk: its runs are nobody's
         return b""

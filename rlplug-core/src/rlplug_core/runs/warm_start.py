@@ -40,7 +40,9 @@ class WarmStart:
         """
         for part in parts:
             if part not in PARTS:
-                raise UsageError(f"--init-parts {part}: no such part{did_you_mean(part, PARTS)} ({', '.join(PARTS)})")
+                raise UsageError(
+                    f"--init-parts {part}: no such part{did_you_mean(part, PARTS)} ({', '.join(PARTS)})"
+                )
         place = Path(words)
         if (place / "policy.json").is_file() or (place / "manifest.json").is_file():
             return cls(place.absolute(), tuple(parts))
@@ -51,7 +53,10 @@ class WarmStart:
             )
         whole = {"buffer", "optimizer"} & {*parts}
         checkpoints = Checkpoints(find(words) / "checkpoints")
-        return cls(learner_state(checkpoints, "latest" if whole else "best")[0].path.absolute(), tuple(parts))
+        return cls(
+            learner_state(checkpoints, "latest" if whole else "best")[0].path.absolute(),
+            tuple(parts),
+        )
 
     def __call__(self, learner: Learner[Any]) -> None:
         """Give a new learner the weights.
@@ -76,7 +81,9 @@ class WarmStart:
     def _chosen(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """The tensors of a learner's state that belong to the parts."""
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-        return {name: value for name, value in tensors.items() if part_of(name, tensors) in self.parts}
+        return {
+            name: value for name, value in tensors.items() if part_of(name, tensors) in self.parts
+        }
 
     def _give_optimizers(self, learner: Algorithm[Any], saved: object) -> None:
         try:
@@ -104,10 +111,14 @@ class WarmStart:
         if "buffer" not in self.parts:
             return None
         if not (self.path / "buffer.json").is_file():
-            raise UsageError(f"{self.path} holds no buffer; name a run, or a checkpoint of the kind step or final")
+            raise UsageError(
+                f"{self.path} holds no buffer; name a run, or a checkpoint of the kind step or final"
+            )
         found: Mapping[str, Any] = read(self.path, "buffer")[0]["buffer"]
         if isinstance(found.get("data"), str) or "recorded" in found:
-            raise UsageError(f"the buffer at {self.path} is filled from a data set; name that one with --dataset")
+            raise UsageError(
+                f"the buffer at {self.path} is filled from a data set; name that one with --dataset"
+            )
         return found
 
     def check(self, buffer: Mapping[str, Any], own: Mapping[str, Any], num_envs: int) -> None:
@@ -121,10 +132,18 @@ class WarmStart:
         Raises:
             UsageError: it was made with other options; it says which.
         """
-        here, there = {"num_envs": num_envs, **own.get("made", {})}, {**_rows(buffer), **buffer.get("made", {})}
+        here = {"num_envs": num_envs, **own.get("made", {})}
+        there = {**_rows(buffer), **buffer.get("made", {})}
         names = [*here, *there] if "made" in buffer else there  # older checkpoints do not say it
-        differ = [name for name in dict.fromkeys(names) if there.get(name, "none") != here.get(name, "none")]
-        found = [f"{name} is {there.get(name, 'none')} there and {here.get(name, 'none')} here" for name in differ]
+        differ = [
+            name
+            for name in dict.fromkeys(names)
+            if there.get(name, "none") != here.get(name, "none")
+        ]
+        found = [
+            f"{name} is {there.get(name, 'none')} there and {here.get(name, 'none')} here"
+            for name in differ
+        ]
         if found:
             raise UsageError(
                 f"the buffer at {self.path} does not fit: {'; '.join(found)}; give the same numbers, or leave the "
@@ -137,14 +156,18 @@ class WarmStart:
         from rlplug_core.export.greedy import greedy
 
         if self.parts != ("policy",):
-            raise UsageError(f"{self.path} is an export, which holds a policy alone; add --init-parts policy")
+            raise UsageError(
+                f"{self.path} is an export, which holds a policy alone; add --init-parts policy"
+            )
         flat = Flat(greedy(learner.agent()), learner.spec)
         self._copy(dict(flat.state_dict()), read_export(self.path).program.tensors)
         for target in targets_of(learner):
             target.network.load_state_dict(target.online.state_dict())
 
     def _copy(self, own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-        if found := [sentence for name in {**own, **saved} if (sentence := _difference(name, own, saved))]:
+        if found := [
+            sentence for name in {**own, **saved} if (sentence := _difference(name, own, saved))
+        ]:
             rest = f", and {len(found) - 3} more" if len(found) > 3 else ""
             raise UsageError(
                 f"the weights at {self.path} do not fit: {'; '.join(found[:3])}{rest}; use the same algorithm, network "
@@ -163,7 +186,11 @@ class WarmStart:
 
 def targets_of(learner: Algorithm[Any]) -> list[Target]:
     """The target networks that a learner keeps as `Target`s, by themselves or in lists."""
-    kept = [one for value in vars(learner).values() for one in (value if isinstance(value, list) else [value])]
+    kept = [
+        one
+        for value in vars(learner).values()
+        for one in (value if isinstance(value, list) else [value])
+    ]
     return [one for one in kept if isinstance(one, Target)]
 
 
@@ -178,7 +205,8 @@ def _difference(name: str, own: Mapping[str, Tensor], saved: Mapping[str, Tensor
         return f"there is no {name}"
     if name not in own:
         return f"{name} is there and not here"
-    there, here = saved[name].shape, own[name].shape
+    there = saved[name].shape
+    here = own[name].shape
     return "" if there == here else f"{name} is {[*there]} there and {[*here]} here"
 
 

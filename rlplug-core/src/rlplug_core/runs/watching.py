@@ -33,10 +33,14 @@ class Showing:
     def __post_init__(self) -> None:
         check_whole("every", self.every, 1)
         if self.fps is not None and not 0 < self.fps <= 1000:
-            raise UsageError(f"fps is {self.fps:g}; it is a number of frames per second above 0, up to 1000")
+            raise UsageError(
+                f"fps is {self.fps:g}; it is a number of frames per second above 0, up to 1000"
+            )
 
         if self.sheet is not None and self.sheet.suffix.lower() != ".png":
-            raise UsageError(f"{self.sheet} is no PNG, as sheets are; name it {self.sheet.stem}.png")
+            raise UsageError(
+                f"{self.sheet} is no PNG, as sheets are; name it {self.sheet.stem}.png"
+            )
 
     @property
     def windowed(self) -> bool:
@@ -53,7 +57,12 @@ class Showing:
 
 
 def watched(
-    plan: Plan, directory: RunDirectory, showing: Showing, episodes: int, seed: int | None, conditions: Conditions
+    plan: Plan,
+    directory: RunDirectory,
+    showing: Showing,
+    episodes: int,
+    seed: int | None,
+    conditions: Conditions,
 ) -> Evaluation:
     """Play episodes with a checkpoint where they can be seen.
 
@@ -69,9 +78,17 @@ def watched(
     try:
         agent, clock = ready(plan, directory, env, conditions, used)
         with showing.films(_fps(env)) as films, drawing(plan.env):
-            reel = None if showing.windowed else Reel(films, showing.every, showing.sheet is not None)
+            reel = (
+                None if showing.windowed else Reel(films, showing.every, showing.sheet is not None)
+            )
             result = play(
-                agent, env, episodes=episodes, seed=used, clock=clock, reel=reel, explore=conditions.stochastic
+                agent,
+                env,
+                episodes=episodes,
+                seed=used,
+                clock=clock,
+                reel=reel,
+                explore=conditions.stochastic,
             )
         if showing.sheet is not None and reel is not None:
             sheet(showing.sheet, reel.strips)
@@ -97,7 +114,9 @@ def headless() -> None:
 
 def has_display() -> bool:
     """Return whether a window could open here."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return sys.platform in ("darwin", "win32") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
 
 
 @contextmanager

@@ -98,7 +98,9 @@ def checks(
     return _checks("algorithm", name, expected_failures, dict(options or {}), env, learn=learn)
 
 
-def env_checks(name: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
+def env_checks(
+    name: str, *, expected_failures: Mapping[str, str] | None = None
+) -> tuple[Check, ...]:
     """The checks of an environment: an id, `module:Name` or `./file.py:Name`; arguments and errors as in `checks`."""
     return _checks("env", name, expected_failures)
 
@@ -110,26 +112,36 @@ def wrapper_checks(
     return _checks("wrapper", name, expected_failures, env=env)
 
 
-def controller_checks(name: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
+def controller_checks(
+    name: str, *, expected_failures: Mapping[str, str] | None = None
+) -> tuple[Check, ...]:
     """The checks of a controller, `NAME` or `NAME:option=value`; arguments and errors as in `checks`."""
     return _checks("controller", name, expected_failures)
 
 
-def hook_checks(distribution: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
+def hook_checks(
+    distribution: str, *, expected_failures: Mapping[str, str] | None = None
+) -> tuple[Check, ...]:
     """The checks of the hook plugins of a distribution."""
     return _checks("hooks", distribution, expected_failures)
 
 
 def _checks(
-    kind: str, name: str, expected_failures: Mapping[str, str] | None, options: Mapping[str, object] | None = None,
-    env: str | None = None, learn: bool = False,
-) -> tuple[Check, ...]:  # fmt: skip
+    kind: str,
+    name: str,
+    expected_failures: Mapping[str, str] | None,
+    options: Mapping[str, object] | None = None,
+    env: str | None = None,
+    learn: bool = False,
+) -> tuple[Check, ...]:
     chosen = tuple(rule for rule in KINDS[kind] if learn or rule.level != "learn")
     expected = dict(expected_failures or {})
     known = {rule.name for rule in chosen}
     for failure, reason in expected.items():
         if failure not in known:
-            raise UsageError(f"expected_failures: there is no check '{failure}'{did_you_mean(failure, known)}")
+            raise UsageError(
+                f"expected_failures: there is no check '{failure}'{did_you_mean(failure, known)}"
+            )
         if not reason.strip():
             raise UsageError(f"expected_failures: '{failure}' needs a reason")
     examination = Examination(name, dict(options or {}), env, expected, kind)

@@ -28,7 +28,8 @@ def write_distribution(
     info.mkdir(parents=True)
     required = "".join(f"Requires-Dist: {line}\n" for line in requires)
     (info / "METADATA").write_text(
-        f"Metadata-Version: 2.3\nName: {name}\nVersion: {version}\nSummary: {summary}\n{required}", encoding="utf-8"
+        f"Metadata-Version: 2.3\nName: {name}\nVersion: {version}\nSummary: {summary}\n{required}",
+        encoding="utf-8",
     )
     sections = (
         f"[{group}]\n" + "".join(f"{key} = {target}\n" for key, target in points.items())

@@ -33,7 +33,10 @@ class Vector:
         self.spec = Spec(self.obs, self.action, num_envs, type(self).__name__)
         self.num_envs = num_envs
         self.generator = np.random.default_rng(0)
-        self.state: dict[str, Array] = {"length": np.zeros(num_envs, np.int64), "total": np.zeros(num_envs)}
+        self.state: dict[str, Array] = {
+            "length": np.zeros(num_envs, np.int64),
+            "total": np.zeros(num_envs),
+        }
         self._handed: list[Any] = []
 
     def open(self, rows: Array) -> None:
@@ -49,10 +52,13 @@ class Vector:
 
     def reset(self, seed: int) -> Timestep:
         self.generator = np.random.default_rng(seed)
-        never, always = np.zeros(self.num_envs, np.bool_), np.ones(self.num_envs, np.bool_)
+        never = np.zeros(self.num_envs, np.bool_)
+        always = np.ones(self.num_envs, np.bool_)
         self._open(always)
         obs = self.observe()
-        return self._hand_out(Timestep.opening(obs, np.zeros(self.num_envs), is_first=always, never=never))
+        return self._hand_out(
+            Timestep.opening(obs, np.zeros(self.num_envs), is_first=always, never=never)
+        )
 
     def step(self, action: Array) -> Timestep:
         reward, terminated, truncated = self.move(action)
@@ -68,10 +74,20 @@ class Vector:
             self._open(ended)
             obs = self.observe()
         valid = np.ones(self.num_envs, np.bool_)
-        return self._hand_out(Timestep(
-            obs=obs, final_obs=final, reward=reward, terminated=terminated, truncated=truncated & ~terminated,
-            is_first=ended, valid=valid, episodes=episodes, ended=bool(episodes), count=self.num_envs,
-        ))  # fmt: skip
+        return self._hand_out(
+            Timestep(
+                obs=obs,
+                final_obs=final,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated & ~terminated,
+                is_first=ended,
+                valid=valid,
+                episodes=episodes,
+                ended=bool(episodes),
+                count=self.num_envs,
+            )
+        )
 
     def _open(self, rows: Array) -> None:
         self.state["length"][rows] = 0
@@ -82,14 +98,26 @@ class Vector:
         """Fresh copies of everything; what was handed out two calls ago is overwritten."""
         obs = tree_map(np.copy, now.obs)
         copied = replace(
-            now, obs=obs, final_obs=obs if now.final_obs is now.obs else tree_map(np.copy, now.final_obs),
-            reward=now.reward.astype(np.float32), terminated=now.terminated.copy(), truncated=now.truncated.copy(),
-            is_first=now.is_first.copy(), valid=now.valid.copy(),
-        )  # fmt: skip
-        self._handed.append((
-            copied.obs, copied.final_obs, copied.reward, copied.terminated, copied.truncated, copied.is_first,
-            copied.valid,
-        ))  # fmt: skip
+            now,
+            obs=obs,
+            final_obs=obs if now.final_obs is now.obs else tree_map(np.copy, now.final_obs),
+            reward=now.reward.astype(np.float32),
+            terminated=now.terminated.copy(),
+            truncated=now.truncated.copy(),
+            is_first=now.is_first.copy(),
+            valid=now.valid.copy(),
+        )
+        self._handed.append(
+            (
+                copied.obs,
+                copied.final_obs,
+                copied.reward,
+                copied.terminated,
+                copied.truncated,
+                copied.is_first,
+                copied.valid,
+            )
+        )
         stale = self._handed.pop(0) if len(self._handed) > 2 else ()
         if self.scribbles:
             tree_map(scribble, dict(enumerate(stale)))
@@ -109,7 +137,13 @@ class Vector:
 
 def scribble(array: Array) -> None:
     """Overwrite an array with what nobody can mistake for data."""
-    array[...] = np.nan if array.dtype.kind == "f" else True if array.dtype.kind == "b" else np.iinfo(array.dtype).max
+    array[...] = (
+        np.nan
+        if array.dtype.kind == "f"
+        else True
+        if array.dtype.kind == "b"
+        else np.iinfo(array.dtype).max
+    )
 
 
 class Chain(Vector):
@@ -150,7 +184,11 @@ class Truncated(Vector):
         return np.ones((self.num_envs, 1), np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        return np.ones(self.num_envs), np.zeros(self.num_envs, np.bool_), self.state["length"] + 1 >= self.limit
+        return (
+            np.ones(self.num_envs),
+            np.zeros(self.num_envs, np.bool_),
+            self.state["length"] + 1 >= self.limit,
+        )
 
 
 class Recall(Vector):
@@ -160,7 +198,9 @@ class Recall(Vector):
     """
 
     length: ClassVar[int] = 5
-    obs = spaces.Dict({"cue": spaces.Box(-1, 1, (1,), np.float32), "asked": spaces.Box(0, 1, (1,), np.float32)})
+    obs = spaces.Dict(
+        {"cue": spaces.Box(-1, 1, (1,), np.float32), "asked": spaces.Box(0, 1, (1,), np.float32)}
+    )
 
     def open(self, rows: Array) -> None:
         cue = self.state.setdefault("cue", np.zeros(self.num_envs, np.int64))
@@ -168,7 +208,8 @@ class Recall(Vector):
 
     def observe(self) -> Obs:
         age = self.state["length"]
-        cue, asked = np.where(age == 0, self.state["cue"], 0), age == self.length - 1
+        cue = np.where(age == 0, self.state["cue"], 0)
+        asked = age == self.length - 1
         return {"cue": cue[:, None].astype(np.float32), "asked": asked[:, None].astype(np.float32)}
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
@@ -190,7 +231,9 @@ class Masked(Vector):
     """
 
     action = spaces.Discrete(3)
-    obs = spaces.Dict({"obs": spaces.Box(0, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(3)})
+    obs = spaces.Dict(
+        {"obs": spaces.Box(0, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(3)}
+    )
 
     def open(self, rows: Array) -> None:
         self._draw(rows)
@@ -206,7 +249,9 @@ class Masked(Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         forbidden = self.state["forbidden"]
         if (action == forbidden).any():
-            raise ValueError(f"forbidden actions were taken in the rows {np.flatnonzero(action == forbidden).tolist()}")
+            raise ValueError(
+                f"forbidden actions were taken in the rows {np.flatnonzero(action == forbidden).tolist()}"
+            )
         reward = (action == np.where(forbidden == 0, 1, 0)).astype(np.float64)
         self._draw(np.ones(self.num_envs, np.bool_))
         return reward, self.state["length"] + 1 >= 4, np.zeros(self.num_envs, np.bool_)
@@ -228,7 +273,11 @@ class Pixels(Vector):
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         right = action == (self.state["column"] >= 5)
-        return right.astype(np.float64), np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        return (
+            right.astype(np.float64),
+            np.ones(self.num_envs, np.bool_),
+            np.zeros(self.num_envs, np.bool_),
+        )
 
 
 class Bandit(Vector):
@@ -241,7 +290,11 @@ class Bandit(Vector):
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         paid = self.generator.random(self.num_envs) < np.where(action == 1, 0.9, 0.1)
-        return paid.astype(np.float64), np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        return (
+            paid.astype(np.float64),
+            np.ones(self.num_envs, np.bool_),
+            np.zeros(self.num_envs, np.bool_),
+        )
 
 
 class Continuous(Vector):

@@ -20,7 +20,9 @@ class Bits(Vector):
     """
 
     bits: ClassVar[int] = 8
-    obs = spaces.Dict(dict.fromkeys(("achieved_goal", "desired_goal", "observation"), spaces.Box(0, 1, (bits,))))
+    obs = spaces.Dict(
+        dict.fromkeys(("achieved_goal", "desired_goal", "observation"), spaces.Box(0, 1, (bits,)))
+    )
     action = spaces.Discrete(bits)
 
     def __init__(self, num_envs: int) -> None:
@@ -30,16 +32,23 @@ class Bits(Vector):
     def open(self, rows: Array) -> None:
         for name in ("bits", "goal"):
             drawn = self.generator.integers(0, 2, (self.num_envs, self.bits))
-            self.state.setdefault(name, np.zeros((self.num_envs, self.bits), np.int64))[rows] = drawn[rows]
+            self.state.setdefault(name, np.zeros((self.num_envs, self.bits), np.int64))[rows] = (
+                drawn[rows]
+            )
 
     def observe(self) -> Obs:
         bits, goal = (self.state[name].astype(np.float32) for name in ("bits", "goal"))
         return {"achieved_goal": bits, "desired_goal": goal, "observation": bits.copy()}
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        bits, goal = self.state["bits"], self.state["goal"]
+        bits = self.state["bits"]
+        goal = self.state["goal"]
         bits[np.arange(self.num_envs), action] ^= 1
-        return reward(bits, goal).astype(np.float64), reached(bits, goal), self.state["length"] + 1 >= self.bits
+        return (
+            reward(bits, goal).astype(np.float64),
+            reached(bits, goal),
+            self.state["length"] + 1 >= self.bits,
+        )
 
 
 def reached(achieved: Array, desired: Array) -> Array:

@@ -41,7 +41,9 @@ class MaskedDials(Vector):
 
     sizes = [3, 2]
     action = spaces.MultiDiscrete(sizes)
-    obs = spaces.Dict({"obs": spaces.Box(0, 1, (5,), np.float32), "action_mask": spaces.MultiBinary(5)})
+    obs = spaces.Dict(
+        {"obs": spaces.Box(0, 1, (5,), np.float32), "action_mask": spaces.MultiBinary(5)}
+    )
 
     def open(self, rows: Array) -> None:
         self._draw(rows)
@@ -51,7 +53,10 @@ class MaskedDials(Vector):
         forbidden[rows] = self.generator.integers(0, self.sizes, (self.num_envs, 2))[rows]
 
     def observe(self) -> Obs:
-        columns = [np.arange(size) != self.state["forbidden"][:, [dial]] for dial, size in enumerate(self.sizes)]
+        columns = [
+            np.arange(size) != self.state["forbidden"][:, [dial]]
+            for dial, size in enumerate(self.sizes)
+        ]
         mask = np.concatenate(columns, 1).astype(np.int8)
         return {"obs": mask.astype(np.float32), "action_mask": mask}
 
@@ -94,10 +99,17 @@ class Panel(Vector):
         {
             "button": spaces.Discrete(3),
             "levers": spaces.Box(-1, 1, (2,), np.float32),
-            "more": spaces.Dict({"dials": spaces.MultiDiscrete([3, 2]), "switches": spaces.MultiBinary(2)}),
+            "more": spaces.Dict(
+                {"dials": spaces.MultiDiscrete([3, 2]), "switches": spaces.MultiBinary(2)}
+            ),
         }
     )
-    obs = spaces.Dict({"levers": spaces.Box(-1, 1, (2,), np.float32), "places": spaces.MultiDiscrete([3, 3, 2, 2, 2])})
+    obs = spaces.Dict(
+        {
+            "levers": spaces.Box(-1, 1, (2,), np.float32),
+            "places": spaces.MultiDiscrete([3, 3, 2, 2, 2]),
+        }
+    )
 
     def open(self, rows: Array) -> None:
         levers = self.state.setdefault("levers", np.zeros((self.num_envs, 2)))
@@ -109,8 +121,11 @@ class Panel(Vector):
         return {"levers": self.state["levers"].astype(np.float32), "places": self.state["places"]}
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        taken, places = split(self.action, action), self.state["places"]
-        reward = (taken["button"] == places[:, 0]) + (taken["more"]["dials"] == places[:, 1:3]).mean(1)
+        taken = split(self.action, action)
+        places = self.state["places"]
+        reward = (taken["button"] == places[:, 0]) + (
+            taken["more"]["dials"] == places[:, 1:3]
+        ).mean(1)
         reward = reward + (taken["more"]["switches"] == places[:, 3:]).mean(1)
         levers = np.clip(taken["levers"], -1, 1)
         reward -= np.square(levers - self.state["levers"] / 2).mean(1)

@@ -49,12 +49,17 @@ class Tabular(Vector):
         edges = self.chance[before, action].cumsum(-1)
         after = (edges <= self.generator.random((self.num_envs, 1))).sum(-1)
         self.state["place"] = after
-        return self.reward[before, action, after], self.terminal[after], self.state["length"] + 1 >= self.limit
+        return (
+            self.reward[before, action, after],
+            self.terminal[after],
+            self.state["length"] + 1 >= self.limit,
+        )
 
 
 def _arrows(states: int, *arrows: tuple[int, int, int, float, float]) -> tuple[Array, Array]:
     """The chances and rewards [S, 2, S] of arrows (state, action, successor, chance, reward)."""
-    chance, reward = np.zeros((states, 2, states)), np.zeros((states, 2, states))
+    chance = np.zeros((states, 2, states))
+    reward = np.zeros((states, 2, states))
     for state, action, successor, probability, paid in arrows:
         chance[state, action, successor], reward[state, action, successor] = probability, paid
     return chance, reward
@@ -68,9 +73,12 @@ class Trap(Tabular):
 
     obs = spaces.Box(0, 1, (5,), np.float32)
     chance, reward = _arrows(
-        5, (0, 0, 4, 1, 1.0), (0, 1, 1, 1, 0.0),
-        *((place, 0, place % 3 + 1, 1, 0.3) for place in (1, 2, 3)), *((place, 1, 4, 1, 0.0) for place in (1, 2, 3)),
-    )  # fmt: skip
+        5,
+        (0, 0, 4, 1, 1.0),
+        (0, 1, 1, 1, 0.0),
+        *((place, 0, place % 3 + 1, 1, 0.3) for place in (1, 2, 3)),
+        *((place, 1, 4, 1, 0.0) for place in (1, 2, 3)),
+    )
     terminal = np.arange(5) == 4
     limit = 3
 
@@ -84,10 +92,17 @@ class Fork(Tabular):
 
     obs = spaces.Box(0, 1, (6,), np.float32)
     chance, reward = _arrows(
-        6, (0, 0, 4, 0.5, 0.9), (0, 0, 5, 0.5, 1.1), (0, 1, 1, 1, 0.0),
-        *((place, action, (place - 1 + far) % 3 + 1, 0.5, (0.2, 0.3, 0.4)[place - 1])
-          for place in (1, 2, 3) for action in (0, 1) for far in (1, 2)),
-    )  # fmt: skip
+        6,
+        (0, 0, 4, 0.5, 0.9),
+        (0, 0, 5, 0.5, 1.1),
+        (0, 1, 1, 1, 0.0),
+        *(
+            (place, action, (place - 1 + far) % 3 + 1, 0.5, (0.2, 0.3, 0.4)[place - 1])
+            for place in (1, 2, 3)
+            for action in (0, 1)
+            for far in (1, 2)
+        ),
+    )
     terminal = np.arange(6) >= 4
     limit = 3
 
@@ -101,9 +116,16 @@ class Drift(Tabular):
     obs = spaces.Box(0, 1, (6,), np.float32)
     chance, reward = _arrows(
         6,
-        *((place, 0, (place + far) % 4, 0.5, (0.0, 0.3, 0.1, 0.2)[place]) for place in range(4) for far in (1, 2)),
-        *((place, 1, 4 + lucky, 0.5, (1.9, 0.9, 0.8, 1.0)[place] + (0.1 if lucky else -0.1))
-          for place in range(4) for lucky in (0, 1)),
-    )  # fmt: skip
+        *(
+            (place, 0, (place + far) % 4, 0.5, (0.0, 0.3, 0.1, 0.2)[place])
+            for place in range(4)
+            for far in (1, 2)
+        ),
+        *(
+            (place, 1, 4 + lucky, 0.5, (1.9, 0.9, 0.8, 1.0)[place] + (0.1 if lucky else -0.1))
+            for place in range(4)
+            for lucky in (0, 1)
+        ),
+    )
     terminal = np.arange(6) >= 4
     limit = 12

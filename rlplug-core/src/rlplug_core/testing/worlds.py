@@ -20,37 +20,62 @@ class Dilemma:
     def __init__(self, num_envs: int) -> None:
         rows = 2 * num_envs
         agents = ("row", "column") * num_envs
-        self.spec = Spec(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), rows, "Dilemma", agents=agents)
-        self.at, self.totals, self.obs = 0, np.zeros(rows), np.zeros((rows, 2), np.float32)
+        self.spec = Spec(
+            spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), rows, "Dilemma", agents=agents
+        )
+        self.at = 0
+        self.totals = np.zeros(rows)
+        self.obs = np.zeros((rows, 2), np.float32)
 
     def reset(self, seed: int) -> Timestep:
-        self.at, self.totals = 0, np.zeros(self.spec.num_envs)
+        self.at = 0
+        self.totals = np.zeros(self.spec.num_envs)
         self.obs = np.zeros((self.spec.num_envs, 2), np.float32)
         never = np.zeros(self.spec.num_envs, np.bool_)
-        return Timestep.opening(self.obs, np.zeros(self.spec.num_envs, np.float32), is_first=~never, never=never)
+        return Timestep.opening(
+            self.obs, np.zeros(self.spec.num_envs, np.float32), is_first=~never, never=never
+        )
 
     def step(self, action: Array) -> Timestep:
         pairs = action.reshape(-1, 2)
-        reward = np.stack([DILEMMA[pairs[:, 0], pairs[:, 1]], DILEMMA[pairs[:, 1], pairs[:, 0]]], 1).reshape(-1)
-        self.totals, self.at = self.totals + reward, self.at + 1
+        reward = np.stack(
+            [DILEMMA[pairs[:, 0], pairs[:, 1]], DILEMMA[pairs[:, 1], pairs[:, 0]]], 1
+        ).reshape(-1)
+        self.totals = self.totals + reward
+        self.at = self.at + 1
         after = np.eye(2, dtype=np.float32)[pairs[:, ::-1].reshape(-1)]
         over = np.full(self.spec.num_envs, self.at == ROUNDS)
         episodes: list[Episode] = []
         self.obs = after
         if over.any():
             named = zip(self.totals, self.spec.agents, strict=True)
-            episodes = [Episode(row, float(total), ROUNDS, agent=name) for row, (total, name) in enumerate(named)]
-            self.at, self.totals, self.obs = 0, np.zeros_like(self.totals), np.zeros_like(after)
+            episodes = [
+                Episode(row, float(total), ROUNDS, agent=name)
+                for row, (total, name) in enumerate(named)
+            ]
+            self.at = 0
+            self.totals = np.zeros_like(self.totals)
+            self.obs = np.zeros_like(after)
         return Timestep(
-            obs=self.obs, final_obs=after, reward=reward, terminated=over, truncated=np.zeros_like(over),
-            is_first=over.copy(), valid=np.ones_like(over), episodes=episodes, ended=bool(over.any()), count=len(over),
-        )  # fmt: skip
+            obs=self.obs,
+            final_obs=after,
+            reward=reward,
+            terminated=over,
+            truncated=np.zeros_like(over),
+            is_first=over.copy(),
+            valid=np.ones_like(over),
+            episodes=episodes,
+            ended=bool(over.any()),
+            count=len(over),
+        )
 
     def state_dict(self) -> State:
         return {"at": self.at, "totals": self.totals.copy(), "obs": self.obs.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.at, self.totals, self.obs = state["at"], np.array(state["totals"]), np.array(state["obs"])
+        self.at = state["at"]
+        self.totals = np.array(state["totals"])
+        self.obs = np.array(state["obs"])
 
     def close(self) -> None:
         pass

@@ -86,23 +86,36 @@ class Preprocessing:
         """
         game: Any = env.unwrapped
         if f"{type(getattr(game, 'ale', None)).__module__}.ALEInterface" != INTERFACE:
-            raise UsageError(f"atari: {type(game).__name__} is no Atari game; leave the wrapper out: --wrap none")
+            raise UsageError(
+                f"atari: {type(game).__name__} is no Atari game; leave the wrapper out: --wrap none"
+            )
         # One frame at a time. Its screen is read by the wrapper, so the game gives its 128 bytes of memory, which
         # saves a fifth of a step. Set here, since a game made anew takes 90 ms to load.
-        game._frameskip, game._obs_type = 1, "ram"
+        game._frameskip = 1
+        game._obs_type = "ram"
         sticky = game.ale.getFloat(STICKY) if self.sticky is None else self.sticky
-        game.ale.setFloat(STICKY, 0.0)  # heeded by the next seeded reset; from here on its state tells all
+        game.ale.setFloat(
+            STICKY, 0.0
+        )  # heeded by the next seeded reset; from here on its state tells all
         if sticky:
             env = StickyAction(env, sticky)
         try:
             env = AtariPreprocessing(
-                env, self.noop_max, self.frame_skip, self.screen_size or SCREEN, grayscale_obs=self.grayscale
+                env,
+                self.noop_max,
+                self.frame_skip,
+                self.screen_size or SCREEN,
+                grayscale_obs=self.grayscale,
             )
         except gymnasium.error.DependencyNotInstalled as error:
             raise MissingPackage(
                 "the wrapper atari needs OpenCV; install it: python -m pip install 'rlplug-envs[atari]'"
             ) from error
-        return FireStart(env) if self.fire and "FIRE" in game.get_action_meanings()[FIRE : FIRE + 1] else env
+        return (
+            FireStart(env)
+            if self.fire and "FIRE" in game.get_action_meanings()[FIRE : FIRE + 1]
+            else env
+        )
 
 
 class FireStart(GymWrapper):

@@ -55,9 +55,13 @@ REGISTRARS = ("gymnasium_robotics", "highway_env", "shimmy")
 GROUP = "gymnasium.envs"
 #: Packages that register their environments only once they are imported: by namespace, or by how an id ends or begins.
 IMPORTS = {
-    "ALE/*": "ale_py", "MinAtar/*": "minatar.gym", "MiniGrid-*": "minigrid", "BabyAI-*": "minigrid",
-    "*Bullet*Env-v0": "pybullet_envs_gymnasium", "dm_control/*": "shimmy",
-}  # fmt: skip
+    "ALE/*": "ale_py",
+    "MinAtar/*": "minatar.gym",
+    "MiniGrid-*": "minigrid",
+    "BabyAI-*": "minigrid",
+    "*Bullet*Env-v0": "pybullet_envs_gymnasium",
+    "dm_control/*": "shimmy",
+}
 
 
 class Gymnasium:
@@ -82,14 +86,18 @@ class Gymnasium:
         Raises UnknownEnv with the nearest names, MissingPackage with the line that installs what is missing.
         """
         spec = find(id)
-        native = spec.entry_point is None or (not self.arguments and num_envs >= NATIVE_FROM.get(spec.id, num_envs + 1))
+        native = spec.entry_point is None or (
+            not self.arguments and num_envs >= NATIVE_FROM.get(spec.id, num_envs + 1)
+        )
         try:
             spec = specified(spec, self.arguments)
             reason = inexactness(spec.id, native, json.dumps(self.arguments, sort_keys=True))
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
                 return adapter(lambda: _vector(spec, num_envs), spec.id, reason)
-            return SerialEnvs(lambda: _single(spec), num_envs, spec.id, limit=_limit(spec), inexact=reason)
+            return SerialEnvs(
+                lambda: _single(spec), num_envs, spec.id, limit=_limit(spec), inexact=reason
+            )
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
@@ -118,10 +126,14 @@ class Gymnasium:
         """
         spec = find(id)
         if spec.entry_point is None:
-            raise UsageError(f"{spec.id} is a vector of environments alone, which cannot be watched")
+            raise UsageError(
+                f"{spec.id} is a vector of environments alone, which cannot be watched"
+            )
         try:
             spec = specified(spec, mujoco.followed(str(spec.entry_point), self.arguments))
-            return SerialEnvs(lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched")
+            return SerialEnvs(
+                lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched"
+            )
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
@@ -131,7 +143,8 @@ class Held(SerialEnvs):
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
         """The same environment inside what `wrap` puts around it; no other can be made for a test."""
-        around, (env,) = self.around(wrap), self.envs
+        around = self.around(wrap)
+        (env,) = self.envs
         return Held(lambda: around(env), 1, self.spec.id, 0, HELD)
 
     def close(self) -> None:
@@ -157,7 +170,9 @@ class Native(Adapter):
         venv: Any = self.venv.unwrapped
         id, spec, limit = self.spec.id, find(self.spec.id), int(venv.max_episode_steps)
         self.close()
-        rows = SerialEnvs(lambda: _single(spec), self.spec.num_envs, id, limit, inexactness(id, False))
+        rows = SerialEnvs(
+            lambda: _single(spec), self.spec.num_envs, id, limit, inexactness(id, False)
+        )
         return rows.inside(wrap)
 
 
@@ -182,10 +197,14 @@ def find(id: str) -> EnvSpec:
     namespace = name.partition("/")[0] if "/" in name else ""
     if module and not all(part.isidentifier() for part in module.split(".")):
         own = f"; its arguments are given as --env.{name.replace('=', ' ')}" if "=" in name else ""
-        raise UnknownEnv(f"'{id}': '{module}' is no module's name; write ./file.py:Name or module:Name-v0{own}")
+        raise UnknownEnv(
+            f"'{id}': '{module}' is no module's name; write ./file.py:Name or module:Name-v0{own}"
+        )
     if module:
         look_here(module)
-    for needed in filter(None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))):
+    for needed in filter(
+        None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))
+    ):
         try:
             _register(needed)
         except ModuleNotFoundError as error:
@@ -215,7 +234,9 @@ def _bring(id: str) -> None:
 
 
 def _not_there(id: str, module: str | None, remedy: str) -> MissingPackage:
-    return MissingPackage(f"'{id}' needs the Python module '{module}', which is not installed; install it: {remedy}")
+    return MissingPackage(
+        f"'{id}' needs the Python module '{module}', which is not installed; install it: {remedy}"
+    )
 
 
 @cache
@@ -258,7 +279,9 @@ def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
 def _asked_limit(steps: object, id: str) -> int | None:
     """Return the time limit of one's own; None for -1, which is Gymnasium's word for no limit at all."""
     if type(steps) is not int or (steps < 1 and steps != -1):  # a bool is an int to isinstance
-        raise UsageError(f"'{id}': {LIMIT} is {steps!r}; give a whole number from 1 on, or -1 for no time limit")
+        raise UsageError(
+            f"'{id}': {LIMIT} is {steps!r}; give a whole number from 1 on, or -1 for no time limit"
+        )
     return None if steps == -1 else steps
 
 
@@ -285,9 +308,14 @@ def _unknown(id: str, module: str) -> str:
     versions = sorted(
         other
         for other in known
-        if (gymnasium.registry[other].namespace, gymnasium.registry[other].name) == (namespace, name)
+        if (gymnasium.registry[other].namespace, gymnasium.registry[other].name)
+        == (namespace, name)
     )
-    there = f"; there is {' and '.join(repr(other) for other in versions)}" if versions else _atari(name)
+    there = (
+        f"; there is {' and '.join(repr(other) for other in versions)}"
+        if versions
+        else _atari(name)
+    )
     if there:
         return f"unknown environment '{id}'{there}"
     namespaces = {gymnasium.registry[other].namespace for other in known}
@@ -304,7 +332,9 @@ def _atari(name: str) -> str:
     family = family_of(id)
     if family is None:
         return ""
-    return f"; there is '{id}'" + ("" if family.installed else f", which is to be installed: {family.install_line}")
+    return f"; there is '{id}'" + (
+        "" if family.installed else f", which is to be installed: {family.install_line}"
+    )
 
 
 def _is_gone(spec: EnvSpec) -> bool:
@@ -319,7 +349,8 @@ def _limit(spec: EnvSpec) -> int:
 
 def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
     """One environment without the checker, and without the wrappers whose work `SerialEnvs` does for all."""
-    env, where = _plain(spec, render_mode), str(spec.entry_point)
+    env = _plain(spec, render_mode)
+    where = str(spec.entry_point)
     if where.startswith(minigrid.MODULE):
         return minigrid.without_mission(env)
     return pybullet.Quiet(env) if where.startswith(pybullet.MODULE) else env
@@ -328,7 +359,11 @@ def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
 def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     """One environment as its package makes it; one that cannot be drawn need not know of `render_mode`."""
     drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else mujoco.fitting(spec):
+    with (
+        mujoco.undisturbed()
+        if str(spec.entry_point).startswith(mujoco.MODULE)
+        else mujoco.fitting(spec)
+    ):
         if not _limit(spec):
             return gymnasium.make(spec, disable_env_checker=True, **drawn)
         bare = copy.copy(spec)
@@ -342,9 +377,15 @@ def _vector(spec: EnvSpec, num_envs: int) -> GymVector:
 
 def _missing(spec: EnvSpec, error: Exception) -> MissingPackage:
     where = str(spec.entry_point or spec.vector_entry_point)
-    known = (package for prefix, package in INSTALL.items() if where.startswith(prefix) or spec.namespace == prefix)
+    known = (
+        package
+        for prefix, package in INSTALL.items()
+        if where.startswith(prefix) or spec.namespace == prefix
+    )
     package = next(known, error.name if isinstance(error, ModuleNotFoundError) else None)
     if package is None:
         return MissingPackage(f"'{spec.id}' cannot be imported: {error}")
     remedy = f"python -m pip install {package}"
-    return MissingPackage(f"'{spec.id}' needs a package that is not installed; install it: {remedy}")
+    return MissingPackage(
+        f"'{spec.id}' needs a package that is not installed; install it: {remedy}"
+    )

@@ -12,7 +12,8 @@ from gymnasium import spaces
 from rlplug_core.types import Array
 
 #: The package, and whether its environments pay for what is achieved.
-MODULE, IDS = "crafter", {"CrafterReward-v1": True, "CrafterNoReward-v1": False}
+MODULE = "crafter"
+IDS = {"CrafterReward-v1": True, "CrafterNoReward-v1": False}
 #: Steps after which an episode is cut.
 LIMIT = 10_000
 
@@ -20,7 +21,9 @@ LIMIT = 10_000
 def register() -> None:
     """Register its environments under the names that it gave them; a second time changes nothing."""
     for id in IDS.keys() - gymnasium.registry.keys():
-        gymnasium.register(id, f"{__name__}:Crafter", max_episode_steps=LIMIT, kwargs={"reward": IDS[id]})
+        gymnasium.register(
+            id, f"{__name__}:Crafter", max_episode_steps=LIMIT, kwargs={"reward": IDS[id]}
+        )
 
 
 class Crafter(gymnasium.Env[Array, Any]):
@@ -40,7 +43,13 @@ class Crafter(gymnasium.Env[Array, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = render_mode
-        self.options: dict[str, Any] = {"reward": reward, "area": area, "view": view, "size": size, "length": None}
+        self.options: dict[str, Any] = {
+            "reward": reward,
+            "area": area,
+            "view": view,
+            "size": size,
+            "length": None,
+        }
         self.world: Any = import_module(MODULE).Env(seed=0, **self.options)
         self.observation_space = spaces.Box(0, 255, (size[1], size[0], 3), np.uint8)
         self.action_space = spaces.Discrete(len(self.world.action_names))
@@ -56,7 +65,13 @@ class Crafter(gymnasium.Env[Array, Any]):
     def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, dict[str, object]]:
         obs, reward, _, info = self.world.step(int(action))
         unlocked = {f"unlocked_{name}": count > 0 for name, count in info["achievements"].items()}
-        return obs, reward, info["discount"] == 0, False, {"unlocked": sum(unlocked.values()), **unlocked}
+        return (
+            obs,
+            reward,
+            info["discount"] == 0,
+            False,
+            {"unlocked": sum(unlocked.values()), **unlocked},
+        )
 
     def render(self) -> Array:
         picture: Array = self.world.render((600, 600))

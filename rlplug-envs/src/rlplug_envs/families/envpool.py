@@ -25,7 +25,16 @@ INSTALL = "python -m pip install 'rlplug-envs[envpool]'"
 #: Why a run cannot resume exactly.
 INEXACT = "its state lies in EnvPool, which gives it to nobody"
 #: What EnvPool is told by us alone, and what would change the returns that are reported, with what to type instead.
-OURS = ("base_path", "batch_size", "env_seed", "gym_reset_return_info", "max_num_players", "num_envs", "seed", "task")
+OURS = (
+    "base_path",
+    "batch_size",
+    "env_seed",
+    "gym_reset_return_info",
+    "max_num_players",
+    "num_envs",
+    "seed",
+    "task",
+)
 BELOW = {
     "episodic_life": "--wrap episodic-life",
     "reward_clip": "--wrap clip-reward",
@@ -78,7 +87,8 @@ class Pool(VectorEnv[Any, Any, Any]):
 
     def __init__(self, id: str, num_envs: int, arguments: Mapping[str, object]) -> None:
         self.id, self.num_envs, self._name = id, num_envs, id.removeprefix(NAMESPACE)
-        self._given, self._arguments = arguments, {**arguments, "num_envs": num_envs}
+        self._given = arguments
+        self._arguments = {**arguments, "num_envs": num_envs}
         self.threads = self._arguments.setdefault("num_threads", min(num_envs, cores()))
         self._pool: Any = None
         self._step: Callable[[Any], Stepped] | None = None
@@ -93,7 +103,9 @@ class Pool(VectorEnv[Any, Any, Any]):
         """Truncate episodes after `steps` steps, or earlier where they are already."""
         assert self.spec is not None
         asked: Any = self._arguments.get("max_episode_steps")
-        self._arguments["max_episode_steps"] = min(filter(None, (self.spec.max_episode_steps, asked, steps)))
+        self._arguments["max_episode_steps"] = min(
+            filter(None, (self.spec.max_episode_steps, asked, steps))
+        )
 
     def reset(self, *, seed: Any = None, options: object = None) -> tuple[Any, dict[str, Any]]:
         """Make every environment with its own seed, derived from `seed`."""
@@ -103,7 +115,9 @@ class Pool(VectorEnv[Any, Any, Any]):
             self._pool = package.make_gymnasium(self._name, env_seed=seeds, **self._arguments)
             obs, info = self._pool.reset()
         if len(info["players"]["env_id"]) != self.num_envs:
-            raise BadEnv(f"{self.id}: several players share an environment, which rlplug does not take from EnvPool")
+            raise BadEnv(
+                f"{self.id}: several players share an environment, which rlplug does not take from EnvPool"
+            )
         self._step = stepper(self._pool)
         return obs, own(info)
 
@@ -144,7 +158,11 @@ def _check(id: str, settings: Iterable[str], arguments: Mapping[str, object]) ->
     known = sorted({*settings} - {*OURS, *BELOW})
     for word, value in arguments.items():
         if word in BELOW and value:
-            raise UsageError(f"'{id}': {word} would change the returns that are reported; type {BELOW[word]} instead")
+            raise UsageError(
+                f"'{id}': {word} would change the returns that are reported; type {BELOW[word]} instead"
+            )
         if word not in known and word not in BELOW:
             near = did_you_mean(word, known)
-            raise UsageError(f"'{id}' takes no argument '{word}'{near} (it takes {', '.join(known)})")
+            raise UsageError(
+                f"'{id}' takes no argument '{word}'{near} (it takes {', '.join(known)})"
+            )

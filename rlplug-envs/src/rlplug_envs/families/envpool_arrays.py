@@ -28,17 +28,26 @@ class Arrays:
 
     def __init__(self, pool: Any) -> None:
         names = list(pool._state_keys)
-        self._send, self._recv, self._rows = pool._send, pool._recv, pool.all_env_ids
+        self._send = pool._send
+        self._recv = pool._recv
+        self._rows = pool.all_env_ids
         self._dtype = np.dtype(pool.spec.action_array_spec[pool._action_keys[-1]].dtype)
-        self._obs, self._reward, self._done, self._truncated = map(names.index, ("obs", "reward", "done", "trunc"))
-        said = ((name.removeprefix("info:"), place) for place, name in enumerate(names) if name.startswith("info:"))
+        self._obs, self._reward, self._done, self._truncated = map(
+            names.index, ("obs", "reward", "done", "trunc")
+        )
+        said = (
+            (name.removeprefix("info:"), place)
+            for place, name in enumerate(names)
+            if name.startswith("info:")
+        )
         self._said = [(name, place) for name, place in said if name.partition(".")[0] not in COPIES]
 
     def step(self, actions: Array) -> Stepped:
         """Step every environment with its action [N, ...]."""
         self._send([self._rows, self._rows, actions.astype(self._dtype, order="C", copy=False)])
         found = self._recv()
-        done, truncated = found[self._done], found[self._truncated]
+        done = found[self._done]
+        truncated = found[self._truncated]
         info = {name: found[place] for name, place in self._said}
         return found[self._obs], found[self._reward], np.greater(done, truncated), truncated, info
 
@@ -57,7 +66,8 @@ def stepper(pool: Any) -> Callable[[Any], Stepped]:
 
 def _fits(pool: Any) -> bool:
     """Return whether observations and actions are one array each, and no part of `info` lies inside another."""
-    states, actions = pool._state_keys, list(pool._action_keys)
+    states = pool._state_keys
+    actions = list(pool._action_keys)
     nested = any("." in name for name in states if name != "info:players.env_id")
     return "obs" in states and actions == ["env_id", "players.env_id", "action"] and not nested
 

@@ -21,8 +21,11 @@ def limit(env: GymEnv) -> int:
     world: Any = env.unwrapped
     if not type(world).__module__.startswith(MODULE) or "duration" not in world.default_config():
         return 0
-    duration, frequency = world.config["duration"], world.config["policy_frequency"]
-    time, steps = 0.0, 0
+    duration = world.config["duration"]
+    frequency = world.config["policy_frequency"]
+    time = 0.0
+    steps = 0
     while time < duration and steps <= MOST:
-        time, steps = time + 1 / frequency, steps + 1
+        time = time + 1 / frequency
+        steps = steps + 1
     return steps if steps <= MOST else 0

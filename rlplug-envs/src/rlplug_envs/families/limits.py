@@ -21,6 +21,10 @@ def registered(env: Any) -> int:
 def limit_of(env: GymEnv) -> int:
     """The steps after which an environment, once reset, truncates its episodes at the latest; 0 where none is known."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env.unwrapped).__mro__}
-    families = [import_module(f"{__package__}.{family}") for package, family in OWN.items() if package in packages]
+    families = [
+        import_module(f"{__package__}.{family}")
+        for package, family in OWN.items()
+        if package in packages
+    ]
     own = [family.limit(env) for family in families]
     return min(filter(None, (registered(env), *own)), default=0)

@@ -21,7 +21,9 @@ class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         space = env.observation_space
         assert isinstance(space, spaces.Dict)
-        self.observation_space = spaces.Dict({name: part for name, part in space.items() if name != MISSION})
+        self.observation_space = spaces.Dict(
+            {name: part for name, part in space.items() if name != MISSION}
+        )
 
     def observation(self, observation: Any) -> object:
         return {name: part for name, part in observation.items() if name != MISSION}
@@ -39,4 +41,6 @@ def limit(env: GymEnv) -> int:
 def without_mission(env: GymEnv) -> GymEnv:
     """The environment without the entry `mission`, if it has one."""
     space = env.observation_space
-    return WithoutMission(env) if isinstance(space, spaces.Dict) and MISSION in space.spaces else env
+    return (
+        WithoutMission(env) if isinstance(space, spaces.Dict) and MISSION in space.spaces else env
+    )

@@ -22,7 +22,8 @@ from rlplug_core.errors import MissingPackage, warn
 from rlplug_core.types import Array, State
 
 #: The simulation and what is simulated, as `capture` names types.
-DATA, MODEL = "mujoco._structs.MjData", "mujoco._structs.MjModel"
+DATA = "mujoco._structs.MjData"
+MODEL = "mujoco._structs.MjModel"
 #: It draws pictures and keeps windows open; nothing in it reaches an observation.
 RENDERER = "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer"
 #: Where Gymnasium keeps its own environments on MuJoCo.
@@ -34,7 +35,8 @@ CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
 #: What brings packages of others in versions that go together: by namespace, or by the package that makes them.
 FITTING = {"dm_control": "rlplug-envs[dm-control]", "gymnasium_robotics": "rlplug-envs[robotics]"}
 #: The variable by which MuJoCo chooses what draws, and its word for nothing.
-GL, OFF = "MUJOCO_GL", "disable"
+GL = "MUJOCO_GL"
+OFF = "disable"
 NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa needs libosmesa6"
 
 
@@ -57,7 +59,8 @@ def capture_data(data: Any) -> State:
     arrays = [getattr(data, name) for name in _fixed(data.model)]
     kinds = sorted({array.dtype.char for array in arrays})
     derived = {
-        kind: np.concatenate([array.reshape(-1) for array in arrays if array.dtype.char == kind]) for kind in kinds
+        kind: np.concatenate([array.reshape(-1) for array in arrays if array.dtype.char == kind])
+        for kind in kinds
     }
     return {"integration": integration, "derived": derived}
 
@@ -70,7 +73,8 @@ def restore_data(data: Any, state: State) -> None:
     offsets = dict.fromkeys(state["derived"], 0)
     for name in _fixed(data.model):
         array = getattr(data, name)
-        kind, begin = array.dtype.char, offsets[array.dtype.char]
+        kind = array.dtype.char
+        begin = offsets[array.dtype.char]
         array[...] = state["derived"][kind][begin : begin + array.size].reshape(array.shape)
         offsets[kind] += array.size
 

@@ -46,11 +46,15 @@ class PettingZoo(Listed):
             UsageError: it takes no such argument. BadEnv: agents have different spaces.
         """
         make = maker(id, self.arguments)
-        return Agents(make, num_envs, id, inexactness(id, json.dumps(self.arguments, sort_keys=True)))
+        return Agents(
+            make, num_envs, id, inexactness(id, json.dumps(self.arguments, sort_keys=True))
+        )
 
     def make_shown(self, id: str, render_mode: str) -> Env:
         """One world to be watched, made with `render_mode`."""
-        return Agents(maker(id, {**self.arguments, "render_mode": render_mode}), 1, id, "it is only watched")
+        return Agents(
+            maker(id, {**self.arguments, "render_mode": render_mode}), 1, id, "it is only watched"
+        )
 
 
 @cache
@@ -66,12 +70,19 @@ def maker(id: str, arguments: Mapping[str, object]) -> Callable[[], Game]:
     parallel = getattr(module, "parallel_env", None)
     create = parallel or getattr(module, "env", None)
     if create is None:
-        raise UnknownEnv(f"'{id}': the module {module.__name__} has neither 'parallel_env' nor 'env'")
+        raise UnknownEnv(
+            f"'{id}': the module {module.__name__} has neither 'parallel_env' nor 'env'"
+        )
     check_arguments(create, id, arguments)
     return partial(_made, create, Parallel if parallel else Turns, id, dict(arguments))
 
 
-def _made(create: Callable[..., World], kind: Callable[[World], Game], id: str, arguments: dict[str, object]) -> Game:
+def _made(
+    create: Callable[..., World],
+    kind: Callable[[World], Game],
+    id: str,
+    arguments: dict[str, object],
+) -> Game:
     try:
         return kind(create(**arguments))
     except ModuleNotFoundError as error:
@@ -96,10 +107,14 @@ def find(id: str) -> ModuleType:
     try:
         package = import_module(place)
         known = [module.name for module in iter_modules(getattr(package, "__path__", ()))]
-        versions = sorted((one for one in known if re.fullmatch(re.escape(name) + r"_v\d+", one)), key=_version)
+        versions = sorted(
+            (one for one in known if re.fullmatch(re.escape(name) + r"_v\d+", one)), key=_version
+        )
         if versions or name in known or find_spec(f"{place}.{name}"):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo would rather be asked by its registry
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # PettingZoo would rather be asked by its registry
                 return import_quietly(f"{place}.{versions[-1] if versions else name}")
     except ModuleNotFoundError as error:
         raise _missing(id, error) from error
@@ -112,7 +127,9 @@ def find(id: str) -> ModuleType:
 def _alone(id: str, name: str) -> ModuleType:
     """The module of someone's own that lies in no package."""
     if not name.isidentifier() or name in OWN or not find_spec(name):
-        raise UnknownEnv(f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3")
+        raise UnknownEnv(
+            f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3"
+        )
     try:
         return import_quietly(name)
     except ModuleNotFoundError as error:
@@ -128,5 +145,7 @@ def _missing(id: str, error: ModuleNotFoundError) -> MissingPackage:
     said = f"'{id}' needs the Python module '{error.name}', which is not installed"
     if module in re.split("[/.]", id)[1:] and module not in BROUGHT:  # someone's own
         return MissingPackage(said + nowhere())
-    line = INSTALL if module in BROUGHT else f"python -m pip install {module}"  # card games need rlcard besides
+    line = (
+        INSTALL if module in BROUGHT else f"python -m pip install {module}"
+    )  # card games need rlcard besides
     return MissingPackage(f"{said}; install it: {line}")

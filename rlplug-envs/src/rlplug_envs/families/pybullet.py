@@ -29,7 +29,8 @@ class Quiet(GymWrapper):
 def nothing_said() -> Iterator[None]:
     """Throw away what is written to standard output, from C too."""
     sys.stdout.flush()
-    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(1)
+    nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     try:
         yield

@@ -42,7 +42,8 @@ class StickyActions(Transform):
         self._begin(0)
 
     def _begin(self, seed: int) -> None:
-        num_envs, space = self.spec.num_envs, self.spec.action
+        num_envs = self.spec.num_envs
+        space = self.spec.action
         self._draws = Draws(
             Seeds(seed).child("sticky-actions").generator(),
             lambda generator, size: generator.random((size, num_envs)) < self._probability,
@@ -70,7 +71,9 @@ class StickyActions(Transform):
 
     def _seen(self, now: Timestep) -> Timestep:
         waits = self._first if self._turn is not None else False
-        self._first, self._turn, self._mask = now.is_first | waits, now.turn, mask_of(self.spec, now.obs)
+        self._first = now.is_first | waits
+        self._turn = now.turn
+        self._mask = mask_of(self.spec, now.obs)
         return now
 
     def state_dict(self) -> State:
@@ -80,9 +83,11 @@ class StickyActions(Transform):
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self._taken, self._first = np.array(state["taken"]), np.array(state["first"])
+        self._taken = np.array(state["taken"])
+        self._first = np.array(state["first"])
         self._mask, self._turn = (
-            None if found is None else np.array(found) for found in (state["mask"], state.get("turn"))
+            None if found is None else np.array(found)
+            for found in (state["mask"], state.get("turn"))
         )
         self._draws.load_state_dict(state["draws"])
 
@@ -102,7 +107,9 @@ class ActionRepeat(Transform):
 
     def __init__(self, env: Env, config: ActionRepeatConfig) -> None:
         if not isinstance(env, SupportsInside):
-            raise UsageError(f"action-repeat goes around each environment of {env.spec.id} itself: put it first")
+            raise UsageError(
+                f"action-repeat goes around each environment of {env.spec.id} itself: put it first"
+            )
         spec = env.spec.without_goals("action-repeat")  # a sum of rewards is the reward of no goal
         super().__init__(env.inside(partial(Repeated, times=config.times)))
         limit = ceil(env.spec.limit / config.times)
@@ -131,9 +138,11 @@ class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def forbids(mask: Any, space: Space, action: Any) -> bool:
     """Return whether a mask of all choices side by side forbids an action, which is as the environment takes it."""
-    allowed, end = np.reshape(mask, -1), 0
+    allowed = np.reshape(mask, -1)
+    end = 0
     for choice, size in _chosen(space, action):
-        own, end = allowed[end : end + size], end + size
+        own = allowed[end : end + size]
+        end = end + size
         if own.any() and not own[choice]:
             return True
     return False
@@ -150,5 +159,7 @@ def _chosen(space: Space, action: Any) -> Iterator[tuple[int, int]]:
     elif isinstance(space, spaces.Discrete):
         yield int(action) - int(space.start), int(space.n)
     elif isinstance(space, spaces.MultiDiscrete):
-        for one, start, size in zip(np.ravel(action), space.start.flat, space.nvec.flat, strict=True):
+        for one, start, size in zip(
+            np.ravel(action), space.start.flat, space.nvec.flat, strict=True
+        ):
             yield int(one) - int(start), int(size)

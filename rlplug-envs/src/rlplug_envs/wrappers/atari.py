@@ -18,13 +18,15 @@ from rlplug_envs.wrappers.rewards import ClipReward, ClipRewardConfig
 class AtariConfig(Config):
     noop_max: Natural = 30  # at most so many idle frames open an episode; 0 for none
     fire: bool = True  # press FIRE where an episode or a life begins, in games that wait for it
-    frame_skip: Count = 4  # frames per action, the last two seen as their maximum; 1 for every frame
+    # frames per action, the last two seen as their maximum; 1 for every frame
+    frame_skip: Count = 4
     screen_size: Natural = 84  # width and height in pixels; 0 leaves the screen as it is
     grayscale: bool = True  # one channel instead of three
     frames: Count = 4  # how many observations an agent sees at once; 1 for the last alone
     episodic_life: bool = True  # a lost life ends an episode for the learner, in training alone
     clip_reward: bool = True  # rewards from -1 to 1, in training alone
-    sticky: Fraction | None = None  # chance that the emulator repeats an action; none keeps the id's, 0.25 for v5
+    # chance that the emulator repeats an action; none keeps the id's, 0.25 for v5
+    sticky: Fraction | None = None
 
 
 class Atari(Transform):
@@ -38,7 +40,9 @@ class Atari(Transform):
 
     def __init__(self, env: Env, config: AtariConfig) -> None:
         if not isinstance(env, SupportsInside):
-            raise UsageError(f"atari goes around the games of {env.spec.id} themselves: put it before other wrappers")
+            raise UsageError(
+                f"atari goes around the games of {env.spec.id} themselves: put it before other wrappers"
+            )
         env = env.inside(
             Preprocessing(
                 noop_max=config.noop_max,

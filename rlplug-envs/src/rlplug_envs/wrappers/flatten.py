@@ -28,7 +28,8 @@ class _Part:
         """Put the values [N, ...] into their columns of `out` [N, width]."""
         for key in self.keys:
             obs = obs[key]
-        target, num_envs = out[:, self.columns], len(out)
+        target = out[:, self.columns]
+        num_envs = len(out)
         if self.starts is None:
             target[...] = obs.reshape(num_envs, -1)
             return
@@ -53,8 +54,14 @@ class Flatten(Transform):
         self._masked = masked(space)
         found = list(_leaves(space))
         ends = np.cumsum([_width(leaf) for _, leaf in found])
-        columns = [slice(int(end) - _width(leaf), int(end)) for end, (_, leaf) in zip(ends, found, strict=True)]
-        self._parts = [_Part(keys, cut, _starts(leaf)) for cut, (keys, leaf) in zip(columns, found, strict=True)]
+        columns = [
+            slice(int(end) - _width(leaf), int(end))
+            for end, (_, leaf) in zip(ends, found, strict=True)
+        ]
+        self._parts = [
+            _Part(keys, cut, _starts(leaf))
+            for cut, (keys, leaf) in zip(columns, found, strict=True)
+        ]
         low, high = (np.concatenate([_bounds(leaf)[side] for _, leaf in found]) for side in (0, 1))
         flat: Space = spaces.Box(low, high, dtype=np.float32)
         if isinstance(space, spaces.Dict) and self._masked:
@@ -115,7 +122,11 @@ def _starts(space: Space) -> Array | None:
 def _width(space: Space) -> int:
     if isinstance(space, spaces.Discrete):
         return int(space.n)
-    return int(space.nvec.sum()) if isinstance(space, spaces.MultiDiscrete) else int(np.prod(space.shape or ()))
+    return (
+        int(space.nvec.sum())
+        if isinstance(space, spaces.MultiDiscrete)
+        else int(np.prod(space.shape or ()))
+    )
 
 
 def _bounds(space: Space) -> tuple[Array, Array]:

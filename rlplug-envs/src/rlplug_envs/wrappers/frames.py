@@ -13,7 +13,17 @@ from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, told, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import MASK, Array, Obs, Space, State, Timestep, channels_last, first_leaf, tree_map
+from rlplug_core.types import (
+    MASK,
+    Array,
+    Obs,
+    Space,
+    State,
+    Timestep,
+    channels_last,
+    first_leaf,
+    tree_map,
+)
 
 
 @dataclass(frozen=True)
@@ -33,9 +43,14 @@ class FrameStack(Transform):
     def __init__(self, env: Env, config: FrameStackConfig) -> None:
         super().__init__(env)
         self._layouts = _layouts(env.spec.obs, config.frames, env.spec.id)
-        spec = env.spec.without_goals("frame-stack") if config.frames > 1 else env.spec  # it stacks goals, too
+        spec = (
+            env.spec.without_goals("frame-stack") if config.frames > 1 else env.spec
+        )  # it stacks goals, too
         self.spec = replace(spec, obs=_stacked(spec.obs, self._layouts))
-        frames = [tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts) for _ in range(2)]
+        frames = [
+            tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts)
+            for _ in range(2)
+        ]
         # Each is its frames [N, n, ...], and the same memory as agents see it.
         self._now, self._next = ((each, self._seen(each)) for each in frames)
 
@@ -58,7 +73,9 @@ class FrameStack(Transform):
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         obs = super().observe(obs, is_first)
         if len(first_leaf(obs)) != self.spec.num_envs:
-            raise UsageError("frame-stack remembers one episode: give the policy one observation at a time")
+            raise UsageError(
+                "frame-stack remembers one episode: give the policy one observation at a time"
+            )
         return tree_map(np.copy, self._push(obs, is_first))
 
     def _push(self, obs: Obs, is_first: Array, rows: Array | None = None) -> Obs:
@@ -85,7 +102,10 @@ def _with_mask(seen: Obs, obs: Obs) -> Obs:
     """Return the stack, with the masks of allowed actions that came with the newest observation."""
     if not isinstance(obs, dict):
         return seen
-    return {name: inner if name == MASK else _with_mask(seen[name], inner) for name, inner in obs.items()}
+    return {
+        name: inner if name == MASK else _with_mask(seen[name], inner)
+        for name, inner in obs.items()
+    }
 
 
 def _follow(frames: Obs, before: Obs, newest: Obs, rows: Array | None) -> None:
@@ -141,7 +161,9 @@ class _Layout:
 def _layouts(space: Space, frames: int, id: str) -> object:
     """The layouts of all arrays of a space, in its nested dictionaries; the mask of allowed actions has none."""
     if isinstance(space, spaces.Dict):
-        return {name: _layouts(sub, frames, id) for name, sub in space.spaces.items() if name != MASK}
+        return {
+            name: _layouts(sub, frames, id) for name, sub in space.spaces.items() if name != MASK
+        }
     if isinstance(space, spaces.Box):
         return _Layout.of(space, frames)
     raise UsageError(
@@ -153,6 +175,8 @@ def _layouts(space: Space, frames: int, id: str) -> object:
 def _stacked(space: Space, layouts: Any) -> Space:
     if isinstance(layouts, Mapping):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else ()
-        return spaces.Dict({name: _stacked(sub, layouts[name]) if name in layouts else sub for name, sub in parts})
+        return spaces.Dict(
+            {name: _stacked(sub, layouts[name]) if name in layouts else sub for name, sub in parts}
+        )
     stacked: Space = layouts.stacked()
     return stacked

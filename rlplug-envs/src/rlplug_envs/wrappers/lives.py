@@ -22,8 +22,12 @@ class EpisodicLife(Transform):
 
     def __init__(self, env: Env, config: Config | None = None) -> None:
         super().__init__(env)
-        self._tell = env.info if isinstance(env, SupportsInfo) else self.info  # asking for the protocol costs 5 us
-        self._lives = np.zeros(env.spec.num_envs, np.int64)  # 0 is unknown: the first step of a game tells
+        self._tell = (
+            env.info if isinstance(env, SupportsInfo) else self.info
+        )  # asking for the protocol costs 5 us
+        self._lives = np.zeros(
+            env.spec.num_envs, np.int64
+        )  # 0 is unknown: the first step of a game tells
 
     @staticmethod
     def in_evaluation(config: object) -> None:
@@ -39,18 +43,23 @@ class EpisodicLife(Transform):
         if told == self._lives.tolist() and not np.count_nonzero(now.is_first):
             return now  # before numpy, whose small arrays take longer than all of this
         lives = self._numbers(told, now.valid & ~now.is_first)
-        lost = (lives < self._lives) & (lives > 0) & ~(now.is_first | now.terminated | now.truncated)
+        lost = (
+            (lives < self._lives) & (lives > 0) & ~(now.is_first | now.terminated | now.truncated)
+        )
         self._lives = np.where(now.is_first, 0, lives)
         if not lost.any():
             return now
         final = tree_map(np.copy, now.obs) if now.final_obs is now.obs else now.final_obs
-        terminated, is_first = now.terminated | lost, now.is_first | lost
+        terminated = now.terminated | lost
+        is_first = now.is_first | lost
         return replace(now, final_obs=final, terminated=terminated, is_first=is_first, ended=True)
 
     def _numbers(self, told: list[Any], running: Array) -> Array:
         """Return the lives of each row; 0 where a row that is not `running` says nothing, as after a reset."""
         if any(lives is None and runs for lives, runs in zip(told, running.tolist(), strict=True)):
-            raise UsageError(f"episodic-life: {self.spec.id} says nothing of lives in info['lives']; leave it out")
+            raise UsageError(
+                f"episodic-life: {self.spec.id} says nothing of lives in info['lives']; leave it out"
+            )
         return np.array([lives or 0 for lives in told], np.int64)
 
     def state_dict(self) -> State:

@@ -34,11 +34,16 @@ class NormalizeObs(Transform):
         space = env.spec.obs
         if not isinstance(space, spaces.Box) or space.dtype != np.float32:
             raise UsageError(f"normalize-obs: {_why_not(space, env.spec.id)}")
-        self._clip, self._frozen = config.clip_obs, False
-        self._mean, self._squares, self._count = np.zeros(space.shape), np.zeros(space.shape), 0
+        self._clip = config.clip_obs
+        self._frozen = False
+        self._mean = np.zeros(space.shape)
+        self._squares = np.zeros(space.shape)
+        self._count = 0
         self._measure()
         self._held = np.zeros((env.spec.num_envs, *space.shape), np.float32)
-        self.spec = replace(env.spec, obs=spaces.Box(-config.clip_obs, config.clip_obs, space.shape, np.float32))
+        self.spec = replace(
+            env.spec, obs=spaces.Box(-config.clip_obs, config.clip_obs, space.shape, np.float32)
+        )
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
@@ -48,12 +53,15 @@ class NormalizeObs(Transform):
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
-        now, before = self.env.step(action), self._held
+        now = self.env.step(action)
+        before = self._held
         rows = told(now)
         self._absorb(now.obs if rows is None else now.obs[rows])
         obs = self._held = self._seen(now.obs, rows, before)
         ended = now.final_obs is not now.obs
-        final = self._seen(now.final_obs, None if rows is None else now.valid, before) if ended else obs
+        final = (
+            self._seen(now.final_obs, None if rows is None else now.valid, before) if ended else obs
+        )
         return with_obs(now, obs, final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
@@ -63,16 +71,22 @@ class NormalizeObs(Transform):
         """Merge the moments of [N, ...] into the running ones."""
         if self._frozen or not len(obs):
             return
-        count, mean = len(obs), obs.mean(0, np.float64)
-        away, total = mean - self._mean, self._count + count
-        self._squares += np.square(obs - mean).sum(0) + np.square(away) * (self._count * count / total)
-        self._mean, self._count = self._mean + away * (count / total), total
+        count = len(obs)
+        mean = obs.mean(0, np.float64)
+        away = mean - self._mean
+        total = self._count + count
+        self._squares += np.square(obs - mean).sum(0) + np.square(away) * (
+            self._count * count / total
+        )
+        self._mean = self._mean + away * (count / total)
+        self._count = total
         self._measure()
 
     def _measure(self) -> None:
         """The moments as what is subtracted and multiplied."""
         deviation = np.sqrt(self._squares / max(1, self._count) + 1e-8)
-        self._center, self._scale = self._mean.astype(np.float32), (1 / deviation).astype(np.float32)
+        self._center = self._mean.astype(np.float32)
+        self._scale = (1 / deviation).astype(np.float32)
 
     def _seen(self, obs: Array, rows: Array | None, before: Array) -> Array:
         """Return `obs` [N, ...] scaled; but for `rows` [N] what was seen before, scaled as it was then."""
@@ -106,7 +120,8 @@ class NormalizeObs(Transform):
         return {"mean": self._mean.copy(), "squares": self._squares.copy(), "count": self._count}
 
     def _take(self, state: State) -> None:
-        self._mean, self._squares = np.array(state["mean"]), np.array(state["squares"])
+        self._mean = np.array(state["mean"])
+        self._squares = np.array(state["squares"])
         self._count = state["count"]
         self._measure()
 

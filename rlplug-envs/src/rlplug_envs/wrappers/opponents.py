@@ -27,7 +27,9 @@ class RandomOpponents(Transform):
         super().__init__(env)
         agents = len(dict.fromkeys(env.spec.agents))
         if agents < 2 or env.spec.kinds:
-            raise UsageError(f"random-opponents: {env.spec.id} has not several agents with the same spaces")
+            raise UsageError(
+                f"random-opponents: {env.spec.id} has not several agents with the same spaces"
+            )
         worlds = env.spec.num_envs // agents
         self._rows = np.arange(worlds) * agents + np.arange(worlds) % agents
         self._place = {int(row): place for place, row in enumerate(self._rows)}
@@ -51,26 +53,42 @@ class RandomOpponents(Transform):
         self._obs = now.obs
         obs = self._own(now.obs)
         final_obs = obs if now.final_obs is now.obs else self._own(now.final_obs)
-        terminated, truncated, valid = now.terminated[self._rows], now.truncated[self._rows], now.valid[self._rows]
+        terminated = now.terminated[self._rows]
+        truncated = now.truncated[self._rows]
+        valid = now.valid[self._rows]
         return Timestep(
-            obs=obs, final_obs=final_obs, reward=now.reward[self._rows], terminated=terminated, truncated=truncated,
-            is_first=now.is_first[self._rows], valid=valid, episodes=self._episodes(now.episodes),
-            ended=bool((terminated | truncated).any()), count=int(valid.sum()),
+            obs=obs,
+            final_obs=final_obs,
+            reward=now.reward[self._rows],
+            terminated=terminated,
+            truncated=truncated,
+            is_first=now.is_first[self._rows],
+            valid=valid,
+            episodes=self._episodes(now.episodes),
+            ended=bool((terminated | truncated).any()),
+            count=int(valid.sum()),
             turn=None if now.turn is None else now.turn[self._rows],
-        )  # fmt: skip
+        )
 
     def _own(self, obs: Obs) -> Any:
         return tree_map(lambda leaf: leaf[self._rows], obs)
 
     def _episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
-        return [replace(one, row=self._place[one.row], agent="") for one in episodes if one.row in self._place]
+        return [
+            replace(one, row=self._place[one.row], agent="")
+            for one in episodes
+            if one.row in self._place
+        ]
 
     def running_returns(self) -> Array | None:
         found = super().running_returns()
         return None if found is None else found[self._rows]
 
     def state_dict(self) -> State:
-        own = {"obs": tree_map(np.copy, self._obs), "action": self._choices.np_random.bit_generator.state}
+        own = {
+            "obs": tree_map(np.copy, self._obs),
+            "action": self._choices.np_random.bit_generator.state,
+        }
         return super().state_dict() | own
 
     def load_state_dict(self, state: State) -> None:

@@ -31,9 +31,12 @@ class ClipReward(Transform):
     def __init__(self, env: Env, config: ClipRewardConfig) -> None:
         super().__init__(env)
         if not config.low < config.high:
-            raise BadConfig(f"clip-reward: low is {config.low:g}, which is not below high, {config.high:g}")
+            raise BadConfig(
+                f"clip-reward: low is {config.low:g}, which is not below high, {config.high:g}"
+            )
         self.spec = env.spec.without_goals("clip-reward")
-        self._low, self._high = np.float32(config.low), np.float32(config.high)
+        self._low = np.float32(config.low)
+        self._high = np.float32(config.high)
         self._now, self._next = np.zeros((2, env.spec.num_envs), np.float32)
 
     def step(self, action: Array) -> Timestep:

@@ -56,7 +56,11 @@ class TimeFeature(Transform):
         self._now, self._next = np.zeros((2, num_envs, self._width + 1), np.float32)
 
     def _space(self, space: Space, id: str) -> Space:
-        inner = space["obs"] if isinstance(space, spaces.Dict) and space.keys() == {"obs", MASK} else space
+        inner = (
+            space["obs"]
+            if isinstance(space, spaces.Dict) and space.keys() == {"obs", MASK}
+            else space
+        )
         if not isinstance(inner, spaces.Box) or len(inner.shape) != 1 or inner.dtype != np.float32:
             raise UsageError(
                 f"time-feature: the observations of {id} are no vectors of floats; put flatten before it: "
@@ -64,8 +68,16 @@ class TimeFeature(Transform):
             )
         self._width = inner.shape[0]
         self._masked = inner is not space
-        longer = spaces.Box(np.append(inner.low, np.float32(0)), np.append(inner.high, np.float32(1)), dtype=np.float32)
-        return spaces.Dict({"obs": longer, MASK: space[MASK]}) if isinstance(space, spaces.Dict) else longer
+        longer = spaces.Box(
+            np.append(inner.low, np.float32(0)),
+            np.append(inner.high, np.float32(1)),
+            dtype=np.float32,
+        )
+        return (
+            spaces.Dict({"obs": longer, MASK: space[MASK]})
+            if isinstance(space, spaces.Dict)
+            else longer
+        )
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
@@ -88,7 +100,9 @@ class TimeFeature(Transform):
         obs = super().observe(obs, is_first)
         self._age = np.where(is_first, 0, self._age + 1)
         if len(self._age) != len(obs["obs"] if self._masked else obs):
-            raise UsageError("time-feature counts the steps of one episode: give the policy one observation at a time")
+            raise UsageError(
+                "time-feature counts the steps of one episode: give the policy one observation at a time"
+            )
         return self._longer(obs, np.empty((len(self._age), self._width + 1), np.float32))
 
     def _turn(self) -> Array:

@@ -57,7 +57,9 @@ def head(
         gaussian = SquashedGaussian(space.shape) if squash else Gaussian(space.shape)
         if std == "state":
             return gaussian, linear(features, gaussian.size, gain)
-        return gaussian, nn.Sequential(linear(features, gaussian.dims, gain), LogStd(gaussian.dims, log_std))
+        return gaussian, nn.Sequential(
+            linear(features, gaussian.dims, gain), LogStd(gaussian.dims, log_std)
+        )
     plain = _plain(space)
     return plain, linear(features, plain.size, gain)
 

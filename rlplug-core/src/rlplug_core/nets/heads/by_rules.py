@@ -19,8 +19,11 @@ def categorical(outputs: Node, action: Array) -> tuple[Node, Node]:
     logits = outputs.value
     if (loops := loops_for(logits)) is not None:
         return _categorical(loops, outputs, action)
-    rows, each = row_numbers(len(action)), ones(logits.shape[1], logits.dtype)
-    highest = np.maximum.reduce(np.ascontiguousarray(logits.T))  # along rows of few numbers it takes six times as long
+    rows = row_numbers(len(action))
+    each = ones(logits.shape[1], logits.dtype)
+    highest = np.maximum.reduce(
+        np.ascontiguousarray(logits.T)
+    )  # along rows of few numbers it takes six times as long
     log_probs = logits - highest[:, None]
     shares = np.exp(log_probs)
     total = shares.dot(each)[:, None]
@@ -39,7 +42,9 @@ def categorical(outputs: Node, action: Array) -> tuple[Node, Node]:
         found *= -slopes[:, None]
         return (found,)
 
-    return Node(log_probs[rows, action], (outputs,), of_chosen), Node(entropy, (outputs,), of_entropy)
+    return Node(log_probs[rows, action], (outputs,), of_chosen), Node(
+        entropy, (outputs,), of_entropy
+    )
 
 
 def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
@@ -50,10 +55,13 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
     dims = outputs.shape[1] // 2
     if (loops := loops_for(outputs.value)) is not None:
         return _gaussian(loops, outputs, action)
-    mean, log_std = outputs.value[:, :dims], outputs.value[:, dims:]
-    inverse, each = np.exp(-log_std), ones(dims, mean.dtype)
+    mean = outputs.value[:, :dims]
+    log_std = outputs.value[:, dims:]
+    inverse = np.exp(-log_std)
+    each = ones(dims, mean.dtype)
     scaled = (action.reshape(mean.shape) - mean) * inverse
-    square, deviations = np.square(scaled), log_std.dot(each)
+    square = np.square(scaled)
+    deviations = log_std.dot(each)
     log_prob = square.dot(each) * -0.5 - deviations - 0.5 * dims * math.log(2 * math.pi)
     entropy = deviations + 0.5 * dims * math.log(2 * math.pi * math.e)
 
@@ -72,15 +80,20 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
     return Node(log_prob, (outputs,), of_action), Node(entropy, (outputs,), of_entropy)
 
 
-def loops_for(outputs: Array, which: Callable[[], ModuleType | None] = head_loops) -> ModuleType | None:
+def loops_for(
+    outputs: Array, which: Callable[[], ModuleType | None] = head_loops
+) -> ModuleType | None:
     """Return numba's loops if they take these outputs."""
     return which() if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
 
 
 def _categorical(loops: ModuleType, outputs: Node, action: Array) -> tuple[Node, Node]:
-    shape, kind = outputs.shape, outputs.value.dtype
-    log_probs, shares = np.empty(shape, kind), np.empty(shape, kind)
-    chosen, entropy = np.empty(shape[0], kind), np.empty(shape[0], kind)
+    shape = outputs.shape
+    kind = outputs.value.dtype
+    log_probs = np.empty(shape, kind)
+    shares = np.empty(shape, kind)
+    chosen = np.empty(shape[0], kind)
+    entropy = np.empty(shape[0], kind)
     loops.categorical(outputs.value, action, log_probs, shares, chosen, entropy)
 
     def of_chosen(slopes: Array, into: Into) -> tuple[Array]:
@@ -99,8 +112,10 @@ def _categorical(loops: ModuleType, outputs: Node, action: Array) -> tuple[Node,
 def _gaussian(loops: ModuleType, outputs: Node, action: Array) -> tuple[Node, Node]:
     (rows, width), kind = outputs.shape, outputs.value.dtype
     dims = width // 2
-    scaled, inverse = np.empty((rows, dims), kind), np.empty((rows, dims), kind)
-    log_prob, deviations = np.empty(rows, kind), np.empty(rows, kind)
+    scaled = np.empty((rows, dims), kind)
+    inverse = np.empty((rows, dims), kind)
+    log_prob = np.empty(rows, kind)
+    deviations = np.empty(rows, kind)
     loops.gaussian(outputs.value, action.reshape(rows, dims), scaled, inverse, log_prob, deviations)
 
     def of_action(slopes: Array, into: Into) -> tuple[Array]:
@@ -155,10 +170,16 @@ def squashed(outputs: Node | Array, noise: Array, bounds: tuple[float, float]) -
 
 
 def _squashed(
-    loops: ModuleType, outputs: Node | Array, known: Array, noise: Array, bounds: tuple[float, float]
-) -> tuple[Any, Any]:  # fmt: skip
+    loops: ModuleType,
+    outputs: Node | Array,
+    known: Array,
+    noise: Array,
+    bounds: tuple[float, float],
+) -> tuple[Any, Any]:
     (rows, dims), (low, high) = noise.shape, bounds
-    action, apart, log_prob = (np.empty(shape, known.dtype) for shape in ((rows, dims), (rows, dims), rows))
+    action, apart, log_prob = (
+        np.empty(shape, known.dtype) for shape in ((rows, dims), (rows, dims), rows)
+    )
     loops.squashed(known, noise, low=low, high=high, action=action, apart=apart, log_prob=log_prob)
     log_prob -= 0.5 * dims * math.log(2 * math.pi)
     if not isinstance(outputs, Node):
@@ -171,7 +192,9 @@ def _squashed(
 
     def of_log_prob(slopes: Array, into: Into) -> tuple[Array]:
         found = np.empty(known.shape, known.dtype)
-        loops.of_squashed_log_prob(slopes, action, apart, outputs=known, low=low, high=high, found=found)
+        loops.of_squashed_log_prob(
+            slopes, action, apart, outputs=known, low=low, high=high, found=found
+        )
         return (found,)
 
     return Node(action, (outputs,), of_action), Node(log_prob, (outputs,), of_log_prob)

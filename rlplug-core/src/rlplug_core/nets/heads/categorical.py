@@ -74,7 +74,9 @@ class MultiCategorical:
         self.size = int(sizes.sum())
         number = np.arange(sizes.max())
         #: The column of each choice in each place [places, widest]; absent ones lie behind the last.
-        self.columns = np.where(number < sizes, sizes.cumsum().reshape(-1, 1) - sizes + number, self.size)
+        self.columns = np.where(
+            number < sizes, sizes.cumsum().reshape(-1, 1) - sizes + number, self.size
+        )
         self.even = self.columns.size == self.size
         self._columns = torch.from_numpy(self.columns)
 

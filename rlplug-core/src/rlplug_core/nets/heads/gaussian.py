@@ -34,7 +34,9 @@ class Gaussian:
         return generator.standard_normal((*shape, self.dims), dtype=np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        loops = loops_for(outputs, acting_loops) if noise.ndim == 2 else None  # several draws [n, B, d] are numpy's
+        loops = (
+            loops_for(outputs, acting_loops) if noise.ndim == 2 else None
+        )  # several draws [n, B, d] are numpy's
         if loops is not None:
             action: Array = loops.sample(outputs, noise)
         else:
@@ -50,8 +52,10 @@ class Gaussian:
         if loops is not None:
             log_prob: Array = loops.log_prob(outputs, flat, self.constant)
             return log_prob
-        mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
-        scaled, each = (flat - mean) * np.exp(-log_std), ones(self.dims, mean.dtype)
+        mean = outputs[:, : self.dims]
+        log_std = outputs[:, self.dims :]
+        scaled = (flat - mean) * np.exp(-log_std)
+        each = ones(self.dims, mean.dtype)
         log_prob = np.square(scaled).dot(each) * -0.5 - log_std.dot(each) + self.constant
         return log_prob.astype(np.float32, copy=False)
 

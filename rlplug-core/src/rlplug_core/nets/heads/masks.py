@@ -32,7 +32,9 @@ def mask_of(spec: Spec, obs: Obs) -> Array | None:
         return obs.get(MASK)
     if not any(isinstance(seen, dict) and MASK in seen for seen in obs.values()):
         return None
-    return np.concatenate([_of_kind(space, obs[kind], spec.num_envs) for kind, space in spec.action.items()], 1)
+    return np.concatenate(
+        [_of_kind(space, obs[kind], spec.num_envs) for kind, space in spec.action.items()], 1
+    )
 
 
 def _of_kind(space: Space, seen: Obs, num_envs: int) -> Array:
@@ -70,7 +72,8 @@ def check_mask(spec: Spec) -> None:
     """Raise UsageError where observations carry a mask that does not fit the actions."""
     if not isinstance(spec.obs, spaces.Dict) or MASK not in spec.obs.spaces:
         return
-    given, wanted = prod(spec.obs[MASK].shape or ()), choices(spec.action)
+    given = prod(spec.obs[MASK].shape or ())
+    wanted = choices(spec.action)
     if not wanted:
         raise UsageError(
             f"{spec.id} gives an '{MASK}', and its actions, {spec.action}, have no choices to mask; only Discrete and "

@@ -59,17 +59,27 @@ class Product:
             chosen = isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
             shape = part.space.shape or ()
             self.members.append(
-                Member(head, outputs=outputs, noise=noise, action=part.columns, shape=shape, chosen=chosen)
+                Member(
+                    head,
+                    outputs=outputs,
+                    noise=noise,
+                    action=part.columns,
+                    shape=shape,
+                    chosen=chosen,
+                )
             )
             columns += range(outputs.start, outputs.stop) if chosen else ()
-            self.size, width = outputs.stop, noise.stop
+            self.size = outputs.stop
+            width = noise.stop
         self.columns = torch.tensor(columns, dtype=torch.int64)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return np.concatenate([member.head.noise(generator, shape) for member in self.members], -1)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        return _beside(m.head.sample(outputs[:, m.outputs], noise[..., m.noise]) for m in self.members)
+        return _beside(
+            m.head.sample(outputs[:, m.outputs], noise[..., m.noise]) for m in self.members
+        )
 
     def mode(self, outputs: Array) -> Array:
         return _beside(m.head.mode(outputs[:, m.outputs]) for m in self.members)
@@ -86,7 +96,10 @@ class Product:
         return _sum(m.head.entropy(outputs[:, m.outputs]) for m in self.members)
 
     def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        both = [m.head.log_prob_and_entropy(outputs[:, m.outputs], m.device(action)) for m in self.members]
+        both = [
+            m.head.log_prob_and_entropy(outputs[:, m.outputs], m.device(action))
+            for m in self.members
+        ]
         return _sum(log_prob for log_prob, _ in both), _sum(entropy for _, entropy in both)
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
@@ -106,7 +119,9 @@ class Beside(nn.Module):
 
 def _beside(actions: Iterable[Array]) -> Array:
     """Actions [B, ...] of the parts as columns [B, k]."""
-    return np.concatenate([each.reshape(len(each), -1).astype(np.float32, copy=False) for each in actions], -1)
+    return np.concatenate(
+        [each.reshape(len(each), -1).astype(np.float32, copy=False) for each in actions], -1
+    )
 
 
 def _sum(terms: Iterable[Tensor]) -> Tensor:

@@ -28,7 +28,8 @@ class SquashedGaussian(Gaussian):
     BOUND = 1 - 2.0**-24
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :].clip(*self.LOG_STD)
+        mean = outputs[:, : self.dims]
+        log_std = outputs[:, self.dims :].clip(*self.LOG_STD)
         action: Array = np.tanh(mean + np.exp(log_std) * noise)
         return action.reshape(-1, *self.shape)
 
@@ -66,8 +67,12 @@ class SquashedGaussian(Gaussian):
     def entropy(self, outputs: Tensor) -> Tensor:
         """The Gaussian's and the mean of log tanh', by Gauss-Hermite quadrature: there is no closed form."""
         mean, log_std = self._parts(outputs)
-        points, weights = (outputs.new_tensor(part) for part in np.polynomial.hermite_e.hermegauss(64))
-        slope = log_slope(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points) @ (weights / weights.sum())
+        points, weights = (
+            outputs.new_tensor(part) for part in np.polynomial.hermite_e.hermegauss(64)
+        )
+        slope = log_slope(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points) @ (
+            weights / weights.sum()
+        )
         return (log_std + slope).sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:

@@ -29,7 +29,10 @@ _CALLS: dict[str, dict[str, tuple[tuple[int, ...], tuple[str, ...]]]] = {
     "agent": {"weights": ((0,), ()), "initial": ((1,), ()), "act": ((4,), ("explore",))},
     "buffer": {"add": ((1,), ("source",)), "batches": ((1,), ()), "feedback": ((2,), ())},
 }
-_STATE: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"state_dict": ((0,), ()), "load_state_dict": ((1,), ())}
+_STATE: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
+    "state_dict": ((0,), ()),
+    "load_state_dict": ((1,), ()),
+}
 
 
 def spaces(subject: Subject) -> None:
@@ -44,11 +47,15 @@ def spaces(subject: Subject) -> None:
         raise Failed(f"it refuses {subject.env}: {subject.refusals[subject.env]}")
     if not subject.accepted:
         why = "; ".join(f"{short(name)}: {refusal}" for name, refusal in subject.refusals.items())
-        raise Failed(f"it accepts no environment of the kit; name one that it does, env=... or --env ({why})")
+        raise Failed(
+            f"it accepts no environment of the kit; name one that it does, env=... or --env ({why})"
+        )
     declared = getattr(subject.cls, "actions", ())
     taken = {type(probe.action).__name__ for probe in PROBES if subject.accepts(probe)}
     if declared and not taken <= set(declared):
-        raise Failed(f"it accepts {' and '.join(sorted(taken))} actions and declares actions = {tuple(declared)}")
+        raise Failed(
+            f"it accepts {' and '.join(sorted(taken))} actions and declares actions = {tuple(declared)}"
+        )
 
 
 def protocol(subject: Subject) -> None:
@@ -87,18 +94,23 @@ def masks(subject: Subject) -> None:
         raise Failed(str(error)) from error
 
 
-def acts(agent: Agent, env: Env, turns: int, explore: bool = True, forgets: bool = False) -> Iterator[Act]:
+def acts(
+    agent: Agent, env: Env, turns: int, explore: bool = True, forgets: bool = False
+) -> Iterator[Act]:
     """Return the answers of an agent in so many vector steps of `env` from the beginning.
 
     With `forgets` it is handed what rows begin with wherever an episode opens, instead of what it remembers.
     """
-    now, recurrent_state, clock = env.reset(7), agent.initial(env.spec.num_envs), Clock(TOTAL)
+    now = env.reset(7)
+    recurrent_state = agent.initial(env.spec.num_envs)
+    clock = Clock(TOTAL)
     nothing = tree_map(np.copy, recurrent_state)
     for _ in range(turns):
         held = tree_where(now.is_first, nothing, recurrent_state) if forgets else recurrent_state
         act = agent.act(now.obs, now.is_first, held, clock, explore=explore)
         yield act
-        now, recurrent_state = env.step(act.action), act.recurrent_state
+        now = env.step(act.action)
+        recurrent_state = act.recurrent_state
 
 
 def _check_call(function: Callable[..., object], count: int, keywords: tuple[str, ...]) -> None:
@@ -128,7 +140,11 @@ def _outside(action: Array, space: Space) -> str:
     if isinstance(space, gym.Dict):
         return _outside_parts(action, space)
     if isinstance(space, gym.Box):
-        return "" if action.dtype.kind == "f" and np.isfinite(action).all() else f"{action} are not finite floats"
+        return (
+            ""
+            if action.dtype.kind == "f" and np.isfinite(action).all()
+            else f"{action} are not finite floats"
+        )
     if action.dtype.kind not in "iu":
         return f"actions are {action.dtype}, not integers"
     wrong = [one for one in action if not space.contains(np.asarray(one, dtype=space.dtype)[()])]

@@ -21,7 +21,8 @@ SHAKES = 4
 
 def agents(subject: Subject) -> None:
     """Agents of one learner share live weights, draw on their own, and differ between ranks."""
-    alone, beside = _actions(subject, disturbed=False), _actions(subject, disturbed=True)
+    alone = _actions(subject, disturbed=False)
+    beside = _actions(subject, disturbed=True)
     if difference(alone[1], beside[1]):
         raise Failed("what one agent draws depends on another; give each a generator of its own")
     if not difference(*alone):
@@ -29,12 +30,18 @@ def agents(subject: Subject) -> None:
     trial = Trial(subject, subject.home_env())
     early = trial.learner.agent(1, 2)
     trial.run(subject.horizon.turns)
-    new, generator = trial.learner.agent(), torch.Generator().manual_seed(0)
+    new = trial.learner.agent()
+    generator = torch.Generator().manual_seed(0)
     for _ in range(SHAKES):
         greedy = _greedy(subject, trial.learner.agent())
-        for agent, which in ((trial.agent, "the agent that acted"), (early, "an agent made before")):
+        for agent, which in (
+            (trial.agent, "the agent that acted"),
+            (early, "an agent made before"),
+        ):
             if path := difference(leaves(agent.weights()), leaves(new.weights())):
-                raise Failed(f"after learning {which} has other weights than a new one ('{path}'); share, do not copy")
+                raise Failed(
+                    f"after learning {which} has other weights than a new one ('{path}'); share, do not copy"
+                )
             if difference(greedy, _greedy(subject, agent)):
                 raise Failed(
                     f"after learning {which} acts on other weights than it shows; change parameters in place "
@@ -60,10 +67,14 @@ def memory(subject: Subject) -> None:
 
 def _remembering(subject: Subject, explore: bool, forgets: bool) -> Leaves:
     """All that an agent answers; `forgets` as in `acts`."""
-    agent, env = subject.learner(subject.spec, Seeds(0)).agent(), Probe(subject.spec, Story())
+    agent = subject.learner(subject.spec, Seeds(0)).agent()
+    env = Probe(subject.spec, Story())
     answers = acts(agent, env, TURNS, explore, forgets)
     return leaves(
-        [leaves({"action": act.action, "memory": act.recurrent_state, "extras": act.extras}) for act in answers]
+        [
+            leaves({"action": act.action, "memory": act.recurrent_state, "extras": act.extras})
+            for act in answers
+        ]
     )
 
 
@@ -80,13 +91,16 @@ def _shake(agent: Agent, generator: torch.Generator) -> None:
 
 def _greedy(subject: Subject, agent: Agent) -> Leaves:
     """Return the actions of an agent that does not explore."""
-    return leaves([act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)])
+    return leaves(
+        [act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)]
+    )
 
 
 def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
     """Return the actions of agents 0 and 1 on the same observations, one after the other or, `disturbed`, in turns."""
     learner = subject.learner(subject.spec, Seeds(0))
-    first, second = learner.agent(0, 2), learner.agent(1, 2)
+    first = learner.agent(0, 2)
+    second = learner.agent(1, 2)
     other = acts(first, Probe(subject.spec, Story()), TURNS)
     ours: list[Array] = []
     theirs: list[Array] = []

@@ -25,7 +25,9 @@ def reasons(subject: ControllerSubject) -> None:
                 f"at event {number} it stops the run and says no reason; set `reason` together with `clock.stop`"
             )
         if one.reason != before and not one.stop:
-            raise Failed(f"at event {number} it says '{one.reason}' and does not stop the run; set `clock.stop`, too")
+            raise Failed(
+                f"at event {number} it says '{one.reason}' and does not stop the run; set `clock.stop`, too"
+            )
         before = one.reason
 
 
@@ -61,4 +63,6 @@ def generators(subject: ControllerSubject) -> None:
     before = leaves(global_state())
     subject.told()
     if path := difference(before, leaves(global_state())):
-        raise Failed(f"it draws from the process-wide generator '{path}'; keep one of your own, and its state")
+        raise Failed(
+            f"it draws from the process-wide generator '{path}'; keep one of your own, and its state"
+        )

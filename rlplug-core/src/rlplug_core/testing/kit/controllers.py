@@ -42,7 +42,9 @@ class ControllerSubject:
     def apart(self) -> Iterator[None]:
         yield
 
-    def told(self, begin: int = 0, end: int = EVENTS, state: State | None = None) -> tuple[list[Moment], State]:
+    def told(
+        self, begin: int = 0, end: int = EVENTS, state: State | None = None
+    ) -> tuple[list[Moment], State]:
         """Return what it wants after each event from `begin` to `end`, and its state then; perhaps from a saved one."""
         clock = Clock(100 * EVENTS)
         crew = Crew([self.controlling.built()], clock, lambda settings: None)
@@ -51,10 +53,13 @@ class ControllerSubject:
             clock.scale = state["told"]["scale"]
         seen = []
         for number in range(begin, end):
-            clock.steps, clock.stop = 100 * number, False  # a run that was told to go on goes on
+            clock.steps = 100 * number
+            clock.stop = False  # a run that was told to go on goes on
             value = 10.0 * np.sin(number / 9) + 10.0
             won = {"score": value, "is_success": float(value > 10)}
             crew.ended([Episode(row, value, 50 + number, value > 10, won) for row in range(2)])
             crew.evaluated(Evaluation((value, value + 1), (50, 60), (value > 10,) * 2, (won,) * 2))
-            seen.append(Moment(clock.scale, clock.stop, crew.controllers[0].reason, dict(crew.settings)))
+            seen.append(
+                Moment(clock.scale, clock.stop, crew.controllers[0].reason, dict(crew.settings))
+            )
         return seen, {"crew": crew.state_dict(), "told": {"scale": clock.scale}}

@@ -24,7 +24,8 @@ MODEST = 0.1
 #: Samples that are looked at: single steps of single episodes among them.
 MANY = 256
 #: A share of a response below which it is rounding, and how much more than the other half's counts.
-ROUNDING, MARGIN = 1e-3, 3.0
+ROUNDING = 1e-3
+MARGIN = 3.0
 #: The share of responding numbers that must not respond otherwise than they should.
 SILENT = 0.2
 
@@ -49,10 +50,13 @@ def episodes(subject: Subject) -> None:
 
 def rewards(subject: Subject) -> None:
     """A sample learns from its own reward: nothing is a step too early or too late."""
-    usual, every = _response(subject, "", _opening), _response(subject, "rewards", _opening)
+    usual = _response(subject, "", _opening)
+    every = _response(subject, "rewards", _opening)
     wanted = np.abs(every - usual)
     own = np.abs(_response(subject, "opening", _opening) - usual)
-    far = _norm(_response(subject, "opening", _opening, elsewhere=True) - usual) / np.sqrt(len(usual))
+    far = _norm(_response(subject, "opening", _opening, elsewhere=True) - usual) / np.sqrt(
+        len(usual)
+    )
     responding = wanted > ROUNDING * wanted.max() + 10 * far
     if not responding.any():
         raise Skipped("its first batch teaches nothing that rewards have a part in")
@@ -83,7 +87,10 @@ def later_matters(subject: Subject) -> bool:
         Skipped: it cannot be seen.
     """
     usual = _response(subject, "", _opening)
-    near, far = (_norm(_response(subject, "later", _opening, elsewhere) - usual) for elsewhere in (False, True))
+    near, far = (
+        _norm(_response(subject, "later", _opening, elsewhere) - usual)
+        for elsewhere in (False, True)
+    )
     return near > MARGIN * far + ROUNDING * _norm(usual)
 
 
@@ -98,7 +105,9 @@ def _response(subject: Subject, moved: Moved, mask: Mask, elsewhere: bool = Fals
     Raises:
         Skipped: its updates do not go by weights, or nothing says which sample is which.
     """
-    samples = subject.once(("samples", moved, elsewhere), lambda: _samples(subject, moved, elsewhere))
+    samples = subject.once(
+        ("samples", moved, elsewhere), lambda: _samples(subject, moved, elsewhere)
+    )
     return samples.response(lambda places: np.where(mask(places), 1.0, LITTLE))
 
 

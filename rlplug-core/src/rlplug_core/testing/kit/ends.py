@@ -23,7 +23,9 @@ def termination(subject: Subject) -> None:
     if not changed and not garbage_matters(subject, "truncated"):
         changed = garbage_matters(subject, "terminated")
     if changed:
-        raise Failed(f"'{changed}' depends on what was seen after a termination; bootstrap with 0 there")
+        raise Failed(
+            f"'{changed}' depends on what was seen after a termination; bootstrap with 0 there"
+        )
 
 
 def truncation(subject: Subject) -> None:
@@ -89,7 +91,9 @@ def _newest_matters(subject: Subject) -> bool:
         one = Trial(subject, Probe(subject.spec, Story("never")))
         if not one.run_updates(number, BUDGET):
             return False
-        other = Trial(subject, Probe(subject.spec, Story("never", turning=one.turns))).run(one.turns)
+        other = Trial(subject, Probe(subject.spec, Story("never", turning=one.turns))).run(
+            one.turns
+        )
         if difference(one.learned(), other.learned()):
             return True
     return False
@@ -100,7 +104,9 @@ def _finals_matter(subject: Subject) -> bool:
     first = subject.horizon.first
     settled = first if first > Story.length else 0
     stories = (Story("truncated", finals=series, settled=settled) for series in (0, 1))
-    one, other = (learned(subject, story, first if settled else subject.horizon.turns) for story in stories)
+    one, other = (
+        learned(subject, story, first if settled else subject.horizon.turns) for story in stories
+    )
     return bool(difference(one, other))
 
 

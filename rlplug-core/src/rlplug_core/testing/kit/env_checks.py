@@ -27,7 +27,9 @@ def spaces(subject: EnvSubject) -> None:
     """Observations have the space's shape, type and bounds, after a reset, in steps and where episodes end."""
     env = subject.make()
     try:
-        rows_made = ROWS * max(1, len(set(env.spec.agents)))  # of many agents in one world each has a row
+        rows_made = ROWS * max(
+            1, len(set(env.spec.agents))
+        )  # of many agents in one world each has a row
         if env.spec.num_envs != rows_made:
             raise Failed(f"made with {rows_made} rows, its spec says {env.spec.num_envs}")
         shape_of(env.spec.action)  # raises where agents could not act
@@ -62,7 +64,9 @@ def steps(subject: EnvSubject) -> None:
 def seeding(subject: EnvSubject) -> None:
     """The same seed gives the same episodes to the last bit, in new and in used environments, another seed others."""
     env = subject.make()
-    one, again, other = play(env), play(env), play(subject.make(), seed=8)
+    one = play(env)
+    again = play(env)
+    other = play(subject.make(), seed=8)
     fresh = play(subject.make())
     pairs = [(fresh, "two instances with one seed", "")]
     if not learned(env):  # what learns goes on learning
@@ -75,7 +79,9 @@ def seeding(subject: EnvSubject) -> None:
                     f"{which} differ in '{path}' at step {turn}; draw everything from a generator that `reset(seed)` "
                     f"seeds, and begin everything anew there{else_}"
                 )
-    if all(not difference(wanted, found) for wanted, found in zip(one.steps, other.steps, strict=True)):
+    if all(
+        not difference(wanted, found) for wanted, found in zip(one.steps, other.steps, strict=True)
+    ):
         raise Skipped("it draws nothing: all seeds are one")
 
 
@@ -89,13 +95,17 @@ def arrays(subject: EnvSubject) -> None:
         now = env.step(action)
         found = copied(before)
         if path := difference(kept, found):
-            raise Failed(f"step {turn + 1} overwrites '{path}' of the step before it; hand out two arrays in turn")
-        before, kept = now, copied(now)
+            raise Failed(
+                f"step {turn + 1} overwrites '{path}' of the step before it; hand out two arrays in turn"
+            )
+        before = now
+        kept = copied(now)
 
 
 def state(subject: EnvSubject) -> None:
     """Written down in the middle of an episode and loaded into fresh ones, it goes on as if it had never stopped."""
-    env, fresh = subject.make(), subject.make()
+    env = subject.make()
+    fresh = subject.make()
     if env.spec.inexact:
         raise Skipped(f"its state cannot be captured: {env.spec.inexact}")
     actions = play(subject.make(), TURNS).actions
@@ -136,7 +146,9 @@ def unknown(subject: EnvSubject) -> None:
     except UnknownEnv:
         return
     except RlplugError as error:
-        raise Failed(f"'{wrong}' is refused with {type(error).__name__}; raise UnknownEnv") from error
+        raise Failed(
+            f"'{wrong}' is refused with {type(error).__name__}; raise UnknownEnv"
+        ) from error
     raise Failed(f"'{wrong}' makes an environment; raise UnknownEnv for ids that are none of yours")
 
 
@@ -153,23 +165,33 @@ def _check_flags(now: Timestep, count: int, turn: int) -> None:
         if flag.dtype != np.bool_ or flag.shape != (count,):
             raise Failed(f"step {turn}: {name} is {flag.dtype} {flag.shape}, not bool ({count},)")
     if now.reward.dtype != np.float32 or now.reward.shape != (count,):
-        raise Failed(f"step {turn}: reward is {now.reward.dtype} {now.reward.shape}, not float32 ({count},)")
+        raise Failed(
+            f"step {turn}: reward is {now.reward.dtype} {now.reward.shape}, not float32 ({count},)"
+        )
     if not np.isfinite(now.reward[now.valid]).all():
         raise Failed(f"step {turn}: a reward is not finite: {now.reward}")
-    if now.count != int(now.valid.sum()) or now.ended != bool((now.terminated | now.truncated).any()):
-        raise Failed(f"step {turn}: count {now.count} or ended {now.ended} does not say what valid and the ends do")
+    if now.count != int(now.valid.sum()) or now.ended != bool(
+        (now.terminated | now.truncated).any()
+    ):
+        raise Failed(
+            f"step {turn}: count {now.count} or ended {now.ended} does not say what valid and the ends do"
+        )
 
 
 def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
     """Return which rows wait for their first step."""
     over = now.terminated | now.truncated
     if (both := now.terminated & now.truncated).any():
-        raise Failed(f"step {turn}: rows {rows(both)} are terminated and truncated; a termination is none of the two")
+        raise Failed(
+            f"step {turn}: rows {rows(both)} are terminated and truncated; a termination is none of the two"
+        )
     if (absent := over & ~now.valid).any():
         raise Failed(f"step {turn}: rows {rows(absent)} end without a transition (valid is False)")
     reported = {episode.row for episode in now.episodes}
     if reported != set(np.flatnonzero(over).tolist()):
-        raise Failed(f"step {turn}: rows {rows(over)} end, and episodes are reported of {sorted(reported)}")
+        raise Failed(
+            f"step {turn}: rows {rows(over)} end, and episodes are reported of {sorted(reported)}"
+        )
     if (early := now.is_first & ~over & now.valid & ~before).any():
         raise Failed(f"step {turn}: rows {rows(early)} open an episode though none has ended there")
     return (before & ~now.valid) | now.is_first
@@ -179,7 +201,9 @@ def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:
     """Agents in a world may have to wait with nothing allowed; whoever is alone has to act."""
     mask = None if spec.agents else mask_of(spec, now.obs)
     if mask is not None and (found := stuck(spec.action, mask)).any():
-        raise Failed(f"step {turn}: the mask of rows {rows(found)} allows no action; allow one, or end the episode")
+        raise Failed(
+            f"step {turn}: the mask of rows {rows(found)} allows no action; allow one, or end the episode"
+        )
 
 
 def _shown(one: object) -> str:

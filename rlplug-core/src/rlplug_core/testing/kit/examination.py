@@ -32,9 +32,18 @@ class Examination:
     """
 
     def __init__(
-        self, name: str, options: dict[str, object], env: str | None, expected: dict[str, str], kind: str = "algorithm"
-    ) -> None:  # fmt: skip
-        self.name, self.options, self.env, self.expected, self.kind = name, options, env, expected, kind
+        self,
+        name: str,
+        options: dict[str, object],
+        env: str | None,
+        expected: dict[str, str],
+        kind: str = "algorithm",
+    ) -> None:
+        self.name = name
+        self.options = options
+        self.env = env
+        self.expected = expected
+        self.kind = kind
         self.record = None if kind != "algorithm" or is_target(name) else usable("algorithms", name)
         self.rules = {rule.name: rule for rule in KINDS[kind]}
         self.found: dict[str, Outcome] = {}
@@ -59,7 +68,9 @@ class Examination:
         if self.kind != "algorithm":
             from rlplug_core.testing.kit.places import EnvSubject, WrapperSubject
 
-            return EnvSubject(self.name) if self.kind == "env" else WrapperSubject(self.name, self.env)
+            return (
+                EnvSubject(self.name) if self.kind == "env" else WrapperSubject(self.name, self.env)
+            )
         return self.algorithm
 
     @cached_property
@@ -90,7 +101,8 @@ class Examination:
                 return found
             if found.status == "failed":
                 return Outcome("skipped", f"it rests on '{need}', which fails", blocked=True)
-        subject, started = self.subject, time.perf_counter()
+        subject = self.subject
+        started = time.perf_counter()
         try:
             with subject.apart():
                 rule.function(subject)
@@ -102,7 +114,10 @@ class Examination:
             return Outcome("failed", str(failure), time.perf_counter() - started, failure.__cause__)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the plugin is foreign code and may raise anything
             return Outcome(
-                "failed", f"it raised {describe(error)}{place_of(error)}", time.perf_counter() - started, error
+                "failed",
+                f"it raised {describe(error)}{place_of(error)}",
+                time.perf_counter() - started,
+                error,
             )
         return Outcome("passed", "", time.perf_counter() - started)
 
@@ -111,7 +126,9 @@ class Examination:
         if reason and found.status == "failed":
             return Outcome("expected", f"{reason} ({found.message})", found.seconds)
         if reason and found.status == "passed":
-            return Outcome("failed", f"it passes; take it out of expected_failures ('{reason}')", found.seconds)
+            return Outcome(
+                "failed", f"it passes; take it out of expected_failures ('{reason}')", found.seconds
+            )
         if rule.provisional and found.status == "failed":
             return Outcome("warned", found.message, found.seconds, found.error)
         return found

@@ -17,7 +17,8 @@ from rlplug_core.testing.kit.subject import BUDGET, Subject
 from rlplug_core.testing.kit.trial import Trial
 
 #: How deep objects within objects are looked at, and up to how many parts of a list.
-DEEP, LONG = 4, 16
+DEEP = 4
+LONG = 16
 _CLOSED = (type, FunctionType, MethodType, ModuleType, torch.Tensor)
 #: Whose objects are not looked into: they answer for themselves.
 _KNOWN = ("rlplug_core", "torch", "numpy")
@@ -32,7 +33,9 @@ def hidden(subject: Subject) -> None:
     resumed.run_updates(1, BUDGET)  # some attributes are made by the first
     straight = Trial(subject, subject.home_env()).run(resumed.turns)
     for noun in ("learner", "agent", "buffer"):
-        one, other = (dict(attributes(getattr(trial, noun), noun, set())) for trial in (straight, resumed))
+        one, other = (
+            dict(attributes(getattr(trial, noun), noun, set())) for trial in (straight, resumed)
+        )
         for path in one.keys() & other.keys():
             if one[path] != other[path]:
                 raise Failed(
@@ -41,7 +44,9 @@ def hidden(subject: Subject) -> None:
                 )
 
 
-def attributes(value: object, path: str, seen: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
+def attributes(
+    value: object, path: str, seen: set[int], depth: int = 0
+) -> Iterator[tuple[str, Any]]:
     """Plain values and generators' states by where they are, such as `learner.count`; the rest is passed over."""
     if isinstance(value, bool | int | float | str | np.generic):
         yield path, repr(value)

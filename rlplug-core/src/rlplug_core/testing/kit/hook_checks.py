@@ -36,7 +36,9 @@ class HooksSubject:
     def __init__(self, name: str) -> None:
         self.name = name
         wanted = canonical(name)
-        self.records: list[Record] = [one for one in records() if one.group == "hooks" and one.distribution == wanted]
+        self.records: list[Record] = [
+            one for one in records() if one.group == "hooks" and one.distribution == wanted
+        ]
         if not self.records:
             known = sorted({one.distribution for one in records() if one.group == "hooks"})
             raise UsageError(f"{name} has no hooks ({', '.join(known) or 'nothing installed'} has)")
@@ -77,8 +79,16 @@ class Story:
         """A run that is logged, evaluated, saved and ended, and one that fails."""
         for error in (None, RuntimeError("the environment broke")):
             directory = RunDirectory.create(Path("runs"), None, "told")
-            config = {"name": "told", "uid": "0", "group": "0", "algorithm": "a2c", "env": "CartPole-v1"}
-            directory.write_config({**config, "options": dict(OPTIONS), "origins": {}, "created": 0.0})
+            config = {
+                "name": "told",
+                "uid": "0",
+                "group": "0",
+                "algorithm": "a2c",
+                "env": "CartPole-v1",
+            }
+            directory.write_config(
+                {**config, "options": dict(OPTIONS), "origins": {}, "created": 0.0}
+            )
             journal = Journal(directory.journal_path, 0)
             self.hooks.write = lambda kind, data, journal=journal: journal.write(kind, 100, data)  # type: ignore[misc]
             journal.write("start", 0, config)
@@ -134,6 +144,12 @@ def options(subject: HooksSubject) -> None:
 
 def leftovers(subject: HooksSubject) -> None:
     """After a run's end no thread of it is left."""
-    left = [one.name for one in threading.enumerate() if one not in subject.story.threads and not one.daemon]
+    left = [
+        one.name
+        for one in threading.enumerate()
+        if one not in subject.story.threads and not one.daemon
+    ]
     if left:
-        raise Failed(f"after the end of the run the thread '{left[0]}' is left; join it in rlplug_run_end")
+        raise Failed(
+            f"after the end of the run the thread '{left[0]}' is left; join it in rlplug_run_end"
+        )

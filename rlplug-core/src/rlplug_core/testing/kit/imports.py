@@ -34,7 +34,9 @@ def light(subject: Subject) -> None:
     if index.package_root(top) is None:
         raise Skipped(f"'{top}' is a single module, not a package")
     if heavy := _brought_along(top):
-        raise Failed(f"importing '{top}' imports {', '.join(heavy)}; do so in the modules that need them")
+        raise Failed(
+            f"importing '{top}' imports {', '.join(heavy)}; do so in the modules that need them"
+        )
 
 
 def quiet(subject: Subject) -> None:
@@ -44,7 +46,9 @@ def quiet(subject: Subject) -> None:
     if ended.code:
         raise _fails(module, ended.error)
     if ended.printed:
-        raise Failed(f"it prints when it is imported: {plain(ended.printed, 80)!r}; stdout may be someone's JSON")
+        raise Failed(
+            f"it prints when it is imported: {plain(ended.printed, 80)!r}; stdout may be someone's JSON"
+        )
 
 
 def imported(modules: Sequence[str]) -> None:
@@ -64,7 +68,10 @@ def _brought_along(top: str) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-c", _SCRIPT, str(report), top, *HEAVY]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
             raise _fails(top, done.stderr)

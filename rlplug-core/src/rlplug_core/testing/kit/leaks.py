@@ -13,11 +13,14 @@ from rlplug_core.testing.kit.trial import Trial
 
 def leaks(subject: Subject) -> None:
     """After a run no thread and no process of it is left."""
-    threads, processes = set(threading.enumerate()), children()
+    threads = set(threading.enumerate())
+    processes = children()
     _run(subject)
     gc.collect()
     if left := [thread.name for thread in threading.enumerate() if thread not in threads]:
-        raise Failed(f"a run leaves the thread {left[0]!r} behind; end it, or start it where it is needed")
+        raise Failed(
+            f"a run leaves the thread {left[0]!r} behind; end it, or start it where it is needed"
+        )
     if left_processes := children() - processes:
         raise Failed(f"a run leaves the process {min(left_processes)} behind; end it")
 

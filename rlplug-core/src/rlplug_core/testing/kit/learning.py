@@ -17,7 +17,8 @@ from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Array
 
 #: Env steps it may take, and env steps between two evaluations.
-STEPS, EVERY = 30_000, 3_000
+STEPS = 30_000
+EVERY = 3_000
 
 
 class Stay(envs.Vector):
@@ -57,7 +58,8 @@ class Tempting(envs.Vector):
     #: The action that each cue pays for; presents and empty episodes, seen and unseen, stand behind the cues.
     right: ClassVar[Array] = np.array([0, 1, 1, 0, -1, -1, -1, -1])
     looks: ClassVar[Array] = np.eye(8, dtype=np.float32)[[0, 1, 2, 3, 4, 5, 6, 6, 7], :7]
-    cues, nothing = 4, 8
+    cues = 4
+    nothing = 8
 
     def open(self, rows: Array) -> None:
         place = self.state.setdefault("place", np.zeros(self.num_envs, np.int64))
@@ -72,7 +74,9 @@ class Tempting(envs.Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         place = self.state["place"].copy()
         right = action == self.right[place]
-        following = self.cues + 2 * (place >= 2) + self.empty(right)  # a present, seen or unseen, or none
+        following = (
+            self.cues + 2 * (place >= 2) + self.empty(right)
+        )  # a present, seen or unseen, or none
         self.state["upcoming"] = np.where(place >= self.cues, self.nothing, following)
         self.state["place"][:] = self.nothing
         cut = np.arange(self.num_envs) % 2 == 1
@@ -125,10 +129,13 @@ def tempted(subject: Subject) -> None:
 
 def _own(subject: Subject, probe: type[Tempting]) -> tuple[float, int]:
     """Return in what share of cases it takes 1 in its own episode at last, and after how many env steps."""
-    trial, before, found = Trial(subject, probe(8), total=STEPS), 0.0, 0.0
+    trial = Trial(subject, probe(8), total=STEPS)
+    before = 0.0
+    found = 0.0
     while not trial.clock.done and before + found < 2:
         trial.run(trial.turns + EVERY // 8)
-        before, found = found, evaluate(trial.learner.agent(), probe(40), 3, Clock(STEPS)).mean
+        before = found
+        found = evaluate(trial.learner.agent(), probe(40), 3, Clock(STEPS)).mean
     return found, trial.clock.steps
 
 
@@ -142,7 +149,9 @@ def truncated(subject: Subject) -> None:
         result = evaluate(trial.learner.agent(), Stay(10), 3, Clock(STEPS))
         if result.mean == 1:
             return
-    raise Failed(f"after {STEPS:,} env steps it leaves for 2 instead of staying for 1 a step for ever")
+    raise Failed(
+        f"after {STEPS:,} env steps it leaves for 2 instead of staying for 1 a step for ever"
+    )
 
 
 def _reaches(subject: Subject, probe: type[envs.Vector], wanted: float) -> None:
@@ -153,4 +162,6 @@ def _reaches(subject: Subject, probe: type[envs.Vector], wanted: float) -> None:
         best = max(best, evaluate(trial.learner.agent(), probe(100), 3, Clock(STEPS)).mean)
         if best >= wanted:
             return
-    raise Failed(f"its best mean return in {STEPS:,} env steps is {best:.3g}; {wanted:g} is asked for")
+    raise Failed(
+        f"its best mean return in {STEPS:,} env steps is {best:.3g}; {wanted:g} is asked for"
+    )

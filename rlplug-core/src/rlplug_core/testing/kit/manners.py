@@ -64,8 +64,11 @@ def generators(subject: Subject) -> None:
 
 
 def _check_acting(subject: Subject, explore: bool) -> None:
-    env, agent = Probe(subject.spec, Story("either")), subject.learner(subject.spec, Seeds(0)).agent()
-    now, remembered, clock = env.reset(7), agent.initial(subject.spec.num_envs), Clock(TOTAL)
+    env = Probe(subject.spec, Story("either"))
+    agent = subject.learner(subject.spec, Seeds(0)).agent()
+    now = env.reset(7)
+    remembered = agent.initial(subject.spec.num_envs)
+    clock = Clock(TOTAL)
     for _ in range(TURNS):
         given = {"obs": now.obs, "is_first": now.is_first, "recurrent_state": remembered}
         before = leaves(given)
@@ -75,7 +78,8 @@ def _check_acting(subject: Subject, explore: bool) -> None:
                 f"`act` of {type(agent).__name__} writes into '{path}', which buffers and environments still read; "
                 "work on a copy"
             )
-        now, remembered = env.step(act.action), act.recurrent_state
+        now = env.step(act.action)
+        remembered = act.recurrent_state
 
 
 def _fields(step: object) -> Leaves:
@@ -86,4 +90,6 @@ def _fields(step: object) -> Leaves:
 def _greedy(subject: Subject, rank: int) -> Leaves:
     """Return the actions of an agent that is asked not to explore."""
     agent = subject.learner(subject.spec, Seeds(0)).agent(rank, 2)
-    return leaves([act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)])
+    return leaves(
+        [act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)]
+    )

@@ -22,7 +22,9 @@ from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, Timestep
 
 #: Rows and vector steps in which an environment is looked at, and the seed of its first reset.
-ROWS, TURNS, SEED = 3, 300, 7
+ROWS = 3
+TURNS = 300
+SEED = 7
 
 
 class EnvSubject:
@@ -55,7 +57,8 @@ class WrapperSubject(EnvSubject):
 
     def __init__(self, name: str, env: str | None = None) -> None:
         super().__init__(name)
-        self.wrapping, self.env = Wrapping.parse(name), env
+        self.wrapping = Wrapping.parse(name)
+        self.env = env
 
     def bare(self, num_envs: int = ROWS) -> Env:
         """New environments without the wrapper."""

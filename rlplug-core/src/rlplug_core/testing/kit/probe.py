@@ -65,8 +65,16 @@ class Probe:
     """
 
     def __init__(self, spec: Spec, story: Story, placing: bool = False) -> None:
-        self.spec = Spec(spec.obs, spec.action, spec.num_envs, f"Probe of {spec.id}", "it is made for comparisons")
-        self.story, self.num_envs, self.placing = story, spec.num_envs, placing
+        self.spec = Spec(
+            spec.obs,
+            spec.action,
+            spec.num_envs,
+            f"Probe of {spec.id}",
+            "it is made for comparisons",
+        )
+        self.story = story
+        self.num_envs = spec.num_envs
+        self.placing = placing
         self.draw = drawing(spec.obs, spec.num_envs)
         self.handed: list[tuple[object, ...]] = []
         self.places: dict[bytes, tuple[int, int, int]] = {}
@@ -85,12 +93,14 @@ class Probe:
         self.gone = self.none()
         obs = self.draw(self.common)
         self._place(obs)
-        none, reward = self.none(), np.zeros(self.num_envs, np.float32)
+        none = self.none()
+        reward = np.zeros(self.num_envs, np.float32)
         return self._timestep(obs, obs, reward, over=none, is_first=~none, absent=none)
 
     def step(self, action: Array) -> Timestep:
         self.turn += 1
-        story, obs = self.story, self.draw(self.common)
+        story = self.story
+        obs = self.draw(self.common)
         obs = self.draw(self.turned) if 0 < story.turning <= self.turn else obs
         reward = self._reward()
         was_gone = self.gone
@@ -111,7 +121,8 @@ class Probe:
 
     def _final(self) -> Obs:
         """Successors [N, ...] of last steps; both series move on, so that stories settle on the same ones."""
-        usual, other = self.draw(self.usual), self.draw(self.finals)
+        usual = self.draw(self.usual)
+        other = self.draw(self.finals)
         return usual if 0 < self.story.settled <= self.turn else other
 
     def _reward(self) -> Array:
@@ -156,7 +167,15 @@ class Probe:
         turns = {"terminated": ~self.none(), "either": np.arange(self.num_envs) % 2 == 1}
         terminated = over & turns.get(self.story.ends, self.none())
         truncated = over & ~terminated
-        arrays = (obs, final_obs, reward, terminated.copy(), truncated.copy(), is_first.copy(), ~absent)
+        arrays = (
+            obs,
+            final_obs,
+            reward,
+            terminated.copy(),
+            truncated.copy(),
+            is_first.copy(),
+            ~absent,
+        )
         self.handed.append(arrays)
         if self.story.scribbles and len(self.handed) > 2:
             for tree in self.handed.pop(0):
@@ -195,15 +214,21 @@ def drawing(space: Space, rows: int) -> Draw:
             parts[MASK] = lambda generator: legal.copy()
         return lambda generator: {name: part(generator) for name, part in parts.items()}
     if isinstance(space, spaces.Box):
-        low, high = (np.nan_to_num(bound.astype(np.float64), posinf=3, neginf=-3) for bound in (space.low, space.high))
-        low, high = np.clip(low, -1e3, 1e3), np.clip(high, -1e3, 1e3)
+        low, high = (
+            np.nan_to_num(bound.astype(np.float64), posinf=3, neginf=-3)
+            for bound in (space.low, space.high)
+        )
+        low = np.clip(low, -1e3, 1e3)
+        high = np.clip(high, -1e3, 1e3)
         return lambda generator: (low + (high - low) * generator.random(shape)).astype(space.dtype)
     if isinstance(space, spaces.Discrete):
         return lambda generator: space.start + generator.integers(0, space.n, rows)
     if isinstance(space, spaces.MultiBinary):
         return lambda generator: generator.integers(0, 2, shape).astype(space.dtype)
     if isinstance(space, spaces.MultiDiscrete):
-        return lambda generator: np.asarray(space.start + generator.integers(0, space.nvec, shape), dtype=space.dtype)
+        return lambda generator: np.asarray(
+            space.start + generator.integers(0, space.nvec, shape), dtype=space.dtype
+        )
     raise Skipped(f"the kit cannot draw observations from {space}")
 
 

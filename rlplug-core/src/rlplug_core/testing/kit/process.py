@@ -37,13 +37,17 @@ def in_fresh_process(work: Work, order: Any) -> Ended:
     It is forked from a server that has done nothing else, which takes a tenth of a new interpreter's time.
     """
     with tempfile.TemporaryDirectory() as name:
-        process = fork_server().Process(target=_reported, args=(work, order, dict(os.environ), Path(name)))
+        process = fork_server().Process(
+            target=_reported, args=(work, order, dict(os.environ), Path(name))
+        )
         with without_main():
             process.start()
         process.join()
         told = {part: _text(Path(name, part)) for part in ("result", "printed", "error")}
         code = process.exitcode or 0
-        return Ended(code, json.loads(told["result"]) if code == 0 else None, told["printed"], told["error"])
+        return Ended(
+            code, json.loads(told["result"]) if code == 0 else None, told["printed"], told["error"]
+        )
 
 
 def _reported(work: Work, order: Any, environment: Mapping[str, str], folder: Path) -> None:
@@ -64,7 +68,10 @@ def _text(path: Path) -> str:
 def summary(behavior: Leaves) -> dict[str, str]:
     """A hash for each kind of behavior."""
     kinds = sorted({path.partition("/")[0] for path in behavior})
-    return {kind: digest({path: leaf for path, leaf in behavior.items() if path.startswith(kind)}) for kind in kinds}
+    return {
+        kind: digest({path: leaf for path, leaf in behavior.items() if path.startswith(kind)})
+        for kind in kinds
+    }
 
 
 def resumed(order: dict[str, Any]) -> dict[str, str]:
@@ -72,5 +79,9 @@ def resumed(order: dict[str, Any]) -> dict[str, str]:
     subject = Examination(order["name"], order["options"], order["env"], {}).algorithm
     with subject.apart():
         components, _ = read(Path(order["checkpoint"]))
-        trial = Trial(subject, subject.home_env(), seed=1).resume(components, order["from"]).run(order["to"])
+        trial = (
+            Trial(subject, subject.home_env(), seed=1)
+            .resume(components, order["from"])
+            .run(order["to"])
+        )
         return summary(trial.behavior())

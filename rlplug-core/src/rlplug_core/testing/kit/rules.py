@@ -36,7 +36,9 @@ class Rule:
     @property
     def function(self) -> Callable[[Any], None]:
         module, _, name = self.place.partition(":")
-        found: Callable[[object], None] = getattr(import_module(f"rlplug_core.testing.kit.{module}"), name)
+        found: Callable[[object], None] = getattr(
+            import_module(f"rlplug_core.testing.kit.{module}"), name
+        )
         return found
 
     @property
@@ -113,14 +115,40 @@ KINDS: dict[str, tuple[Rule, ...]] = {
         Rule("wrapper-inputs", "contract", "wrapper_checks:inputs", ("env-spaces",), since=2),
         Rule("wrapper-episodes", "contract", "wrapper_checks:episodes", ("env-seeding",), since=2),
         Rule("wrapper-observe", "contract", "wrapper_checks:observe", ("env-seeding",), since=2),
-        Rule("wrapper-learned", "contract", "wrapper_checks:learned_state", ("env-spaces",), since=2),
+        Rule(
+            "wrapper-learned", "contract", "wrapper_checks:learned_state", ("env-spaces",), since=2
+        ),
     ),
     "controller": (
         Rule("controller-events", "contract", "controller_checks:events", since=2),
-        Rule("controller-reason", "contract", "controller_checks:reasons", ("controller-events",), since=2),
-        Rule("controller-state", "contract", "controller_checks:state", ("controller-events",), since=2),
-        Rule("controller-settings", "contract", "controller_checks:settings", ("controller-events",), since=2),
-        Rule("controller-generators", "contract", "controller_checks:generators", ("controller-events",), since=2),
+        Rule(
+            "controller-reason",
+            "contract",
+            "controller_checks:reasons",
+            ("controller-events",),
+            since=2,
+        ),
+        Rule(
+            "controller-state",
+            "contract",
+            "controller_checks:state",
+            ("controller-events",),
+            since=2,
+        ),
+        Rule(
+            "controller-settings",
+            "contract",
+            "controller_checks:settings",
+            ("controller-events",),
+            since=2,
+        ),
+        Rule(
+            "controller-generators",
+            "contract",
+            "controller_checks:generators",
+            ("controller-events",),
+            since=2,
+        ),
     ),
     "hooks": (
         Rule("hooks-registered", "static", "hook_checks:registered", since=2),

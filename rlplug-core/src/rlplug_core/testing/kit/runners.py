@@ -43,7 +43,9 @@ def decoupled(subject: Subject) -> None:
     """Under `decoupled`, an actor without a lag makes learn what the synchronous loop learns, and two that lag run."""
     if "decoupled" not in subject.cls.runners:
         raise Skipped("it does not name decoupled")
-    if path := _differs(subject, {"runner": "decoupled", "actors": 1, "max_lag": 0, "chunk_steps": 1}):
+    if path := _differs(
+        subject, {"runner": "decoupled", "actors": 1, "max_lag": 0, "chunk_steps": 1}
+    ):
         raise Failed(
             f"with a decoupled actor whose steps arrive at once it learns other weights than the synchronous loop "
             f"('{path}'); let the buffer copy all that it keeps of a step, and know nothing of the actor"
@@ -54,9 +56,13 @@ def decoupled(subject: Subject) -> None:
 def _differs(subject: Subject, values: Mapping[str, object]) -> str:
     """The path of a weight that is another than after the synchronous loop, if there is one."""
     turns = subject.horizon.turns
-    trial = Trial(subject, subject.home_env(), env_seed=Seeds(0).child("env").integer(), total=turns * ROWS)
+    trial = Trial(
+        subject, subject.home_env(), env_seed=Seeds(0).child("env").integer(), total=turns * ROWS
+    )
     alone = trial.run(turns)
-    return difference(leaves(alone.agent.weights()), leaves(_run(subject, values).snapshot().agent().weights()))
+    return difference(
+        leaves(alone.agent.weights()), leaves(_run(subject, values).snapshot().agent().weights())
+    )
 
 
 def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
@@ -65,9 +71,17 @@ def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
     made = Plan.make(subject.name, subject.home, {**common, **values})
     plan = HomePlan(
-        algorithm=made.algorithm, env=made.env, learner=made.learner, options=made.options, config=subject.config,
-        wrappings=(), schedules={}, subject=subject, source=made.source, eval_source=made.eval_source,
-    )  # fmt: skip
+        algorithm=made.algorithm,
+        env=made.env,
+        learner=made.learner,
+        options=made.options,
+        config=subject.config,
+        wrappings=(),
+        schedules={},
+        subject=subject,
+        source=made.source,
+        eval_source=made.eval_source,
+    )
     seed_globals(plan.seeds().child("globals"))
     runner = build(plan, Clock(steps))
     try:

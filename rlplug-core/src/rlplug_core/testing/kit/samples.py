@@ -39,12 +39,15 @@ class _Spy:
     """A rule that writes gradients down and changes nothing, so that all of an update are of the same parameters."""
 
     def __init__(self, rule: UpdateRule, seen: list[Tensor]) -> None:
-        self.rule, self.seen = rule, seen
+        self.rule = rule
+        self.seen = seen
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return self.rule.start(parameters)
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    def step(
+        self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
+    ) -> None:
         self.seen.append(gradient.clone())
         if len(self.seen) >= ENOUGH:
             gradient.zero_()
@@ -61,7 +64,8 @@ class Samples:
     def __init__(self, subject: Subject, probe: Probe, enough: int = 1) -> None:
         self.seen: list[Tensor] = []
         self.trial = Trial(subject, probe, optimizer=self._spied)
-        self.learner, self.probe = self.trial.learner, probe
+        self.learner = self.trial.learner
+        self.probe = probe
         self.batches = list(islice(self._batches(enough), MOST))
         if not self.batches:
             raise Skipped("no batch comes of random observations")
@@ -80,7 +84,10 @@ class Samples:
 
         Without gradients, how much updates change each number of the learner's state.
         """
-        found = [self._response(batch, factor(places)) for batch, places in zip(self.batches, self.places, strict=True)]
+        found = [
+            self._response(batch, factor(places))
+            for batch, places in zip(self.batches, self.places, strict=True)
+        ]
         return np.concatenate(found)
 
     @cached_property
@@ -95,25 +102,33 @@ class Samples:
     def _response(self, batch: object, factor: Array) -> Array:
         if found := self.gradients(batch, factor):
             return torch.cat([gradient.double().cpu() for gradient in found]).numpy()
-        before, after = leaves(self.before), leaves(self.learner.state_dict())
-        moved = [np.ravel(np.asarray(after[path], np.float64) - before[path]) for path in _numbers(before, after)]
+        before = leaves(self.before)
+        after = leaves(self.learner.state_dict())
+        moved = [
+            np.ravel(np.asarray(after[path], np.float64) - before[path])
+            for path in _numbers(before, after)
+        ]
         return np.concatenate([np.zeros(1), *moved])
 
     def _places(self, batch: Any) -> Array:
-        weight, obs = np.asarray(batch.weight), getattr(batch, "obs", None)
+        weight = np.asarray(batch.weight)
+        obs = getattr(batch, "obs", None)
         if obs is None:
             raise Skipped("its batches carry no observations")
         rows = tree_map(lambda leaf: np.asarray(leaf)[_steps(leaf, weight)], obs)
         flat = tree_map(lambda leaf: leaf.reshape(weight.size, *leaf.shape[weight.ndim :]), rows)
         known = self.probe.places
         found = [known.get(key, (-1, -1, -1)) for key in keys(flat, weight.size)]
-        if any(place[0] < 0 and there > 0 for place, there in zip(found, weight.ravel(), strict=True)):
+        if any(
+            place[0] < 0 and there > 0 for place, there in zip(found, weight.ravel(), strict=True)
+        ):
             raise Skipped("its batches hold other observations than it was shown")
         return np.array(found).reshape(*weight.shape, 3)
 
     def _batches(self, enough: int) -> Iterator[object]:
         """Copies of batches, until there are so many samples; from four times as many steps as the first one took."""
-        count, last = 0, BUDGET
+        count = 0
+        last = BUDGET
         for turn in range(BUDGET):
             for lane, step in self.trial.actor.step():
                 lane.buffer.add(step)
@@ -125,14 +140,26 @@ class Samples:
                 return
 
     def _spied(
-        self, parameters: Iterable[nn.Parameter], /, *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
+        self,
+        parameters: Iterable[nn.Parameter],
+        /,
+        *,
+        name: str,
+        rule: UpdateRule,
+        learning_rate: Schedule | float,
         max_grad_norm: Schedule | float | None = None,
-    ) -> Optimizer:  # fmt: skip
-        return Optimizer(parameters, name=name, rule=_Spy(rule, self.seen), learning_rate=learning_rate)
+    ) -> Optimizer:
+        return Optimizer(
+            parameters, name=name, rule=_Spy(rule, self.seen), learning_rate=learning_rate
+        )
 
 
 def _weight(batch: object) -> Array:
-    names = {field.name for field in dataclasses.fields(batch)} if dataclasses.is_dataclass(batch) else set()
+    names = (
+        {field.name for field in dataclasses.fields(batch)}
+        if dataclasses.is_dataclass(batch)
+        else set()
+    )
     if "weight" not in names:
         raise Skipped("its batches carry no weight")
     return np.asarray(getattr(batch, "weight"))  # noqa: B009  # which is checked above, and unknown to types
@@ -145,7 +172,11 @@ def _steps(leaf: Any, weight: Array) -> slice:
 
 def _numbers(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """The paths of what may be compared as numbers."""
-    kept = [path for path in before.keys() & after.keys() if np.shape(before[path]) == np.shape(after[path])]
+    kept = [
+        path
+        for path in before.keys() & after.keys()
+        if np.shape(before[path]) == np.shape(after[path])
+    ]
     return sorted(path for path in kept if np.asarray(after[path]).dtype.kind == "f")
 
 
@@ -162,4 +193,8 @@ def _weighted(batch: Any, factor: float | Array) -> object:
 
 def _like(weight: Any, factor: Array) -> object:
     """The factor as an array or a tensor, as the weights are one."""
-    return torch.as_tensor(factor, dtype=weight.dtype) if isinstance(weight, Tensor) else factor.astype(weight.dtype)
+    return (
+        torch.as_tensor(factor, dtype=weight.dtype)
+        if isinstance(weight, Tensor)
+        else factor.astype(weight.dtype)
+    )

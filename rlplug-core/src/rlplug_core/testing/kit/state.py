@@ -25,10 +25,13 @@ from rlplug_core.types import State
 def seeding(subject: Subject) -> None:
     """The same seed gives the same run to the last bit, another seed another run."""
     one, same, other = (
-        Trial(subject, subject.home_env(), seed).run(subject.horizon.turns).behavior() for seed in (0, 0, 1)
+        Trial(subject, subject.home_env(), seed).run(subject.horizon.turns).behavior()
+        for seed in (0, 0, 1)
     )
     if path := difference(one, same):
-        raise Failed(f"two runs with one seed differ in '{path}'; draw everything from the context's seeds")
+        raise Failed(
+            f"two runs with one seed differ in '{path}'; draw everything from the context's seeds"
+        )
     if not difference(one, other):
         raise Failed("runs with different seeds are the same; draw from the context's seeds")
 
@@ -39,12 +42,16 @@ def save_load(subject: Subject) -> None:
         trial = Trial(subject, subject.home_env()).run(turns)
         fresh = Trial(subject, subject.home_env(), seed=1)
         pairs = {
-            "learner": (trial.learner, fresh.learner), "agent": (trial.agent, fresh.agent),
+            "learner": (trial.learner, fresh.learner),
+            "agent": (trial.agent, fresh.agent),
             "buffer": (trial.buffer, fresh.buffer),
-        }  # fmt: skip
+        }
         for noun, (live, other) in pairs.items():
             _check_round_trip(noun, live, other)
-    few, many = (leaves(subject.learner(subject.home_env(rows).spec, Seeds(0)).state_dict()) for rows in (1, 3))
+    few, many = (
+        leaves(subject.learner(subject.home_env(rows).spec, Seeds(0)).state_dict())
+        for rows in (1, 3)
+    )
     if path := difference(few, many):
         raise Failed(
             f"the learner's state for one row does not fit three ('{path}'), and evaluations have rows of their own; "
@@ -93,7 +100,9 @@ def resume(subject: Subject) -> None:
     straight = Trial(subject, subject.home_env()).run(horizon.turns + 2)
     stops = {1, horizon.first // 2, horizon.first - 1, horizon.first, horizon.turns}
     for turns in sorted(stops - {0}):
-        _check_resume(subject, straight, Trial(subject, subject.home_env()).run(turns), f"vector step {turns}")
+        _check_resume(
+            subject, straight, Trial(subject, subject.home_env()).run(turns), f"vector step {turns}"
+        )
     if horizon.burst:
         halted = Trial(subject, subject.home_env())
         halted.updates.stop_after = horizon.burst
@@ -102,9 +111,12 @@ def resume(subject: Subject) -> None:
 
 
 def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) -> None:
-    turns, updates = stopped.turns, len(stopped.updates.metrics)
+    turns = stopped.turns
+    updates = len(stopped.updates.metrics)
     components = saved_and_read(stopped.state())
-    resumed = Trial(subject, subject.home_env(), seed=1).resume(components, turns).run(straight.turns)
+    resumed = (
+        Trial(subject, subject.home_env(), seed=1).resume(components, turns).run(straight.turns)
+    )
     if path := difference(straight.behavior(turns, updates), resumed.behavior()):
         raise Failed(
             f"resumed after {when} it goes another way ('{path}' differs); everything that matters later belongs in a "
@@ -115,20 +127,27 @@ def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) 
 def fresh_process(subject: Subject) -> None:
     """A checkpoint goes on in another process as in this one."""
     require_exact(subject)
-    half, turns = max(1, subject.horizon.turns // 2), subject.horizon.turns + 2
+    half = max(1, subject.horizon.turns // 2)
+    turns = subject.horizon.turns + 2
     stopped = Trial(subject, subject.home_env()).run(half)
     updates = len(stopped.updates.metrics)
     with saved(stopped.state()) as where:
         wanted = summary(stopped.run(turns).behavior(half, updates))
         order = {
-            "name": absolute(subject.name), "options": dict(subject.given),
-            "env": subject.env and absolute(subject.env), "checkpoint": str(where.path), "from": half, "to": turns,
-        }  # fmt: skip
+            "name": absolute(subject.name),
+            "options": dict(subject.given),
+            "env": subject.env and absolute(subject.env),
+            "checkpoint": str(where.path),
+            "from": half,
+            "to": turns,
+        }
         ended = in_fresh_process(resumed, order)
     if ended.code:
         raise Failed(f"resuming in a fresh process fails: {plain(ended.error[-300:])}")
     if wrong := [part for part in wanted if wanted[part] != ended.result[part]]:
-        raise Failed(f"a fresh process goes on with other {' and '.join(wrong)}; state hides in the old process")
+        raise Failed(
+            f"a fresh process goes on with other {' and '.join(wrong)}; state hides in the old process"
+        )
 
 
 def evaluation(subject: Subject) -> None:
@@ -138,12 +157,21 @@ def evaluation(subject: Subject) -> None:
     trial = Trial(subject, subject.home_env())
     while trial.turns < turns:
         trial.run(min(turns, trial.turns + max(1, turns // 4)))
-        one, again = (evaluate(trial.learner.agent(), subject.home_env(4), 3, Clock(TOTAL)) for _ in range(2))
+        one, again = (
+            evaluate(trial.learner.agent(), subject.home_env(4), 3, Clock(TOTAL)) for _ in range(2)
+        )
         if one != again:
-            raise Failed(f"evaluated twice with the same weights it returns {one.returns} and {again.returns}")
-    for wanted, found in ((plainly.behavior(), trial.behavior()), (plainly.learned(), trial.learned())):
+            raise Failed(
+                f"evaluated twice with the same weights it returns {one.returns} and {again.returns}"
+            )
+    for wanted, found in (
+        (plainly.behavior(), trial.behavior()),
+        (plainly.learned(), trial.learned()),
+    ):
         if path := difference(wanted, found):
-            raise Failed(f"a run that is evaluated goes another way ('{path}' differs); acting must only act")
+            raise Failed(
+                f"a run that is evaluated goes another way ('{path}' differs); acting must only act"
+            )
 
 
 def require_exact(subject: Subject) -> None:

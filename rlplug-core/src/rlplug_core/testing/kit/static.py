@@ -63,7 +63,9 @@ def options(subject: Subject) -> None:
     search: Mapping[str, Range] = getattr(config, "search", {})
     for name, searched in search.items():
         if name not in found:
-            raise Failed(f"search names an option '{name}' that does not exist{did_you_mean(name, found)}")
+            raise Failed(
+                f"search names an option '{name}' that does not exist{did_you_mean(name, found)}"
+            )
         if problem := _outside(found[name], searched):
             raise Failed(f"search: {problem}")
 
@@ -82,7 +84,9 @@ def known_runners(subject: Subject) -> None:
         raise Failed(f'runners is {runners!r}; write a tuple such as ("sync",)')
     for name in runners:
         if name not in RUNNERS:
-            raise Failed(f"there is no runner '{name}'{did_you_mean(str(name), RUNNERS)} ({', '.join(RUNNERS)})")
+            raise Failed(
+                f"there is no runner '{name}'{did_you_mean(str(name), RUNNERS)} ({', '.join(RUNNERS)})"
+            )
 
 
 def presets(subject: Subject) -> None:
@@ -95,10 +99,14 @@ def presets(subject: Subject) -> None:
     if not files:
         raise Skipped("it has no presets")
     every = {option.name for option in schema(RunOptions)}
-    for path, name, table in ((file.path, name, table) for file in files for name, table in file.all.items()):
+    for path, name, table in (
+        (file.path, name, table) for file in files for name, table in file.all.items()
+    ):
         values = flat(table)
         try:
-            convert(RunOptions, {key: value for key, value in values.items() if key in every}, record.id)
+            convert(
+                RunOptions, {key: value for key, value in values.items() if key in every}, record.id
+            )
             own = {key: value for key, value in values.items() if key not in every}
             convert(subject.cls.Config, own, record.id)
         except BadConfig as error:
@@ -129,7 +137,9 @@ def _defaults_hold(subject: Subject, config: type[object]) -> None:
     except BadConfig as error:
         raise Failed(f"a default is not accepted: {error}") from error
     if again != config():
-        raise Failed("a default changes when it is converted: write tuples, not lists, and plain values")
+        raise Failed(
+            "a default changes when it is converted: write tuples, not lists, and plain values"
+        )
 
 
 def _outside(option: Option, searched: Range) -> str:
@@ -139,7 +149,9 @@ def _outside(option: Option, searched: Range) -> str:
             return f"{option.name} cannot be {value!r}"
         if isinstance(value, bool | str) or value is None:
             continue
-        if option.minimum is not None and (value < option.minimum or (option.open_minimum and value == option.minimum)):
+        if option.minimum is not None and (
+            value < option.minimum or (option.open_minimum and value == option.minimum)
+        ):
             return (
                 f"{option.name} cannot be {value}, it must be {'above' if option.open_minimum else 'at least'} "
                 f"{option.minimum:g}"

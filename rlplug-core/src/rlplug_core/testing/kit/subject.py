@@ -28,9 +28,16 @@ T = TypeVar("T")
 
 #: The environments of the kit, the first choice first: actions of the usual kinds, other observations, other actions.
 PROBES: tuple[type[envs.Vector], ...] = (
-    envs.Chain, envs.Continuous, envs.Recall, envs.Pixels, envs.Masked, panels.Dials, panels.MaskedDials,
-    panels.Switches, panels.Panel,
-)  # fmt: skip
+    envs.Chain,
+    envs.Continuous,
+    envs.Recall,
+    envs.Pixels,
+    envs.Masked,
+    panels.Dials,
+    panels.MaskedDials,
+    panels.Switches,
+    panels.Panel,
+)
 #: Rows of a small run; several, so that one vector step may make several batches due.
 ROWS = 8
 #: Env steps within which there must be updates.
@@ -57,8 +64,13 @@ class Subject:
             loaded.
     """
 
-    def __init__(self, name: str, record: Record | None, given: Mapping[str, object], env: str | None) -> None:
-        self.name, self.record, self.given, self.env = name, record, given, env
+    def __init__(
+        self, name: str, record: Record | None, given: Mapping[str, object], env: str | None
+    ) -> None:
+        self.name = name
+        self.record = record
+        self.given = given
+        self.env = env
         self.cls: type[Any] = algorithm(name)
         self.notes: dict[Any, Any] = {}
         if given and not self._schema_error():
@@ -84,7 +96,9 @@ class Subject:
         usual = {name: value for name, value in preset(self.name, "").items() if name in own}
         return convert(self.cls.Config, {**usual, **self.given}, self.name)
 
-    def learner(self, spec: Spec, seeds: Seeds, optimizer: OptimizerFactory = Optimizer) -> Learner[Any]:
+    def learner(
+        self, spec: Spec, seeds: Seeds, optimizer: OptimizerFactory = Optimizer
+    ) -> Learner[Any]:
         """A fresh learner."""
         made: Learner[Any] = self.cls(spec, self.config, Context(seeds, optimizer=optimizer))
         return made
@@ -125,7 +139,9 @@ class Subject:
         if not trial.run_updates(3, BUDGET):
             return Horizon()
         turns = trial.updates.turns
-        burst = next((number for number in range(1, len(turns)) if turns[number - 1] == turns[number]), 0)
+        burst = next(
+            (number for number in range(1, len(turns)) if turns[number - 1] == turns[number]), 0
+        )
         return Horizon(turns[0], trial.turns, burst)
 
     def accepts(self, probe: type[envs.Vector]) -> bool:

@@ -16,9 +16,17 @@ Leaves: TypeAlias = dict[str, Any]
 def leaves(tree: object, path: str = "") -> Leaves:
     """Copies of all leaves; lists and tuples, numpy and Python numbers, tensors and arrays are not told apart."""
     if isinstance(tree, Mapping):
-        return {key: leaf for name, part in tree.items() for key, leaf in leaves(part, f"{path}/{name}").items()}
+        return {
+            key: leaf
+            for name, part in tree.items()
+            for key, leaf in leaves(part, f"{path}/{name}").items()
+        }
     if isinstance(tree, list | tuple):
-        return {key: leaf for index, part in enumerate(tree) for key, leaf in leaves(part, f"{path}/{index}").items()}
+        return {
+            key: leaf
+            for index, part in enumerate(tree)
+            for key, leaf in leaves(part, f"{path}/{index}").items()
+        }
     if isinstance(tree, torch.Tensor):
         tree = tree.detach().cpu().numpy()
     if isinstance(tree, np.ndarray):
@@ -36,7 +44,9 @@ def difference(one: Leaves, other: Leaves) -> str:
 
 def digest(some: Leaves) -> str:
     """A hash of all bits."""
-    return hashlib.sha256(repr([(path, _bits(leaf)) for path, leaf in sorted(some.items())]).encode()).hexdigest()
+    return hashlib.sha256(
+        repr([(path, _bits(leaf)) for path, leaf in sorted(some.items())]).encode()
+    ).hexdigest()
 
 
 def _bits(leaf: object) -> object:

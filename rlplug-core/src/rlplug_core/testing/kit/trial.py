@@ -69,14 +69,23 @@ class Trial:
     """
 
     def __init__(
-        self, subject: Subject, env: Env, seed: int = 0, *, env_seed: int = 7, total: int = TOTAL,
-        optimizer: OptimizerFactory = Optimizer, process: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        subject: Subject,
+        env: Env,
+        seed: int = 0,
+        *,
+        env_seed: int = 7,
+        total: int = TOTAL,
+        optimizer: OptimizerFactory = Optimizer,
+        process: int | None = None,
+    ) -> None:
         seeds = Seeds(seed)
         seed_globals(Seeds(seed if process is None else process).child("globals"))
-        self.env, self.clock = env, Clock(total)
+        self.env = env
+        self.clock = Clock(total)
         self.learner = subject.learner(env.spec, seeds, optimizer)
-        self.agent, self.buffer = self.learner.agent(), self.learner.buffer()
+        self.agent = self.learner.agent()
+        self.buffer = self.learner.buffer()
         self.lane = Lane(self.learner, self.agent, self.buffer)
         self.actor = Recording(env, self.lane, self.clock)
         self.actor.reset(env_seed)
@@ -116,10 +125,13 @@ class Trial:
 
     def behavior(self, turns: int = 0, updates: int = 0) -> Leaves:
         """Return everything visible from outside since so many vector steps and updates, and the weights now."""
-        return leaves({
-            "actions": self.actor.actions[turns:], "metrics": self.updates.metrics[updates:],
-            "weights": self.agent.weights(),
-        })  # fmt: skip
+        return leaves(
+            {
+                "actions": self.actor.actions[turns:],
+                "metrics": self.updates.metrics[updates:],
+                "weights": self.agent.weights(),
+            }
+        )
 
     def learned(self) -> Leaves:
         """The learner's whole state now."""

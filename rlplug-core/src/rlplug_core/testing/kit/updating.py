@@ -40,7 +40,9 @@ def metrics(subject: Subject) -> None:
     trial = Trial(subject, subject.home_env()).run(subject.horizon.turns)
     for name in trial.updates.metrics[0]:
         if not _METRIC.fullmatch(name):
-            raise Failed(f"a metric is named '{name}'; write lower-case group/name, such as loss/policy")
+            raise Failed(
+                f"a metric is named '{name}'; write lower-case group/name, such as loss/policy"
+            )
         if name.partition("/")[0] in _TAKEN:
             raise Failed(f"metric '{name}': the groups {', '.join(_TAKEN)} are the run's own")
     for name in trial.updates.graphs:
@@ -59,7 +61,9 @@ def clock(subject: Subject) -> None:
     wanted = (trial.actor.counted, len(trial.updates.metrics), 1.0, False)
     found = (trial.clock.steps, trial.clock.updates, trial.clock.scale, trial.clock.stop)
     if found != wanted:
-        raise Failed(f"(steps, updates, scale, stop) of the clock are {found} instead of {wanted}; only read it")
+        raise Failed(
+            f"(steps, updates, scale, stop) of the clock are {found} instead of {wanted}; only read it"
+        )
 
 
 def copies(subject: Subject) -> None:
@@ -69,14 +73,20 @@ def copies(subject: Subject) -> None:
         for scribbles in (False, True)
     )
     if difference(kept.behavior(), overwritten.behavior()):
-        raise Failed("it learns from arrays that the environment has overwritten; the buffer must copy what it keeps")
+        raise Failed(
+            "it learns from arrays that the environment has overwritten; the buffer must copy what it keeps"
+        )
 
 
 def weight_zero(subject: Subject) -> None:
     """The content of samples that are not transitions (`valid` False, weight 0) changes nothing in the learner."""
     changed = garbage_matters(subject, "truncated")
-    if changed and garbage_matters(subject, "terminated"):  # after one kind of end alone it is about that end
-        raise Failed(f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics")
+    if changed and garbage_matters(
+        subject, "terminated"
+    ):  # after one kind of end alone it is about that end
+        raise Failed(
+            f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics"
+        )
 
 
 def pauses(subject: Subject) -> None:
@@ -111,7 +121,8 @@ def _first_gradient(subject: Subject, scale: float) -> list[Tensor]:
 
 def non_finite(subject: Subject) -> None:
     """Rewards that are NaN end a run in NonFinite, before weights are spoilt or the fault is covered up."""
-    turns, usual = subject.horizon.turns, Story("either")
+    turns = subject.horizon.turns
+    usual = Story("either")
     trial = Trial(subject, Probe(subject.spec, replace(usual, broken=1)))
     try:
         trial.run(2 * turns)

@@ -63,13 +63,15 @@ def inputs(subject: WrapperSubject) -> None:
 
 def episodes(subject: WrapperSubject) -> None:
     """Reported episodes are the environment's own, with the returns and lengths that they have without it."""
-    env, bare = subject.make(), subject.bare()
+    env = subject.make()
+    bare = subject.bare()
     if env.spec.action != bare.spec.action:
         raise Skipped("it changes actions, so that there is nothing to compare with")
     env.reset(7)
     bare.reset(7)
     for turn, action in enumerate(play(subject.make(), TURNS).actions):
-        now, below = env.step(action), bare.step(action)
+        now = env.step(action)
+        below = bare.step(action)
         if len(now.episodes) < len(below.episodes) or (now.truncated & ~below.truncated).any():
             raise Skipped("it ends episodes of its own accord, or joins them")
         ours = [(one.row, one.total, one.length) for one in now.episodes]
@@ -83,24 +85,32 @@ def episodes(subject: WrapperSubject) -> None:
 
 def observe(subject: WrapperSubject) -> None:
     """Evaluations and loaded policies see by `observe` what training saw of the same observations below."""
-    env, bare, seeing = subject.make(), subject.bare(), subject.make()
+    env = subject.make()
+    bare = subject.bare()
+    seeing = subject.make()
     if env.spec.obs == bare.spec.obs and not isinstance(env, SupportsObserve):
         raise Skipped("it changes no observations")
     if not isinstance(seeing, SupportsObserve):
-        raise Failed("it changes observations and has no `observe`; inherit Transform, or say what becomes of them")
+        raise Failed(
+            "it changes observations and has no `observe`; inherit Transform, or say what becomes of them"
+        )
     if env.spec.action != bare.spec.action:
         raise Skipped("it changes actions, so that there is nothing to compare with")
     if learned(env):
         raise Skipped("what it shows depends on what it has learned, which 'learned' is about")
-    now, below = env.reset(7), bare.reset(7)
+    now = env.reset(7)
+    below = bare.reset(7)
     first = np.ones(env.spec.num_envs, np.bool_)
     for turn, action in enumerate(play(subject.make(), TURNS).actions):
-        if path := difference(leaves({"obs": now.obs}), leaves({"obs": seeing.observe(below.obs, first)})):
+        if path := difference(
+            leaves({"obs": now.obs}), leaves({"obs": seeing.observe(below.obs, first)})
+        ):
             raise Failed(
                 f"after {turn} steps `observe` makes something else of an observation than `reset` and `step` do "
                 f"('{path}'); loaded policies would see something else than training did"
             )
-        now, below = env.step(action), bare.step(action)
+        now = env.step(action)
+        below = bare.step(action)
         first = now.is_first.copy()
 
 
@@ -115,6 +125,8 @@ def learned_state(subject: WrapperSubject) -> None:
     freeze(other, found)
     play(other, 50)
     if path := difference(leaves(found), leaves(learned(other))):
-        raise Failed(f"after `freeze` it goes on learning: '{path}' has changed; evaluations must change nothing")
+        raise Failed(
+            f"after `freeze` it goes on learning: '{path}' has changed; evaluations must change nothing"
+        )
     if not difference(leaves(found), leaves(learned(subject.make()))):
         raise Failed(f"after {TURNS} steps it has learned what it began with")
