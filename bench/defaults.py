@@ -31,8 +31,8 @@ from halfcheetah import finished, resampled
 from peers import HERE, measured, peer_python
 from results import ROOT, interquartile_mean, machine, revision, table, write_section
 
+from rlplug_core.runs.api import train
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import train
 
 RECORDS = Path(__file__).with_name("defaults.jsonl")
 SIDES = ("Stable-Baselines3", "rlplug")

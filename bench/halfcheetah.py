@@ -27,8 +27,8 @@ from results import ROOT, interquartile_mean, machine, revision, table, write_se
 
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.presets import resolve
+from rlplug_core.runs.api import train
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import train
 
 ENV = "HalfCheetah-v5"
 ALGORITHMS = ("sac", "td3")

@@ -26,9 +26,9 @@ from results import ROOT, interquartile_mean, machine, revision, table
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import records
 from rlplug_core.plugins.presets import resolve
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, resume, train
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
 OUTCOMES = Path(__file__).with_name("learning.jsonl")

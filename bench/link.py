@@ -16,12 +16,12 @@ import numpy as np
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.chunk_queue import Traffic
 from rlplug_core.loop.chunks import Places, chunk_arrays, read, write
-from rlplug_core.loop.permits import Permit
+from rlplug_core.loop.lag_limiter import Permit
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.loop.traffic import Traffic
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.types import Chunk, tree_map
 

@@ -1,4 +1,4 @@
-"""Learners that get parts of one experience: what each process of `test_learners` does."""
+"""LearnerProcesses that get parts of one experience: what each process of `test_learners` does."""
 
 from __future__ import annotations
 

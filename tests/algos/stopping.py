@@ -26,11 +26,11 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
 from rlplug_core.loop.build import build
 from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.runs.api import Run, plan_of, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.run import Run, plan_of, resume, train
-from rlplug_core.testing import envs, panels, worlds
+from rlplug_core.testing import envs, multi_agent, multi_part_actions
 
 
 class Stop:
@@ -226,15 +226,15 @@ class Continuous(CountedSteps, envs.Continuous):
     pass
 
 
-class MaskedDials(CountedSteps, panels.MaskedDials):
+class MaskedDials(CountedSteps, multi_part_actions.MaskedDials):
     pass
 
 
-class Panel(CountedSteps, panels.Panel):
+class Panel(CountedSteps, multi_part_actions.Panel):
     pass
 
 
-class Dilemma(CountedSteps, worlds.Dilemma):
+class Dilemma(CountedSteps, multi_agent.Dilemma):
     pass
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints
-from rlplug_core.runs.run import train
 
 #: Algorithm, environment and options of a run whose every random source is used.
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
+from rlplug_core.runs.api import resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
-from rlplug_core.runs.opened import open_run
-from rlplug_core.runs.run import resume, train
+from rlplug_core.runs.run import open_run
 from tests.algos.conftest import ENVS, make_runner
 
 SMALL = {"total_timesteps": 400, "num_envs": 2, "eval_episodes": 1, "final_eval_episodes": 1}

@@ -12,8 +12,8 @@ import pytest
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import build
-from rlplug_core.loop.origin import fork_server
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.process_spawner import fork_server
 from rlplug_core.loop.signals import mortal
 from tests.algos.halves import learned
 from tests.algos.test_options import CLASSES, SIMPLE

@@ -12,11 +12,11 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.evaluate import evaluate
-from rlplug_core.testing import envs, goals, panels
+from rlplug_core.testing import envs, goals, multi_part_actions
 
 GAMMA = 0.9
 LATE = f"{Path(__file__).with_name('probes.py')}:Late"
-PANELS = "rlplug_core.testing.panels"
+PANELS = "rlplug_core.testing.multi_part_actions"
 LATE_VALUES = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
 #: What suits these tiny problems.
 A2C = {
@@ -161,14 +161,18 @@ def test_masks_are_kept_and_the_best_legal_action_is_learned(
     assert mean_return(runner, envs.Masked) == 4
 
 
-@pytest.mark.parametrize("env", [panels.Dials, panels.MaskedDials, panels.Switches], ids=lambda env: env.__name__)
+@pytest.mark.parametrize(
+    "env",
+    [multi_part_actions.Dials, multi_part_actions.MaskedDials, multi_part_actions.Switches],
+    ids=lambda env: env.__name__,
+)
 @pytest.mark.parametrize(("algorithm", "options"), [("a2c", A2C), ("ppo", PPO)], ids=["a2c", "ppo"])
 def test_actions_of_several_choices(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any], env: type[envs.Vector]
 ) -> None:
     """Every one of them right; a forbidden one would raise in the environment."""
     runner = trained(algorithm, f"{PANELS}:{env.__name__}", **{**options, "total_timesteps": 8_000})
-    assert mean_return(runner, env) == (4 if env is panels.MaskedDials else 1)
+    assert mean_return(runner, env) == (4 if env is multi_part_actions.MaskedDials else 1)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,7 @@ def test_actions_of_several_choices(
 def test_actions_with_parts_of_every_kind(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """A point for each of three parts, from which levers take little."""
     runner = trained(algorithm, f"{PANELS}:Panel", **{**options, "total_timesteps": 12_000})
-    assert mean_return(runner, panels.Panel) > 2.8
+    assert mean_return(runner, multi_part_actions.Panel) > 2.8
 
 
 @pytest.mark.parametrize(

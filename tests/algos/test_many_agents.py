@@ -25,11 +25,11 @@ from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.learners import learner_of
-from rlplug_core.runs.run import load, train
+from rlplug_core.runs.api import load, train
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Spec, Step
 
-WORLD = "rlplug_core.testing.worlds:Dilemma"
+WORLD = "rlplug_core.testing.multi_agent:Dilemma"
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 NAMES = ("wolf_0", "wolf_1", "sheep_0")
 #: Two worlds of two wolves, which move, and a sheep, which chooses.

@@ -15,7 +15,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.plugins import make_env
-from rlplug_core.runs.run import load, train
+from rlplug_core.runs.api import load, train
 from rlplug_core.testing import Check, checks
 
 HERE = Path(__file__).with_name("probes.py")

@@ -19,12 +19,12 @@ from rlplug_core.errors import UsageError
 from rlplug_core.learning.losses import expectile_loss
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
+from rlplug_core.runs.api import resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.checkpoint import read as read_checkpoint
 from rlplug_core.runs.data import with_dataset
-from rlplug_core.runs.opened import open_run
 from rlplug_core.runs.reproduction import reproduce
-from rlplug_core.runs.run import resume, train
+from rlplug_core.runs.run import open_run
 from tests.algos.conftest import ENVS
 from tests.algos.test_sac_family import SMALL, continuous, gradients, scatter
 

@@ -261,7 +261,7 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
 
 
 def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) -> None:
-    from rlplug_core.runs.run import train
+    from rlplug_core.runs.api import train
 
     with pytest.raises(UsageError, match="DQN needs Discrete actions"):
         train("dqn", "rlplug_core.testing.envs:Continuous", out=tmp_path / "runs", hooks=False)

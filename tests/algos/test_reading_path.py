@@ -23,7 +23,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets import products
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 
 CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).parent
 
@@ -165,7 +165,7 @@ def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     assert {
-        "runs/run.py", "loop/sync.py", "loop/actor.py", "buffers/rollout.py", "policy_gradient/ppo.py",
+        "runs/api.py", "loop/sync.py", "loop/actor.py", "buffers/rollout.py", "policy_gradient/ppo.py",
         "learning/optimizer.py",
     } <= found  # fmt: skip
     assert len(found) <= 12, found

@@ -18,9 +18,9 @@ from rlplug_core.clock import Steering
 from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import Interrupted, RlplugError, UsageError
 from rlplug_core.protocols import Controller
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import read as components
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Episode
 from rlplug_envs.vector import SerialEnvs

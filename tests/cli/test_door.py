@@ -18,8 +18,8 @@ from gymnasium import spaces
 
 from rlplug_core import load, open_run, resume, train
 from rlplug_core.errors import PluginError, UsageError
+from rlplug_core.plugins.env_kind import kind_for
 from rlplug_core.plugins.env_source import EnvSource, source_of
-from rlplug_core.plugins.kinds import kind_for
 from tests.cli.conftest import Done
 
 #: Options with which a run takes a moment.

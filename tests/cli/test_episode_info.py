@@ -16,9 +16,9 @@ from gymnasium import spaces
 from rlplug_cli.mlflow import episodes
 from rlplug_cli.mlflow.mirror import _metrics
 from rlplug_cli.training import said
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.records import sound
-from rlplug_core.runs.run import Run, resume, train
 from tests.cli.conftest import Done
 
 HERE = Path(__file__).resolve()

@@ -21,8 +21,8 @@ from rlplug_core.config.numbers import figures, plain, whole
 from rlplug_core.config.parse import convert
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.runs.api import train
 from rlplug_core.runs.listing import Summary
-from rlplug_core.runs.run import train
 from tests.cli.conftest import Done, Written
 
 CHAIN = "rlplug_core.testing.envs:Chain"

@@ -22,13 +22,13 @@ import rlplug_core
 from rlplug_core.errors import Interrupted, UsageError
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Progress
+from rlplug_core.runs.api import load, resume, train
 from rlplug_core.runs.card import card
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.listing import remove, summary
-from rlplug_core.runs.opened import Run, open_run
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.reproduction import compared, reproduce
-from rlplug_core.runs.run import load, resume, train
+from rlplug_core.runs.run import Run, open_run
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Episode, Spec, Timestep
 

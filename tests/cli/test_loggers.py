@@ -14,8 +14,8 @@ from rlplug_cli import loggers
 from rlplug_cli.loggers.following import numbers
 from rlplug_core import plugins
 from rlplug_core.errors import UsageError
+from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, open_run, resume, train
 from tests.cli.conftest import Done
 
 # TensorBoard's reader imports what warns.

@@ -13,7 +13,7 @@ import pytest
 
 from rlplug_cli.app import COMMANDS, app
 from rlplug_cli.commands.check import _report
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 from rlplug_core.testing import checks
 from rlplug_core.testing.kit.outcome import Outcome
 from tests.cli.conftest import Done

@@ -168,7 +168,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("module", ["rlplug_core.errors", "click", "rlplug_cli.app", "rlplug_core.loop.lasting"])
+@pytest.mark.parametrize("module", ["rlplug_core.errors", "click", "rlplug_cli.app", "rlplug_core.loop.safe_streams"])
 def test_ctrl_c_while_a_command_is_still_loaded_is_one_sentence(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", STOPPED, module], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "rlplug: stopped\n")

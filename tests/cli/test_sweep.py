@@ -13,13 +13,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from rlplug_cli.sweep.crew import Crew
 from rlplug_cli.sweep.display import Lines, display
 from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
 from rlplug_cli.sweep.manifest import Sweep, Task, kept, locked
+from rlplug_cli.sweep.runner import _conclude, conclusion
 from rlplug_cli.sweep.seeds import complete, cost
 from rlplug_cli.sweep.task import words_of
-from rlplug_cli.sweep.whole import _conclude, conclusion
+from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import resolve
 from tests.cli.histories import write_run
@@ -124,7 +124,7 @@ class Place:
 
 def test_a_run_that_is_killed_is_resumed_once_and_takes_no_other_with_it(place: Path) -> None:
     here = Place(place, "a", "c", "c")
-    crew = Crew(place, here, size=8)
+    crew = TaskPool(place, here, size=8)
     write_run(place / "done", [3.0])
     for name in ("done", "a", "b", "c"):
         crew.add(Task(name, "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 1)
@@ -149,7 +149,7 @@ def test_a_record_without_a_configuration_is_left_for_its_owner(place: Path) -> 
 
 
 def test_tasks_start_as_the_cores_allow(place: Path) -> None:
-    crew = Crew(place, Place(place), size=4)
+    crew = TaskPool(place, Place(place), size=4)
     small = crew.add(Task("small", "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 2)
     assert crew.room(9)  # with the place to itself
     crew.start(small)
@@ -174,7 +174,7 @@ def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, option
 
 
 def test_a_quiet_display_says_nothing(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    crew = Crew(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task has a place
+    crew = TaskPool(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task has a place
     with display("sweep", crew, None, lambda: "none") as show:
         show([])
     assert capfd.readouterr() == ("", "")

@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 
 from rlplug_cli.commands.tune import _write
-from rlplug_cli.sweep.crew import Crew
 from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.seeds import complete
+from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal
@@ -116,7 +116,7 @@ def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1
     directory.mkdir(exist_ok=True)
     goal = wanted(trials, seeds)
     study = studies.opened(directory, goal.digest, None, 0, True, 100)
-    return Search(goal, study, Crew(directory, place, size))
+    return Search(goal, study, TaskPool(directory, place, size))
 
 
 def carried_on(one: Search, most: int = 200) -> None:
@@ -254,7 +254,7 @@ def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place:
     for words in (("--gamma", "0.9", "--n-steps", "8"), ("--n-steps", "8", "--gamma", "0.9")):
         goal = replace(wanted(), words=words, fixed={"gamma": 0.9, "n_steps": 8})
         study = studies.opened(directory, goal.digest, None, 0, True, 100)
-        Search(goal, study, Crew(directory, place_of, 1)).step()
+        Search(goal, study, TaskPool(directory, place_of, 1)).step()
     assert place_of.started == ["trial-0000-s1"] * 2
 
 

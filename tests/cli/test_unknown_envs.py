@@ -13,10 +13,10 @@ import pytest
 from rlplug_core import open_run, resume, train
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins import make_env
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
-from rlplug_core.runs import allowance
-from rlplug_core.runs.allowance import Allowance
-from rlplug_core.runs.allowance import allowance as allowed
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
+from rlplug_core.runs import evaluation_budget
+from rlplug_core.runs.evaluation_budget import EvaluationBudget
+from rlplug_core.runs.evaluation_budget import allowance as allowed
 from rlplug_core.runs.reproduction import reproduce
 from tests.cli.conftest import Done
 
@@ -50,18 +50,18 @@ def test_evaluations_take_a_tenth_of_the_run_or_a_moment_each(
 def test_a_slow_run_plays_fewer_episodes_and_its_continuation_as_many(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(allowance, "step_seconds", lambda *_: 1.0)  # of which ten are an episode
+    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 1.0)  # of which ten are an episode
     run = train("a2c", "CartPole-v1", BRIEF, hooks=False)
     assert "an episode takes 10 s here: evaluations play 1 episodes, the final one 10;" in capsys.readouterr().err
-    assert Allowance.recorded(run.path) == Allowance(1, 10, 10.0)
-    (found,) = [record for record in allowance.records(run.path) if record.kind == "final_eval"]
+    assert EvaluationBudget.recorded(run.path) == EvaluationBudget(1, 10, 10.0)
+    (found,) = [record for record in evaluation_budget.records(run.path) if record.kind == "final_eval"]
     assert found.data["episodes"] == 10
-    monkeypatch.setattr(allowance, "step_seconds", lambda *_: 0.1)
+    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 0.1)
     resume(run, total_timesteps=96, hooks=False)
-    assert Allowance.recorded(run.path) == Allowance(1, 10, 10.0)
+    assert EvaluationBudget.recorded(run.path) == EvaluationBudget(1, 10, 10.0)
     assert train("a2c", "CartPole-v1", BRIEF, hooks=False).summary() is not None
     again = reproduce(train("a2c", "CartPole-v1", {**BRIEF, "final_eval_episodes": 0}, name="base", hooks=False))
-    assert again.run.options["eval_episodes"] == Allowance.recorded(open_run("base").path).episodes  # type: ignore[union-attr]
+    assert again.run.options["eval_episodes"] == EvaluationBudget.recorded(open_run("base").path).episodes  # type: ignore[union-attr]
     assert again.same
 
 
@@ -91,10 +91,10 @@ def test_episodes_without_an_end_are_cut_and_it_is_said_once(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where no training episode has ended, an evaluation's may last until it is cut: that many steps are counted."""
-    monkeypatch.setattr(allowance, "step_seconds", lambda *_: 0.01)
+    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 0.01)
     brief = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "final_eval_episodes": 0}
     run = train("a2c", Endless, brief, hooks=False)
-    assert Allowance.recorded(run.path) == Allowance(1, 10, 10.0)
+    assert EvaluationBudget.recorded(run.path) == EvaluationBudget(1, 10, 10.0)
     said = capsys.readouterr().err
     assert said.count("1 of 1 episodes had not ended after 1,000 steps and count as they stood") == 1
 
@@ -102,8 +102,8 @@ def test_episodes_without_an_end_are_cut_and_it_is_said_once(
 def test_what_is_measured_is_a_step_of_one_environment() -> None:
     """A vector of eight that takes its time is as slow as it is, per environment."""
     env = make_env("CartPole-v1", 8)
-    plan: Any = allowance.Plan.make("a2c", "CartPole-v1", {})
-    seconds = allowance.step_seconds(plan.make_learner(env.spec).agent(), env, 1, allowance.Clock(1))
+    plan: Any = evaluation_budget.Plan.make("a2c", "CartPole-v1", {})
+    seconds = evaluation_budget.step_seconds(plan.make_learner(env.spec).agent(), env, 1, evaluation_budget.Clock(1))
     assert 0 < seconds < 0.1
 
 
@@ -112,10 +112,12 @@ def test_evaluations_that_a_run_reacts_to_are_not_measured(
     place: Path, monkeypatch: pytest.MonkeyPatch, env: str, episodes: int
 ) -> None:
     """Else weights would depend on how fast the machine is at that moment."""
-    monkeypatch.setattr(allowance, "step_seconds", lambda *_: 1.0)
-    plan: Any = allowance.Plan.make("a2c", env, {})
-    agent, clock = plan.make_learner(plan.make_env(1).spec).agent(), allowance.Clock(100, 50)
-    found = [allowance.measured(plan, agent, clock, 1.0, 50, [10], watched=watched) for watched in (False, True)]
+    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 1.0)
+    plan: Any = evaluation_budget.Plan.make("a2c", env, {})
+    agent, clock = plan.make_learner(plan.make_env(1).spec).agent(), evaluation_budget.Clock(100, 50)
+    found = [
+        evaluation_budget.measured(plan, agent, clock, 1.0, 50, [10], watched=watched) for watched in (False, True)
+    ]
     assert [one.episodes for one in found] == [1, episodes]
     assert found[1].fewer.startswith("the run reacts to them: evaluations play")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlplug_core import plugins
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 from rlplug_core.testing import checks
 from rlplug_core.testing.distributions import write_distribution
 

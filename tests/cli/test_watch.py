@@ -20,10 +20,10 @@ from rlplug_core.films.sheet import ACROSS, Strip, sheet
 from rlplug_core.loop import evaluate as evaluation
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.plugins.env_source import source_of
+from rlplug_core.runs.api import train
 from rlplug_core.runs.listing import records
-from rlplug_core.runs.opened import Run
 from rlplug_core.runs.reproduction import compared
-from rlplug_core.runs.run import train
+from rlplug_core.runs.run import Run
 from tests.cli.conftest import Done
 
 FILE = Path(__file__).parent / "walkers.py"

@@ -22,7 +22,7 @@ HEAVY = (
     "rlplug_cli.app",
     "rlplug_cli.commands.run",
     "rlplug_core.loop.build",
-    "rlplug_core.runs.run",
+    "rlplug_core.runs.api",
 )
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rlplug_core.algorithm import Algorithm
+from rlplug_core.config.import_string import load_target, place_of
 from rlplug_core.config.options import Config
-from rlplug_core.config.targets import load_target, place_of
 from rlplug_core.errors import PluginError
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 from rlplug_core.types import Result
 from tests.core.fakes import ENVS
 from tests.core.wrong_algorithms import FlatExtras, Tiny

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.loop.origin import without_main
+from rlplug_core.loop.process_spawner import without_main
 from rlplug_core.runs.checkpoint import Checkpoints
 
 #: File operations before which a writer may die.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.runs import checkpoint
 from rlplug_envs.families.classic import Gymnasium

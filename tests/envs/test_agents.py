@@ -25,7 +25,7 @@ from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
 from rlplug_core.plugins.envs import make_env
 from rlplug_core.plugins.transform import learned
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.runs.data import _played
 from rlplug_core.seeds import Seeds

@@ -13,7 +13,7 @@ from gymnasium.wrappers import AtariPreprocessing, StickyAction
 
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import preset
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.families.classic import Gymnasium

@@ -19,7 +19,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlplug_core.config.targets import load_target
+from rlplug_core.config.import_string import load_target
 from rlplug_core.errors import BadEnv, PluginError
 from rlplug_core.protocols import Env
 from rlplug_core.runs import checkpoint

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.plugins.presets import preset
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_envs.capture import Uncapturable, capture, restore
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs

@@ -12,7 +12,7 @@ from gymnasium import spaces, wrappers
 
 from rlplug_core.buffers.hindsight import goals_of
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.rewards import ScaleReward, ScaleRewardConfig

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import read
-from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import TINY, assert_same, flat
 
 OPTIONS: dict[str, Any] = {
@@ -48,7 +48,7 @@ UNSEEDED = {"highway_env": ("/action_space/random/",)}
 CHILD = """
 import json, os, signal, sys
 from rlplug_envs.vector import SerialEnvs
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 steps, step = int(sys.argv[4]), SerialEnvs.step
 def counted(self, action):
     global steps

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array
 from rlplug_envs.families.classic import Gymnasium

@@ -11,7 +11,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.plugins.single_wrappers import Single
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_envs.families.classic import HELD, Gymnasium
 from rlplug_envs.vector import SerialEnvs, row_seed

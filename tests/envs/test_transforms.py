@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
 from rlplug_core.plugins.transform import Transform
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env, SupportsReward, SupportsTranslate, Wrapper
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Timestep

@@ -28,8 +28,8 @@ from typing import Any
 from rlplug_cli.__main__ import main
 from rlplug_core import plugins
 from rlplug_core.plugins import index
+from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import sealed
-from rlplug_core.runs.run import train
 
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 60, "num_envs": 2, "n_steps": 5, "eval_every": 30, "eval_episodes": 1, "final_eval_episodes": 1,

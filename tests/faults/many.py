@@ -87,7 +87,7 @@ def _once(outcome: Outcome, place: Path, directory: Path, draw: random.Random, s
 
 def _is_guard(process: psutil.Process) -> bool:
     try:
-        return "rlplug_cli.mlflow.guard" in process.cmdline()
+        return "rlplug_cli.mlflow.process_guard" in process.cmdline()
     except psutil.NoSuchProcess:
         return True
 

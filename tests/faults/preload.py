@@ -12,5 +12,5 @@ import rlplug_cli.commands.resume
 import rlplug_cli.commands.run
 import rlplug_cli.training
 import rlplug_core.loop.async_inline
-import rlplug_core.runs.run
+import rlplug_core.runs.api
 import rlplug_core.testing.envs

@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.loop.origin import without_main
+from rlplug_core.loop.process_spawner import without_main
 from rlplug_core.runs.journal import read
 
 #: What every process has imported when it begins.

@@ -17,8 +17,8 @@ from wandb.proto import wandb_internal_pb2  # noqa: E402  # behind the question 
 
 from rlplug_cli.loggers.following import numbers  # noqa: E402
 from rlplug_core import plugins  # noqa: E402
+from rlplug_core.runs.api import Run, resume, train  # noqa: E402
 from rlplug_core.runs.journal import read  # noqa: E402
-from rlplug_core.runs.run import Run, resume, train  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

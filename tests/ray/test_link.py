@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from rlplug_core.errors import MissingPackage, UsageError, WorkerFailed
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_actor_processes import lags_of
 from tests.core.loop.test_async_processes import SCRIPT, alive

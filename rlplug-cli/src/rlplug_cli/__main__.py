@@ -12,7 +12,7 @@ def main(arguments: list[str] | tuple[str, ...] | None = None) -> int:
     nobody reads on what a command says, which stops none that trains.
     """
     try:
-        from rlplug_cli.called import called
+        from rlplug_cli.invoke import called
 
         return called(
             list(sys.argv[1:] if arguments is None else arguments), whole=arguments is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rlplug_core.config.targets import is_target
+from rlplug_core.config.import_string import is_target
 from rlplug_core.runs import listing
 from rlplug_core.runs.listing import OUT, directories, records, summary
 

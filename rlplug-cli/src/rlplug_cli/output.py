@@ -15,7 +15,7 @@ from typing import IO, TextIO
 import click
 
 from rlplug_core.errors import UsageError, clean
-from rlplug_core.loop.lasting import lasting
+from rlplug_core.loop.safe_streams import lasting
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rlplug_core.errors import NotWritten, plain, warn
 
 if TYPE_CHECKING:
     from rlplug_core.loop.events import Progress
-    from rlplug_core.runs.run import Run
+    from rlplug_core.runs.api import Run
 
 
 def trained(
@@ -36,7 +36,7 @@ def trained(
     say = None if quiet else partial(echo, err=as_json)
 
     def train(watch: Callable[[Progress], None]) -> Run:
-        from rlplug_core.runs.run import train
+        from rlplug_core.runs.api import train
 
         return train(
             algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say

@@ -120,9 +120,9 @@ if TYPE_CHECKING:
     from rlplug_core.plugins.hook_specs import hookimpl
     from rlplug_core.plugins.transform import Transform
     from rlplug_core.protocols import Agent, Buffer, Env, Learner
-    from rlplug_core.runs.opened import Run, open_run
+    from rlplug_core.runs.api import load, resume, train
     from rlplug_core.runs.policy import Policy
-    from rlplug_core.runs.run import load, resume, train
+    from rlplug_core.runs.run import Run, open_run
     from rlplug_core.seeds import Seeds
     from rlplug_core.types import (
         Act,
@@ -196,8 +196,8 @@ _MODULES = {
     "plugins.transform": "Transform",
     "protocols": "Agent Buffer Env Learner",
     "runs.policy": "Policy",
-    "runs.opened": "Run open_run",
-    "runs.run": "load resume train",
+    "runs.run": "Run open_run",
+    "runs.api": "load resume train",
     "seeds": "Seeds",
     "types": "Act Array Obs RecurrentState Result Spec State Step Timestep tree_map",
 }

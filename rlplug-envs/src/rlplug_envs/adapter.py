@@ -12,8 +12,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
-from rlplug_envs.casts import ERRORS, SQUARES, Misfit, arrays, misfit
 from rlplug_envs.families.limits import registered
+from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
 from rlplug_envs.shown import numbers, of_row, success
 from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
@@ -256,7 +256,7 @@ class Adapter:
         else:
             try:
                 merge(body, ended, successors)
-            except Misfit as error:
+            except DtypeMismatch as error:
                 raise self._refusal(error, np.flatnonzero(ended)) from None
         check_counted(self._when, self.spec.obs, final_obs)
         if self._view.masked:
@@ -356,7 +356,7 @@ class Adapter:
         if self._view.masked:
             obs[MASK][...] = self._mask(info, maskless)
 
-    def _refusal(self, found: Misfit, rows: Array) -> BadEnv:
+    def _refusal(self, found: DtypeMismatch, rows: Array) -> BadEnv:
         """Return what is said of observations that do not fit, of which the numbers of rows are `rows`."""
         return BadEnv(
             f"{self._when(int(rows[found.index[0]])) if found.index else self.spec.id}: {found}"

@@ -17,8 +17,8 @@ from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
-from rlplug_envs.casts import LARGEST, LEAST, unusable
 from rlplug_envs.games import Game, Info, Parallel, Seen
+from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed

@@ -25,7 +25,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from rlplug_core.config.targets import FROM_FILE, describe
+from rlplug_core.config.import_string import FROM_FILE, describe
 from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads import check_mask
@@ -35,7 +35,7 @@ from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, Obs, Space, State, Timestep, tree_map
 from rlplug_envs.families import ale, mujoco
 from rlplug_envs.games import Parallel, Turns
-from rlplug_envs.paid import Paid
+from rlplug_envs.raw_return import RawReturn
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -114,7 +114,7 @@ class _Encoder:
         if value is None or kind is bool or kind is int or kind is str:
             return value
         if (
-            kind is Paid
+            kind is RawReturn
         ):  # no part of a state, so that those of runs without it fit: whoever asks it keeps its sum
             return self.encode(value.env, path)
         if kind is float:
@@ -333,7 +333,7 @@ class _Decoder:
         return made
 
     def _fill(self, state: State, current: object, path: Path) -> object:
-        if isinstance(current, Paid):
+        if isinstance(current, RawReturn):
             current.env = self.decode(state, current.env, path)
             self.made[path] = current
             return current

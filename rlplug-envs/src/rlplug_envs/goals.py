@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces, wrappers
 
-from rlplug_core.config.targets import describe
+from rlplug_core.config.import_string import describe
 from rlplug_core.types import Array, Goals, GymEnv, Space, Spec
-from rlplug_envs.paid import Paid
+from rlplug_envs.raw_return import RawReturn
 
 #: Wrappers that leave rewards alone.
 PAY_ALIKE = (
@@ -26,7 +26,7 @@ PAY_ALIKE = (
     wrappers.RecordVideo,
     wrappers.HumanRendering,
     wrappers.RenderCollection,
-    Paid,
+    RawReturn,
 )
 
 

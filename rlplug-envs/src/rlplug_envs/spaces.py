@@ -17,7 +17,7 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv, plain
 from rlplug_core.nets.actions import dtype_of, scale_and_shift, shape_of
 from rlplug_core.types import MASK, Array, Obs, Space
-from rlplug_envs.casts import ERRORS, WHOLE, fit, misfit, part
+from rlplug_envs.observation_dtypes import ERRORS, WHOLE, fit, misfit, part
 
 INT64 = np.dtype(np.int64)
 
@@ -283,7 +283,7 @@ def merge(target: Obs, rows: Array, source: Any, name: str = "") -> None:
     """Copy the rows that the mask `rows` [N] selects from a batch of observations into `target` [N, ...].
 
     Raises:
-        Misfit: they do not fit; its index counts the rows that were selected.
+        DtypeMismatch: they do not fit; its index counts the rows that were selected.
     """
     if isinstance(target, dict):
         for key, inner in target.items():

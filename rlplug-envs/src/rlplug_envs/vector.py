@@ -32,10 +32,18 @@ from rlplug_core.types import (
     tree_map,
 )
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
-from rlplug_envs.casts import LARGEST, LEAST, WHOLE, Misfit, fit, misfit, unusable
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
-from rlplug_envs.paid import paid, paid_of
+from rlplug_envs.observation_dtypes import (
+    LARGEST,
+    LEAST,
+    WHOLE,
+    DtypeMismatch,
+    fit,
+    misfit,
+    unusable,
+)
+from rlplug_envs.raw_return import paid, paid_of
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import INT64, View, allocate, masked, put
@@ -246,7 +254,7 @@ class SerialEnvs:
     def _explain(self, row: int, error: Exception, result: Any) -> None:
         """Raise BadEnv where an error of `step` is not the environment's own, but comes of what it returned."""
         where = self._where(row)
-        if isinstance(error, Misfit):
+        if isinstance(error, DtypeMismatch):
             raise BadEnv(f"{where}: {error}") from None
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             return

@@ -15,7 +15,7 @@ from rlplug_core.errors import BadEnv, plain, warn
 from rlplug_core.nets.one_hot import Ranged, bounds, stray
 from rlplug_core.plugins.single_wrappers import INSTEAD, learns
 from rlplug_core.types import MASK, Array, GymEnv, Obs, Space
-from rlplug_envs.casts import LARGEST, LEAST, count_unusable, wrong
+from rlplug_envs.observation_dtypes import LARGEST, LEAST, count_unusable, wrong
 
 #: An observation further out than this many times its bounds is said to be so.
 FAR = 10.0

@@ -24,8 +24,8 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic, PolicyNetwork
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
-from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.types import Result
 from tests.core.fakes import ENVS, Tiny, TinyConfig, assert_same, make_runner
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import WorkerFailed
-from rlplug_core.loop.permits import Permits
+from rlplug_core.loop.chunk_queue import Traffic
+from rlplug_core.loop.lag_limiter import Permits
 from rlplug_core.loop.shared_weights import DONE, SharedWeights
-from rlplug_core.loop.traffic import Traffic
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Chunk
 from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored

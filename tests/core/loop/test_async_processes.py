@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError, WorkerFailed
-from rlplug_core.loop import origin
+from rlplug_core.loop import process_spawner
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import BESIDE, ENVS, HERE, TINY, assert_same, make_runner, stored
 from tests.core.traces import processes_in
 from tests.waiting import until
@@ -69,7 +69,7 @@ def test_workers_train_one_set_of_parameters_and_report() -> None:
 def test_no_batch_is_missing_in_running_statistics_that_workers_share(
     forked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origin, "undisturbed", lambda: forked)
+    monkeypatch.setattr(process_spawner, "undisturbed", lambda: forked)
     runner = make_runner(f"{HERE}:Counting", runner="async", workers=2, total_timesteps=400)
     try:
         runner.run(lambda: None)
@@ -298,7 +298,7 @@ ORIGINS = {"the run": "", "a server": f"{BESIDE}\n"}
 SCRIPT = """
 import sys
 from rlplug_core.errors import RlplugError
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 options = {{
     "runner": "async", "workers": 2, "total_timesteps": 10**8, "eval_episodes": 2, "num_envs": 2,
     "checkpoint_every": 10**8,
@@ -379,7 +379,7 @@ def test_a_script_without_a_main_guard_does_not_start_again_in_its_workers(tmp_p
     script = tmp_path / "script.py"
     options = {"runner": "async", "total_timesteps": 200, "final_eval_episodes": 0, "eval_episodes": 2}
     script.write_text(
-        f"{origin}from rlplug_core.runs.run import train\nprint('begun')\n"
+        f"{origin}from rlplug_core.runs.api import train\nprint('begun')\n"
         f"train({TINY!r}, '{ENVS}:Chain', {options!r}, out={str(tmp_path)!r}, name='run', hooks=False)\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=PATIENCE, check=False)

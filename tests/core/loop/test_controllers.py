@@ -30,8 +30,8 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.loop.worker import Task, _Work
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
 from tests.core.fakes import ENVS, TINY, make_runner, stored

@@ -15,7 +15,7 @@ from rlplug_core.loop.env_timing import settled, worthwhile
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal
 from rlplug_core.protocols import Env
-from rlplug_core.runs.run import resume, train
+from rlplug_core.runs.api import resume, train
 from tests.core.fakes import ENVS, HERE, TINY, assert_same, make_runner, stored
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlplug_core.errors import UsageError
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
 
 ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")

@@ -16,7 +16,7 @@ import pytest
 
 from rlplug_core.errors import Stopped
 from rlplug_core.loop.signals import heard
-from rlplug_core.runs.run import open_run, resume
+from rlplug_core.runs.api import open_run, resume
 from tests.core.fakes import BESIDE, ENVS, TINY
 from tests.waiting import until
 
@@ -26,7 +26,7 @@ STUCK = Path(__file__).with_name("stuck.py")
 SCRIPT = """
 import sys
 from rlplug_core.errors import RlplugError, Stopped
-from rlplug_core.runs.run import train
+from rlplug_core.runs.api import train
 options = {{"total_timesteps": 10**8, "log_every": 200, "eval_episodes": 2, "final_eval_episodes": 0, **{options}}}
 try:
     train({algorithm!r}, {env!r}, options, out={out!r}, name="run", hooks=False)

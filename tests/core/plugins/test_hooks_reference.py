@@ -19,8 +19,8 @@ import rlplug_core
 from rlplug_core import plugins
 from rlplug_core.errors import BadConfig, Interrupted
 from rlplug_core.plugins.hooks import Hooks
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.testing.distributions import write_distribution
 from tests.core.fakes import ENVS, TINY
 from tests.core.wraps import HERE as WRAPS

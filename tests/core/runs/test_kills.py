@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import UsageError
+from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.curves import curves
 from rlplug_core.runs.journal import Journal, read, tail
-from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import ENVS, TINY, assert_same
 
 OPTIONS: dict[str, Any] = {

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rlplug_core.errors import UsageError
+from rlplug_core.runs.api import Run, load, resume, train
 from rlplug_core.runs.checkpoint import read
-from rlplug_core.runs.run import Run, load, resume, train
 from tests.core import wraps
 from tests.core.fakes import ENVS, TINY, assert_same
 

@@ -18,12 +18,12 @@ import pytest
 
 from rlplug_core.errors import Interrupted, NotWritten, RlplugError, UsageError
 from rlplug_core.loop.events import Progress
+from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal, Record, standing, tail
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.reproduction import reproduce
-from rlplug_core.runs.run import Run, open_run, resume, train
 from tests.core.fakes import ENVS, TINY, assert_same
 
 CHAIN = f"{ENVS}:Chain"

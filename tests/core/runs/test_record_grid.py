@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlplug_core.runs.api import train
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.run import train
 from tests.core.fakes import ENVS, TINY
 
 

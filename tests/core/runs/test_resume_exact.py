@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import Interrupted, UsageError
+from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.runs.journal import read as records
-from rlplug_core.runs.run import Run, open_run, resume, train
 from tests.core import wraps
 from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same
 

@@ -18,12 +18,12 @@ import torch
 import rlplug_core
 from rlplug_core.errors import BadCheckpoint, BadConfig, Interrupted, PluginError, RlplugError, UsageError
 from rlplug_core.nets.loops import made_by
-from rlplug_core.runs import opened
+from rlplug_core.runs import run as run_module
+from rlplug_core.runs.api import Run, load, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record
 from rlplug_core.runs.journal import read as read_journal
-from rlplug_core.runs.run import Run, load, resume, train
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, countdown, make_runner
 from tests.typing.inherits_nothing import Bandit
 
@@ -249,13 +249,13 @@ def test_evaluation_repeats_and_depends_on_its_seed(done: Run) -> None:
 
 def test_checkpoints_of_one_step_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
-    real = opened.evaluate_checkpoint
+    real = run_module.evaluate_checkpoint
 
     def spy(plan: Any, directory: Any, episodes: int, seed: Any, conditions: Any) -> Any:
         played.append(conditions.checkpoint)
         return real(plan, directory, episodes, seed, conditions)
 
-    monkeypatch.setattr(opened, "evaluate_checkpoint", spy)
+    monkeypatch.setattr(run_module, "evaluate_checkpoint", spy)
     run = trained(tmp_path, eval_every=200)
     found = run.evaluate_all(2, seed=1)
     kept = Checkpoints(run.directory.checkpoints_path).kept()
@@ -321,7 +321,7 @@ CASES: dict[str, dict[str, Any]] = {
     "replays": {"algorithm": TINY_Q},
     "inline": {"runner": "async", "inline": True, "workers": 3},
 }
-RESUMES = "import sys; from rlplug_core.runs.run import resume\nfor path in sys.argv[1:]: resume(path, hooks=False)"
+RESUMES = "import sys; from rlplug_core.runs.api import resume\nfor path in sys.argv[1:]: resume(path, hooks=False)"
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import MissingPackage, PluginError, Untrusted, UsageError
+from rlplug_core.runs.api import Run, load, open_run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.run import Run, load, open_run, resume, train
 from tests.core.fakes import ENVS, assert_same
 
 CHAIN = f"{ENVS}:Chain"

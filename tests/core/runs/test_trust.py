@@ -13,8 +13,8 @@ import pytest
 
 from rlplug_core.errors import BadFile, Untrusted
 from rlplug_core.runs import trust
+from rlplug_core.runs.api import Run, load, open_run, resume, train
 from rlplug_core.runs.reproduction import reproduce
-from rlplug_core.runs.run import Run, load, open_run, resume, train
 from tests.core.fakes import ENVS, TINY
 
 CHAIN = f"{ENVS}:Chain"

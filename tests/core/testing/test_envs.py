@@ -12,19 +12,19 @@ from gymnasium import spaces
 
 from rlplug_core.nets.actions import join, sample
 from rlplug_core.protocols import Env
-from rlplug_core.testing import envs, panels
+from rlplug_core.testing import envs, multi_part_actions
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import Array, first_leaf, tree_map
 
 KINDS: list[type[Vector]] = [
     envs.Chain, envs.Truncated, envs.Recall, envs.Masked, envs.Pixels, envs.Bandit, envs.Continuous, envs.Exiting,
-    panels.Dials, panels.MaskedDials, panels.Switches, panels.Panel,
+    multi_part_actions.Dials, multi_part_actions.MaskedDials, multi_part_actions.Switches, multi_part_actions.Panel,
 ]  # fmt: skip
 
 
 def choose(env: Vector, obs: Any, rng: np.random.Generator) -> Array:
     """Random legal actions."""
-    if isinstance(env, panels.MaskedDials):
+    if isinstance(env, multi_part_actions.MaskedDials):
         return lowest(obs)
     if not isinstance(env.spec.action, spaces.Discrete):
         env.spec.action.seed(int(rng.integers(1000)))
@@ -151,16 +151,16 @@ def lowest(obs: Any) -> Array:
 
 
 def test_dials_and_switches_pay_for_each_part() -> None:
-    assert totals(panels.Dials(8), 9, lambda obs: obs.copy())[0] == 1
-    assert totals(panels.Switches(8), 9, lambda obs: obs.copy())[0] == 1
-    assert totals(panels.Switches(8), 9, lambda obs: 1 - obs)[0] == 0
-    for kind, chance in ((panels.Dials, 5 / 12), (panels.Switches, 1 / 2)):
+    assert totals(multi_part_actions.Dials(8), 9, lambda obs: obs.copy())[0] == 1
+    assert totals(multi_part_actions.Switches(8), 9, lambda obs: obs.copy())[0] == 1
+    assert totals(multi_part_actions.Switches(8), 9, lambda obs: 1 - obs)[0] == 0
+    for kind, chance in ((multi_part_actions.Dials, 5 / 12), (multi_part_actions.Switches, 1 / 2)):
         mean, error = totals(kind(100), 20, lambda obs, kind=kind: sample(kind.action, 100))
         assert abs(mean - chance) < 4 * error
 
 
 def test_masked_dials_pay_the_lowest_allowed_position_and_refuse_the_forbidden() -> None:
-    env = panels.MaskedDials(4)
+    env = multi_part_actions.MaskedDials(4)
     assert totals(env, 8, lowest)[0] == 4
     obs = env.reset(0).obs
     with pytest.raises(ValueError, match="forbidden actions were taken in the rows"):
@@ -175,20 +175,20 @@ def test_a_panel_pays_for_each_part() -> None:
             places = obs["places"]
             more = {"dials": (places[:, 1:3] + dials) % (3, 2), "switches": (places[:, 3:] + switches) % 2}
             tree = {"button": (places[:, 0] + button) % 3, "levers": obs["levers"] / 2 + levers, "more": more}
-            return join(panels.Panel.action, tree)
+            return join(multi_part_actions.Panel.action, tree)
 
-        return totals(panels.Panel(8), 9, act)[0]
+        return totals(multi_part_actions.Panel(8), 9, act)[0]
 
     assert doing() == pytest.approx(3)
     assert [doing(button=1), doing(dials=1), doing(switches=1)] == pytest.approx([2, 2, 2])
     assert doing(levers=0.1) == pytest.approx(3 - 0.01)
 
     def idle(obs: Any) -> Array:
-        action = sample(panels.Panel.action, 100)
+        action = sample(multi_part_actions.Panel.action, 100)
         action[:, 1:3] = 0
         return action
 
-    mean, error = totals(panels.Panel(100), 20, idle)
+    mean, error = totals(multi_part_actions.Panel(100), 20, idle)
     assert abs(mean - 7 / 6) < 4 * error
 
 
@@ -206,7 +206,7 @@ import sys
 from multiprocessing import get_context
 import numpy as np
 from rlplug_core.nets.actions import join, sample
-from rlplug_core.testing import envs, panels
+from rlplug_core.testing import envs, multi_part_actions
 
 def play(name):
     env = getattr(envs, name)(1)

@@ -13,9 +13,9 @@ import pytest
 from rlplug_core.errors import UsageError
 from rlplug_core.testing import Check, ProvisionalFailure, checks
 from rlplug_core.testing.envs import Chain
+from rlplug_core.testing.kit.algorithm_checks import RULES, Rule
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
-from rlplug_core.testing.kit.rules import RULES, Rule
 from tests.core import wrong_algorithms
 from tests.core.testing import test_kit_close
 

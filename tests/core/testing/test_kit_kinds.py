@@ -21,9 +21,9 @@ from rlplug_core.protocols import Env, Evaluated
 from rlplug_core.testing import controller_checks, env_checks, hook_checks, wrapper_checks
 from rlplug_core.testing.distributions import write_distribution
 from rlplug_core.testing.envs import Chain, Continuous, Masked
-from rlplug_core.testing.kit import places
-from rlplug_core.testing.kit.rules import KINDS
-from rlplug_core.testing.panels import Panel
+from rlplug_core.testing.kit import env_subject
+from rlplug_core.testing.kit.algorithm_checks import KINDS
+from rlplug_core.testing.multi_part_actions import Panel
 from rlplug_core.types import MASK, Array, Obs, State, Timestep
 from tests.core.wraps import HERE as WRAPS
 from tests.core.wraps import Centered
@@ -166,7 +166,7 @@ def test_what_is_no_environment_here_ends_the_examination(
     def refused(name: str, num_envs: int) -> Env:
         raise error(name)
 
-    monkeypatch.setattr(places, "make_env", refused)
+    monkeypatch.setattr(env_subject, "make_env", refused)
     with pytest.raises(error):
         env_checks(id)[0].outcome()
 

@@ -9,7 +9,7 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.completion import runs
-from rlplug_cli.conditions import conditions
+from rlplug_cli.evaluation_options import conditions
 from rlplug_cli.lookup import located, one_thread
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
@@ -61,7 +61,7 @@ def command(
     path = located(run)
     one_thread()
     from rlplug_core.runs.evaluation import seed_of
-    from rlplug_core.runs.opened import Run, plan_of
+    from rlplug_core.runs.run import Run, plan_of
 
     found = Run(path, trust=given(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.conditions import checkpoint as checkpoint_option
+from rlplug_cli.evaluation_options import checkpoint as checkpoint_option
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
@@ -40,7 +40,7 @@ def command(
     path = located(run)
     one_thread()
     from rlplug_core.export.bundle import whole
-    from rlplug_core.runs.opened import Run
+    from rlplug_core.runs.run import Run
 
     found = Run(path, trust=given(path, trust))
     place = out or path / "export"

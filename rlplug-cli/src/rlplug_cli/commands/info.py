@@ -17,17 +17,17 @@ from rlplug_cli.parameters import TYPES, shown
 from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import facts, table
 from rlplug_core import plugins
+from rlplug_core.config.import_string import is_target, load_target
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import Option, schema
-from rlplug_core.config.targets import is_target, load_target
 from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.plugins import index
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.plugins.families import family_of
-from rlplug_core.plugins.foreign import is_environment
 from rlplug_core.plugins.names import provider_in, usable
 from rlplug_core.plugins.presets import preset, usual
 from rlplug_core.plugins.records import NOUNS, Group
+from rlplug_core.plugins.user_envs import is_environment
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 #: How ids of environments end, which no other name does.

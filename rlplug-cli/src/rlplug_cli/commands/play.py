@@ -10,14 +10,14 @@ import click
 from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.commands.evaluate import sentence
 from rlplug_cli.completion import runs
-from rlplug_cli.conditions import conditions
+from rlplug_cli.evaluation_options import conditions
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.opened import Run
+    from rlplug_core.runs.run import Run
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -72,7 +72,7 @@ def command(
     """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film where there is no display."""
     path = located(run)
     one_thread()
-    from rlplug_core.runs.opened import Run
+    from rlplug_core.runs.run import Run
 
     found = Run(path, trust=given(path, trust))
     if video is None and frames is None and sheet is None:

@@ -8,7 +8,7 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.completion import runs
-from rlplug_cli.conditions import conditions
+from rlplug_cli.evaluation_options import conditions
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
@@ -48,7 +48,7 @@ def command(
     """Let a checkpoint of RUN act, and write its transitions as a data set, to be learned from offline."""
     path = located(run)
     one_thread()
-    from rlplug_core.runs.opened import Run
+    from rlplug_core.runs.run import Run
 
     arguments = of_environment(click.get_current_context())
     made = Run(path, trust=given(path, trust)).record(

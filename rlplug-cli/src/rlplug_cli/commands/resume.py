@@ -14,7 +14,7 @@ from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.run import Run
+    from rlplug_core.runs.api import Run
 
 
 @click.command("resume")
@@ -56,7 +56,7 @@ def command(
     from rlplug_cli.training import shown
 
     def work(watch: Callable[[Any], None]) -> Run:
-        from rlplug_core.runs.run import resume
+        from rlplug_core.runs.api import resume
 
         return resume(
             path, total_timesteps=total_timesteps, rescale=rescale, watch=watch, trust=trust, on=on

@@ -20,11 +20,11 @@ from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, flag, gathered, nets, spelled
 from rlplug_cli.render.config import written_out
 from rlplug_core import plugins
+from rlplug_core.config.import_string import is_target
 from rlplug_core.config.options import Config
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import Option, schema
 from rlplug_core.config.synonyms import nearest
-from rlplug_core.config.targets import is_target
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.plugins import index
 from rlplug_core.plugins.names import usable
@@ -188,7 +188,7 @@ class AlgorithmCommand(TakesArguments):
             owner=self.algorithm,
             net=given.get("net"),
         )
-        from rlplug_core.plugins.kinds import kind_for  # it may have to make the environment
+        from rlplug_core.plugins.env_kind import kind_for  # it may have to make the environment
 
         kind = kind_for(self.algorithm, given["env"], values)
         values, origins = resolve(self.algorithm, given["env"], values, origins, kind)
@@ -204,7 +204,7 @@ class AlgorithmCommand(TakesArguments):
         Raises:
             UsageError, PluginError: it would not.
         """
-        from rlplug_core.runs.run import probe
+        from rlplug_core.runs.api import probe
 
         with self._as_typed():
             probe(self.algorithm, env, values)

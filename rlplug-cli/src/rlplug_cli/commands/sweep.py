@@ -17,12 +17,12 @@ from rlplug_cli.output import echo
 from rlplug_cli.parameters import SEVERAL, SchemaOption
 from rlplug_cli.sweep.grid import Choice, axis, digest, listed, refuse_seed, seeds, tasks
 from rlplug_cli.sweep.manifest import Task
-from rlplug_core.config.targets import is_target
+from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins import find
 
 if TYPE_CHECKING:
-    from rlplug_cli.sweep.whole import Elsewhere
+    from rlplug_cli.sweep.runner import Elsewhere
 
 
 @click.command("sweep", context_settings={"ignore_unknown_options": True})
@@ -88,8 +88,8 @@ def command(
     axes = {algorithm: _axes(algorithm, pairs, words, those) for algorithm in those}
     found = tasks(those, there, axes, seeds(numbers))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from rlplug_cli.sweep.runner import swept
     from rlplug_cli.sweep.seeds import complete, cost
-    from rlplug_cli.sweep.whole import swept
 
     @cache
     def resolved(algorithm: str, env: str, chosen: tuple[str, ...]) -> dict[str, Any]:

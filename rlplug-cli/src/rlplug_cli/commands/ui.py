@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import click
 
-from rlplug_cli.mlflow import landing, store
+from rlplug_cli.mlflow import store, ui_redirect
 from rlplug_cli.mlflow.server import TOKEN
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, UsageError
@@ -99,7 +99,7 @@ def newest(port: int, token: str) -> str:
     with urllib.request.urlopen(request, timeout=START) as answer:
         found = json.load(answer).get("experiments", [])
     ids = [one["experiment_id"] for one in found if one["name"] != "Default"]
-    return f"http://{HOST}:{port}{landing.PATH}{ids[0]}?token={token}" if ids else ""
+    return f"http://{HOST}:{port}{ui_redirect.PATH}{ids[0]}?token={token}" if ids else ""
 
 
 def _stop(number: int, frame: object) -> None:
@@ -121,7 +121,7 @@ def _start(uri: str, port: int, token: str, said: IO[bytes]) -> subprocess.Popen
     where += ["--default-artifact-root", artifacts] if artifacts else []
     # uvicorn would put the working directory on the path, whose files are no modules of ours.
     where += ["--app-name", "rlplug", "--uvicorn-opts", f"--app-dir {os.devnull}"]
-    guard = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.guard", str(PATIENCE)]
+    guard = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.process_guard", str(PATIENCE)]
     words = [*guard, sys.executable, "-m", "mlflow", "server", *where]
     return subprocess.Popen(
         words,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlplug_cli.lookup import directories
-from rlplug_cli.mlflow import copied, store
+from rlplug_cli.mlflow import duplicates, store
 from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.parent import STATE
 from rlplug_core.config.files import from_json
@@ -56,10 +56,10 @@ def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
         )
     client = MlflowClient(tracking_uri=state["tracking_uri"])
     for run in state["parents"].values():
-        there = copied.noted(client, run)
-        if there is None or copied.is_copy(there, directory):
+        there = duplicates.noted(client, run)
+        if there is None or duplicates.is_copy(there, directory):
             continue  # it was deleted for good, or is the original's, in an experiment that no run of this copy is in
-        copied.follow(client, there, directory)
+        duplicates.follow(client, there, directory)
         for path in files:
             client.log_artifact(run, str(path))
         client.set_terminated(run, status)

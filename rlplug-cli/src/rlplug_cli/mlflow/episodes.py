@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rlplug_core.config.files import regular
-from rlplug_core.loop.recent import INFO
+from rlplug_core.loop.episode_stats import INFO
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import read
 

@@ -14,7 +14,7 @@ from rlplug_core.plugins.hook_specs import hookimpl
 from rlplug_core.runs.files import shell_word
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.run import Run
+    from rlplug_core.runs.api import Run
 
 #: Seconds that the end of a run waits for the rest to be sent; the environment may say otherwise.
 DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rlplug_cli.mlflow import copied, episodes, moved, store
+from rlplug_cli.mlflow import duplicates, episodes, relocation, store
 from rlplug_cli.mlflow.parent import parent_of
 from rlplug_core.config.files import as_type, from_json, opened, own_directory, regular, replace
 from rlplug_core.errors import BadFile, UsageError, plain, warn
@@ -175,17 +175,17 @@ class Mirror:
         if self._client is None:
             store.settle()
             store.prepare(self.state.tracking_uri)
-            moved.settle_artifacts(self.state.tracking_uri)
+            relocation.settle_artifacts(self.state.tracking_uri)
             from mlflow import MlflowClient
 
             client = MlflowClient(tracking_uri=self.state.tracking_uri)
-            there = copied.noted(client, self.state.run_id)
-            if there is not None and copied.is_copy(there, self.run):
+            there = duplicates.noted(client, self.state.run_id)
+            if there is not None and duplicates.is_copy(there, self.run):
                 self.state = State(self.state.tracking_uri)
             if not self.state.run_id:
                 self._create(client, there)
             elif there is not None:
-                copied.follow(client, there, self.run)
+                duplicates.follow(client, there, self.run)
             self._client = client
         return self._client
 
@@ -199,11 +199,11 @@ class Mirror:
         found += (
             [original] if original is not None else []
         )  # which may be deleted there, and so not be found
-        run = copied.own(found, self.run)
+        run = duplicates.own(found, self.run)
         if run is not None:
-            copied.follow(client, run, self.run)
+            duplicates.follow(client, run, self.run)
         else:
-            run = self._made(client, experiment, config, original or copied.original(found))
+            run = self._made(client, experiment, config, original or duplicates.original(found))
         self.state.experiment_id = experiment
         self.state.run_id = run.info.run_id
         self._params(client, config, run.data.params)
@@ -212,14 +212,14 @@ class Mirror:
     def _made(
         self, client: MlflowClient, experiment: str, config: Mapping[str, Any], original: Run | None
     ) -> Run:
-        tags = _tags(config) | copied.tags(self.run, original)
+        tags = _tags(config) | duplicates.tags(self.run, original)
         if above := parent_of(self.run, client, self.state.tracking_uri, experiment):
             tags["mlflow.parentRunId"] = above
         run = client.create_run(
             experiment, int(config["created"] * 1000), tags, self.run.absolute().name
         )
         if original is not None:
-            other = plain(copied.directory_of(original))
+            other = plain(duplicates.directory_of(original))
             self._say(f"{self.run} is a copy of {other} and gets an MLflow run of its own")
         return run
 
@@ -385,7 +385,7 @@ def _state(run: Path, wanted: str) -> State:
         return State(wanted)
     ours = genuine(asdict(state))
     uri = plain(state.tracking_uri)
-    place = moved.found(state.tracking_uri, run, state.run_id, wanted)
+    place = relocation.found(state.tracking_uri, run, state.run_id, wanted)
     if place is None:
         raise UsageError(
             f"the store {uri} of {run} is gone; where it was moved, say {store.URI}='sqlite:///PATH', else delete "

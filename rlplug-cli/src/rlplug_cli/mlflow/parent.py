@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.mlflow import copied
+from rlplug_cli.mlflow import duplicates
 from rlplug_core.config.files import from_json, opened, replace
 from rlplug_core.runs.trust import sealed
 
@@ -32,8 +32,8 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
         return None
     with _locked(directory):
         state = _read(directory, uri)
-        there = copied.noted(client, state["parents"].get(experiment, ""))
-        if there is None or copied.is_copy(there, directory):
+        there = duplicates.noted(client, state["parents"].get(experiment, ""))
+        if there is None or duplicates.is_copy(there, directory):
             state["parents"][experiment] = _found_or_made(directory, client, experiment)
             _write(directory, state)
         return str(state["parents"][experiment])
@@ -43,12 +43,12 @@ def _found_or_made(directory: Path, client: MlflowClient, experiment: str) -> st
     """By its uid where a process died before it could note it."""
     sweep = from_json(directory / SWEEP)
     found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep['uid']}'")
-    if mine := copied.own(found, directory):
+    if mine := duplicates.own(found, directory):
         return str(mine.info.run_id)
     tags = {
         "rlplug.uid": sweep["uid"],
         "rlplug.kind": sweep["kind"],
-        **copied.tags(directory, copied.original(found)),
+        **duplicates.tags(directory, duplicates.original(found)),
         "mlflow.source.name": f"rlplug {sweep['kind']}",
         "mlflow.source.type": "LOCAL",
     }

@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from rlplug_cli.mlflow.lean import import_mlflow
+from rlplug_cli.mlflow.import_hook import import_mlflow
 from rlplug_cli.mlflow.mirror import Busy, Mirror
 from rlplug_cli.mlflow.store import Damaged
 from rlplug_core.errors import clean, plain

@@ -15,7 +15,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-from rlplug_cli.mlflow import landing
+from rlplug_cli.mlflow import ui_redirect
 
 #: Where the server's process finds its token: an environment that other accounts cannot read.
 TOKEN = "RLPLUG_UI_TOKEN"
@@ -38,17 +38,22 @@ class Guarded:
         self.token = token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        number = landing.experiment(str(scope.get("path", ""))) if scope["type"] == "http" else ""
+        number = (
+            ui_redirect.experiment(str(scope.get("path", ""))) if scope["type"] == "http" else ""
+        )
         if number and self._knows(scope):
             await _answer(
-                send, 200, [(b"content-type", b"text/html; charset=utf-8")], landing.page(number)
+                send,
+                200,
+                [(b"content-type", b"text/html; charset=utf-8")],
+                ui_redirect.page(number),
             )
         elif scope["type"] == "lifespan" or self._knows(scope):
             await self.application(scope, receive, send)
         elif scope["type"] == "http" and self._is(_in_address(scope)):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
-            place = f"{landing.PATH}{number}" if number else "/"
+            place = f"{ui_redirect.PATH}{number}" if number else "/"
             await _answer(
                 send, 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b""
             )

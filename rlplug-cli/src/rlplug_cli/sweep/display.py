@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rlplug_cli.output import redraws
 from rlplug_cli.render.live import duration, number
-from rlplug_cli.sweep.crew import Crew, Entry
+from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_core.errors import clean
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MARGIN = 6
 
 @contextmanager
 def display(
-    title: str, crew: Crew, stream: TextIO | None, so_far: Callable[[], str]
+    title: str, crew: TaskPool, stream: TextIO | None, so_far: Callable[[], str]
 ) -> Iterator[Callable[[Sequence[Entry]], None]]:
     """Yield what is called after each look, with the tasks that have just ended; live where `stream` is a terminal.
 
@@ -49,7 +49,9 @@ def display(
 class Lines:
     """One line per task that ends or begins, in this order, with how many are done."""
 
-    def __init__(self, title: str, crew: Crew, stream: TextIO, so_far: Callable[[], str]) -> None:
+    def __init__(
+        self, title: str, crew: TaskPool, stream: TextIO, so_far: Callable[[], str]
+    ) -> None:
         self.crew = crew
         self.stream = stream
         self.so_far = so_far
@@ -71,7 +73,7 @@ class Lines:
         print(clean(text), file=self.stream, flush=True)
 
 
-def outcome(crew: Crew, entry: Entry) -> str:
+def outcome(crew: TaskPool, entry: Entry) -> str:
     """Return how a task ended, in a few words."""
     standing = entry.standing
     if standing.status == "finished":
@@ -83,7 +85,7 @@ def outcome(crew: Crew, entry: Entry) -> str:
     return f"{standing.status}: {crew.last_words(entry)}"
 
 
-def tally(crew: Crew) -> str:
+def tally(crew: TaskPool) -> str:
     """Return how many tasks are how far."""
     states = [entry.standing.status for entry in crew.entries.values()]
     rest = [
@@ -97,7 +99,7 @@ def tally(crew: Crew) -> str:
     )
 
 
-def screen(title: str, crew: Crew, console: Console, so_far: str) -> Group:
+def screen(title: str, crew: TaskPool, console: Console, so_far: str) -> Group:
     """The table: a row per task as far as they fit, those that run first."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar

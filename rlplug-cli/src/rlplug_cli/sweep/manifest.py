@@ -21,7 +21,7 @@ from typing import IO
 import psutil
 
 from rlplug_core.config.files import from_json, opened, replace
-from rlplug_core.config.targets import is_target
+from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain, warn
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.trust import SEAL, genuine, sealed

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlplug_cli.sweep.task import on_node, stop_mark
-from rlplug_core.loop.places import before_import
+from rlplug_core.loop.actor_placement import before_import
 
 #: Environment variables that go with every task, besides those of rlplug's own.
 SETTINGS = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME")

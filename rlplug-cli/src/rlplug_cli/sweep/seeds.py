@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.sweep.grid import digest, seeds, tasks
-from rlplug_cli.sweep.whole import swept
+from rlplug_cli.sweep.runner import swept
 from rlplug_core import plugins
+from rlplug_core.config.import_string import is_target
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import schema
-from rlplug_core.config.targets import is_target
 from rlplug_core.plugins import index
 from rlplug_core.plugins.names import usable
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlplug_cli.sweep.manifest import Task, kept, locked
-from rlplug_cli.sweep.standing import Standing
+from rlplug_cli.sweep.progress import Standing
 from rlplug_core.config.files import from_json, replace
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlplug_cli.sweep.manifest import Sweep, Task
-from rlplug_cli.sweep.standing import Standing
+from rlplug_cli.sweep.progress import Standing
 from rlplug_core.config.files import opened
 from rlplug_core.errors import RlplugError, UsageError
 
@@ -74,7 +74,14 @@ def on_node(directory: str, name: str, place: str, settings: Mapping[str, str]) 
     task = task_of(whole, name)
     words = words_of(whole, task)
     python = [sys.executable, "-P", "-m"]
-    command = [*python, "rlplug_cli.mlflow.guard", str(PATIENCE), *python, "rlplug_cli", *words]
+    command = [
+        *python,
+        "rlplug_cli.mlflow.process_guard",
+        str(PATIENCE),
+        *python,
+        "rlplug_cli",
+        *words,
+    ]
     mark = stop_mark(whole, name)
     log = log_of(whole, name)
     log.parent.mkdir(exist_ok=True)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlplug_cli.sweep.crew import Entry
 from rlplug_cli.sweep.grid import digest
-from rlplug_cli.sweep.standing import Standing
+from rlplug_cli.sweep.progress import Standing
+from rlplug_cli.sweep.task_pool import Entry
 from rlplug_core.config.options import Range
 from rlplug_core.config.schema import Option
 

@@ -12,15 +12,15 @@ from rlplug_cli.lookup import shortened
 from rlplug_cli.parameters import shown
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
-from rlplug_cli.sweep.crew import Crew
 from rlplug_cli.sweep.display import display
+from rlplug_cli.sweep.executors import Here, cores
 from rlplug_cli.sweep.manifest import kept, locked
-from rlplug_cli.sweep.places import Here, cores
+from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_cli.tune import pictures
 from rlplug_cli.tune import study as studies
-from rlplug_cli.tune.asked import Asked
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search, titles
+from rlplug_cli.tune.tune_options import Asked
 from rlplug_core.errors import Interrupted
 
 #: How many trials a terminal shows.
@@ -112,7 +112,7 @@ def tuned(
             warmup=warmup,
             former=goal.former,
         )
-        crew = Crew(directory, Here(lock), asked.jobs or cores())
+        crew = TaskPool(directory, Here(lock), asked.jobs or cores())
         search = Search(goal, study, crew)
         interrupted = _carried_on(
             search, crew, directory.name, sys.stderr if as_json else sys.stdout
@@ -126,7 +126,7 @@ def tuned(
     return found
 
 
-def _carried_on(search: Search, crew: Crew, title: str, stream: Any) -> Interrupted | None:
+def _carried_on(search: Search, crew: TaskPool, title: str, stream: Any) -> Interrupted | None:
     def so_far() -> str:
         trials = studies.summary(search.study)
         best = max((one["value"] for one in trials if one["state"] == "complete"), default=None)

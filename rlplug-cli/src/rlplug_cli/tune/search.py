@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlplug_cli.parameters import parsed, shown
-from rlplug_cli.sweep.crew import Crew, Entry
 from rlplug_cli.sweep.manifest import Sweep, Task, kept
+from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.goal import OBJECTIVES, Goal, Running, gave_up, to_do
 from rlplug_cli.tune.space import suggested
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Search:
     """Carries a study on until it has all its trials."""
 
-    def __init__(self, goal: Goal, study: Study, crew: Crew) -> None:
+    def __init__(self, goal: Goal, study: Study, crew: TaskPool) -> None:
         self.goal = goal
         self.study = study
         self.crew = crew

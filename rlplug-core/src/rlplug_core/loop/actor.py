@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.playing import carried, holding
+from rlplug_core.loop.step_agent import carried, holding
 from rlplug_core.plugins.transform import learned
 from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
 from rlplug_core.types import Act, Episode, State, Step, tree_map

@@ -18,8 +18,8 @@ from torch import Tensor
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pulled, share
-from rlplug_core.loop.origin import launched, lock, prepare
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.process_spawner import launched, lock, prepare
 from rlplug_core.loop.worker import CLOSE, GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
 from rlplug_core.protocols import Learner
 from rlplug_core.types import Episode, State

@@ -13,13 +13,13 @@ from rlplug_core.buffers.sequences import SequenceReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor_placement import LOCAL, before_import
 from rlplug_core.loop.events import Trainable
 from rlplug_core.loop.offline import Offline
-from rlplug_core.loop.places import LOCAL, before_import
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.closing import closed_if_it_fails
-from rlplug_core.plugins.wrapping import wrapped
+from rlplug_core.plugins.wrapper_spec import wrapped
 from rlplug_core.protocols import Buffer, Env, Learner, SupportsActionSpace, SupportsReward
 
 
@@ -33,9 +33,9 @@ def build(plan: Plan, clock: Clock) -> Trainable:
     if plan.options.offline:
         return _offline(plan, clock)
     if plan.options.learners > 1:
-        from rlplug_core.loop.learners import Learners
+        from rlplug_core.loop.data_parallel_leader import LearnerProcesses
 
-        return Learners(plan, clock)
+        return LearnerProcesses(plan, clock)
     env = training_env(plan)
     with closed_if_it_fails(env):
         learner = plan.make_learner(env.spec)

@@ -16,11 +16,11 @@ from rlplug_core.errors import NonFinite, WorkerFailed, warn
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.actor_process import OVER, PAUSED, ActorTask, work
 from rlplug_core.loop.async_processes import GLANCE, Remote, close, patience, silence
+from rlplug_core.loop.chunk_queue import Traffic
 from rlplug_core.loop.chunks import Places, chunk_arrays
-from rlplug_core.loop.origin import prepare
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.process_spawner import prepare
 from rlplug_core.loop.shared_weights import SharedWeights
-from rlplug_core.loop.traffic import Traffic
 from rlplug_core.loop.worker import fetch, post
 from rlplug_core.protocols import Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map

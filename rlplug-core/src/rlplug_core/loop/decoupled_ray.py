@@ -14,11 +14,11 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, plain, warn
 from rlplug_core.loop.actor import Lane
 from rlplug_core.loop.async_processes import GLANCE, patience, silence
+from rlplug_core.loop.chunk_queue import Traffic
 from rlplug_core.loop.chunks import unpacked
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.ray_actor import RayActor
 from rlplug_core.loop.ray_cluster import check_nodes, check_room, join, leave, needed, reserve
-from rlplug_core.loop.traffic import Traffic
 from rlplug_core.protocols import Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from rlplug_core.clock import Clock
 from rlplug_core.config.numbers import figures
-from rlplug_core.loop.playing import Playing
-from rlplug_core.loop.recent import means
+from rlplug_core.loop.episode_stats import means
+from rlplug_core.loop.step_agent import StepAgent
 from rlplug_core.protocols import Agent, Env, SupportsReturns
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
@@ -145,7 +145,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
     """
     with untouched():
         num_envs = env.spec.num_envs
-        playing = Playing(agent, env, seed)
+        playing = StepAgent(agent, env, seed)
         ended: dict[int, Episode] = {}
         running = np.zeros(num_envs)
         for step in range(longest(env, clock)):  # noqa: B007  # how far it came is read below

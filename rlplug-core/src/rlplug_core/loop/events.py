@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
+from rlplug_core.loop.controller_group import ControllerGroup
 from rlplug_core.loop.controllers import Limits, controllers_of
-from rlplug_core.loop.crew import Crew
+from rlplug_core.loop.episode_stats import INFO, EpisodeStats, columns
 from rlplug_core.loop.evaluate import Evaluation
-from rlplug_core.loop.recent import INFO, Recent, columns
 from rlplug_core.protocols import Controller, Learner
 from rlplug_core.types import Episode, State
 
@@ -114,7 +114,9 @@ class Events:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runner, self.clock, self.sink, self.now = runner, runner.clock, sink, now
-        self.crew = Crew([*controllers_of(options), *controllers], self.clock, self._configure)
+        self.crew = ControllerGroup(
+            [*controllers_of(options), *controllers], self.clock, self._configure
+        )
         self.limits = Limits(options.max_episodes, options.max_seconds)
         self.follows_episodes = bool(options.max_episodes or self.crew.listens)
         #: Why a controller or a limit stopped the run.
@@ -128,7 +130,7 @@ class Events:
         self.best: float | None = None
         self.last: float | None = None
         self.episodes = 0
-        self.recent = Recent()
+        self.recent = EpisodeStats()
         self.pending: list[tuple[int, int, Episode]] = []
         self.losses: dict[str, float] = {}
         self.began = self.opened = self.wake = now()

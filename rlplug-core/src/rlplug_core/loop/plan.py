@@ -18,19 +18,19 @@ from rlplug_core.config.schema import flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
-from rlplug_core.loop.crew import settings_of
+from rlplug_core.loop.actor_placement import LOCAL, address_of
+from rlplug_core.loop.controller_group import settings_of
 from rlplug_core.loop.freezing import freeze
 from rlplug_core.loop.learner_checks import check_learners
-from rlplug_core.loop.places import LOCAL, address_of
-from rlplug_core.loop.sizes import check_sizes
+from rlplug_core.loop.memory_check import check_sizes
 from rlplug_core.loop.torch_settings import usable_device
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
-from rlplug_core.plugins.controlling import Controlling
+from rlplug_core.plugins.controller_spec import Controlling
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
 from rlplug_core.plugins.reserved import check_options
 from rlplug_core.plugins.transform import configure
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec

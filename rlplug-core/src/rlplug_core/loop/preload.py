@@ -16,5 +16,5 @@ from importlib import import_module
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 import_module("rlplug_core.loop.worker")
-import_module("rlplug_core.loop.origin").set_numba_up()
+import_module("rlplug_core.loop.process_spawner").set_numba_up()
 gc.freeze()

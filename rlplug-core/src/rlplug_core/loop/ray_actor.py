@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rlplug_core.config.targets import describe
+from rlplug_core.config.import_string import describe
 from rlplug_core.errors import NonFinite, RlplugError
 from rlplug_core.loop.chunks import chunk_arrays, packed, write
 from rlplug_core.loop.remote_actor import RemoteActor

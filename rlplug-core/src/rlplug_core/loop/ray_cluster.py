@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from rlplug_core.config.targets import is_target
+from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
-from rlplug_core.loop.origin import safe_path
-from rlplug_core.loop.places import address_of
+from rlplug_core.loop.actor_placement import address_of
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.process_spawner import safe_path
 from rlplug_core.loop.signals import STOPPING
 from rlplug_core.plugins import find
 from rlplug_core.plugins.envs import names_code, record_of
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.single_wrappers import SHORT
-from rlplug_core.plugins.wrapping import split
+from rlplug_core.plugins.wrapper_spec import split
 
 try:
     import ray

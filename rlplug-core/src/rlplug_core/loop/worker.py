@@ -16,12 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
-from rlplug_core.config.targets import describe
+from rlplug_core.config.import_string import describe
 from rlplug_core.errors import NonFinite, RlplugError, UnknownEnv
 from rlplug_core.loop.async_inline import Shared, Worker
 from rlplug_core.loop.events import TICK
-from rlplug_core.loop.lasting import outlast
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.safe_streams import outlast
 from rlplug_core.loop.signals import deaf
 from rlplug_core.loop.sync import loop
 from rlplug_core.loop.torch_settings import set_torch

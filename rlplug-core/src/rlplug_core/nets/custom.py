@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.config.targets import describe, load_target
+from rlplug_core.config.import_string import describe, load_target
 from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm

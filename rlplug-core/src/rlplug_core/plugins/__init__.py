@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlplug_core.config.targets import absolute, source_file
+from rlplug_core.config.import_string import absolute, source_file
 from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.controllers import controller
 from rlplug_core.plugins.discovery import records, refresh, scan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlplug_core.config.targets import is_target, load_target
+from rlplug_core.config.import_string import is_target, load_target
 from rlplug_core.plugins.loading import check_parts, load
 from rlplug_core.plugins.names import usable
 

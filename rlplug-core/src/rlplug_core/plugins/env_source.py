@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config.code_names import UNNAMED, named
+from rlplug_core.config.import_path import UNNAMED, named
+from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.parse import nest
 from rlplug_core.config.schema import flat
-from rlplug_core.config.targets import absolute, describe
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import make_env
-from rlplug_core.plugins.foreign import adopted, adopted_vector, held, made
 from rlplug_core.plugins.shown_envs import make_shown
+from rlplug_core.plugins.user_envs import adopted, adopted_vector, held, made
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env

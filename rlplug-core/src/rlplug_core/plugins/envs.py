@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from rlplug_core.config.targets import load_target
+from rlplug_core.config.import_string import load_target
 from rlplug_core.errors import UnknownEnv, UsageError
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.foreign import called, made
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, env_parts, provider_in, usable
 from rlplug_core.plugins.records import Record
+from rlplug_core.plugins.user_envs import called, made
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env, Provider
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None = None) -> Env:
     """`num_envs` environments as one: by id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
 
-    Such a name is a class or a function; `rlplug_core.plugins.foreign.made` says of which kind.
+    Such a name is a class or a function; `rlplug_core.plugins.user_envs.made` says of which kind.
 
     Args:
         arguments: keyword arguments for the class, the function, or what the id stands for.

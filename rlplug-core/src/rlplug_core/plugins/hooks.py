@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pluggy
 
-from rlplug_core.config.targets import describe, is_target
+from rlplug_core.config.import_string import describe, is_target
 from rlplug_core.errors import RlplugError, UsageError, plain, warn
 from rlplug_core.plugins import hook_specs as specifications
 from rlplug_core.plugins.discovery import records

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlplug_core.config.import_string import is_target
 from rlplug_core.config.parse import convert
 from rlplug_core.config.schema import schema
-from rlplug_core.config.targets import is_target
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins import algorithm
-from rlplug_core.plugins.kinds import kind_of
+from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.presets import preset
-from rlplug_core.plugins.wrapping import split, values_of
+from rlplug_core.plugins.wrapper_spec import split, values_of
 
 if TYPE_CHECKING:
     from rlplug_core.algorithm import Context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlplug_core.config.targets import describe, is_target, load_target
+from rlplug_core.config.import_string import describe, is_target, load_target
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins.loading import load
 from rlplug_core.plugins.names import usable

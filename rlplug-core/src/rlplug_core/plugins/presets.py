@@ -27,8 +27,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flat
-from rlplug_core.config.targets import is_target
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.names import env_parts, find
 from rlplug_core.plugins.preset_files import Presets, chain, read

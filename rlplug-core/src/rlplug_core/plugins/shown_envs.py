@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rlplug_core.config.targets import load_target
+from rlplug_core.config.import_string import load_target
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import by_provider, names_code
-from rlplug_core.plugins.foreign import made, takes
+from rlplug_core.plugins.user_envs import made, takes
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env, Provider

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from rlplug_core.config.targets import load_target
+from rlplug_core.config.import_string import load_target
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.protocols import Env, SupportsInside
 from rlplug_core.types import GymEnv, GymWrapper

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlplug_core.loop.recent import INFO
+from rlplug_core.loop.episode_stats import INFO
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.types import Array
 

@@ -17,7 +17,7 @@ from rlplug_core.buffers.dataset_files import ABOUT, read
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.playing import Playing
+from rlplug_core.loop.step_agent import StepAgent
 from rlplug_core.protocols import Agent, Env, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
@@ -146,7 +146,7 @@ def _played(
     returns: list[float] = []
     count = 0
     with untouched():
-        playing = Playing(agent, env, seed)
+        playing = StepAgent(agent, env, seed)
         while count < steps:
             obs = tree_map(np.copy, playing.now.obs)
             act = playing.step(clock, explore)

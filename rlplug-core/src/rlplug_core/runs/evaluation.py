@@ -15,11 +15,11 @@ from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.transform import freeze
-from rlplug_core.plugins.wrapping import Wrapping
+from rlplug_core.plugins.wrapper_spec import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, digests, read
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.survey import apart
+from rlplug_core.runs.env_summary import apart
 from rlplug_core.seeds import Seeds
 
 #: The checkpoints that a word stands for, the first that there is.

@@ -10,7 +10,7 @@ from rlplug_core.export.bundle import read, write
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.single_wrappers import around_each
 from rlplug_core.plugins.transform import learned
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready

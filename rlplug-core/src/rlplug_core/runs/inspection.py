@@ -10,13 +10,13 @@ import numpy as np
 
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.errors import UsageError
+from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.env_source import source_of
-from rlplug_core.plugins.kinds import kind_of
 from rlplug_core.plugins.presets import provided
-from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import SupportsActionSpace, SupportsShow
+from rlplug_core.runs.env_summary import shown, walk
 from rlplug_core.runs.files import shell_word
-from rlplug_core.runs.survey import shown, walk
 from rlplug_core.runs.watching import drawing, headless
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rlplug_core.loop.recent import INFO
+from rlplug_core.loop.episode_stats import INFO
 
 #: Numbers that columns of 64 bits hold.
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

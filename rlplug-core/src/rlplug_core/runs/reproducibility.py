@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rlplug_core.config.targets import is_target
+from rlplug_core.config.import_string import is_target
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.loops import made_by
 from rlplug_core.plugins import find

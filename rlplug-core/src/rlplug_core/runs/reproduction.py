@@ -9,15 +9,15 @@ from pathlib import Path
 
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.events import Progress
-from rlplug_core.runs.allowance import Allowance
+from rlplug_core.runs.api import again, resume
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.evaluation_budget import EvaluationBudget
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.listing import records
-from rlplug_core.runs.opened import Run, open_run, plan_of
 from rlplug_core.runs.reproducibility import differences, environment
-from rlplug_core.runs.run import again, resume
+from rlplug_core.runs.run import Run, open_run, plan_of
 from rlplug_core.runs.sources import names
 
 #: What is measured and not computed, and differs from run to run.
@@ -120,7 +120,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
 
 def _judged(old: Run, options: Mapping[str, object]) -> dict[str, object]:
     """Options by which evaluations play as many episodes as those of a run that had to find out how many."""
-    found = Allowance.recorded(old.path) or Allowance()
+    found = EvaluationBudget.recorded(old.path) or EvaluationBudget()
     numbers = {"eval_episodes": found.episodes, "final_eval_episodes": found.final}
     return {name: number for name, number in numbers.items() if options.get(name, 0) is None}
 

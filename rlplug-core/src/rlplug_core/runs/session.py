@@ -14,7 +14,7 @@ from typing import Any
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import replace
-from rlplug_core.config.targets import message_of
+from rlplug_core.config.import_string import message_of
 from rlplug_core.errors import (
     BadCheckpoint,
     Interrupted,
@@ -30,8 +30,8 @@ from rlplug_core.errors import (
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
-from rlplug_core.loop.lasting import outlasting
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.safe_streams import outlasting
 from rlplug_core.loop.signals import heard
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
@@ -39,13 +39,13 @@ from rlplug_core.plugins import Hooks
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.transform import freeze, learned
 from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
-from rlplug_core.runs.advice import advice
-from rlplug_core.runs.allowance import KIND, Allowance, measured
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
+from rlplug_core.runs.evaluation_budget import KIND, EvaluationBudget, measured
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
+from rlplug_core.runs.nan_advice import advice
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.seeds import seed_globals
@@ -385,7 +385,7 @@ class Session:
     def _eval_episodes(self, learner: Learner[Any]) -> int:
         """The episodes of an evaluation; where nobody says, found out at the first one and recorded."""
         options = self.plan.options
-        if options.eval_episodes is None and Allowance.recorded(self.directory.path) is None:
+        if options.eval_episodes is None and EvaluationBudget.recorded(self.directory.path) is None:
             spent = self.events.now() - self.events.began
             found = measured(
                 self.plan,
@@ -401,8 +401,8 @@ class Session:
                 warn(found.fewer)
         return options.eval_episodes or self._allowance().episodes
 
-    def _allowance(self) -> Allowance:
-        return Allowance.recorded(self.directory.path) or Allowance()
+    def _allowance(self) -> EvaluationBudget:
+        return EvaluationBudget.recorded(self.directory.path) or EvaluationBudget()
 
     @property
     def _anew(self) -> bool:

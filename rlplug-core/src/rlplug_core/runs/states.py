@@ -30,7 +30,7 @@ class Reason(msgspec.Struct):
 
 
 class Recent(msgspec.Struct):
-    """The state of `rlplug_core.loop.recent.Recent`."""
+    """The state of `rlplug_core.loop.episode_stats.EpisodeStats`."""
 
     returns: list[float]
     lengths: list[_Whole]
@@ -38,7 +38,7 @@ class Recent(msgspec.Struct):
 
 
 class Controllers(msgspec.Struct):
-    """The state of `rlplug_core.loop.crew.Crew`."""
+    """The state of `rlplug_core.loop.controller_group.ControllerGroup`."""
 
     all: list[dict[str, Any]]
     settings: dict[str, Any]

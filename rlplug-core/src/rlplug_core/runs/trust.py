@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.config.files import content, regular
-from rlplug_core.config.targets import is_target
+from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import BadFile, Untrusted, plain
-from rlplug_core.plugins.wrapping import split
+from rlplug_core.plugins.wrapper_spec import split
 from rlplug_core.runs.sources import copy_of, digest, roles
 
 SEAL = "seal"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.config.targets import message_of
+from rlplug_core.config.import_string import message_of
 from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.learning.targets import Target
 from rlplug_core.protocols import Learner

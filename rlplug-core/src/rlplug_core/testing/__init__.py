@@ -25,7 +25,7 @@ from rlplug_core.testing.checks import (
     hook_checks,
     wrapper_checks,
 )
-from rlplug_core.testing.kit.rules import CONTRACT
+from rlplug_core.testing.kit.algorithm_checks import CONTRACT
 
 __all__ = [
     "CONTRACT",

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.testing.kit.algorithm_checks import KINDS, Level, Rule
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.outcome import Failed, Outcome
-from rlplug_core.testing.kit.rules import KINDS, Level, Rule
 
 
 class ProvisionalFailure(FutureWarning):

@@ -16,11 +16,11 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
-from rlplug_core.config.beside import look_here
-from rlplug_core.config.targets import describe, import_quietly
+from rlplug_core.config.import_string import describe, import_quietly
+from rlplug_core.config.module_search import look_here
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
 from rlplug_core.plugins.families import family_of
-from rlplug_core.plugins.foreign import check_arguments
+from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_core.types import GymEnv
 from rlplug_envs.adapter import Adapter, GymVector, MakeVector

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from rlplug_core.config.targets import describe
+from rlplug_core.config.import_string import describe
 from rlplug_core.errors import MissingPackage, warn
 from rlplug_core.types import Array, State
 

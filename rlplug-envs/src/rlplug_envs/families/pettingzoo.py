@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
 
-from rlplug_core.config.beside import look_here, nowhere
-from rlplug_core.config.targets import import_quietly
+from rlplug_core.config.import_string import import_quietly
+from rlplug_core.config.module_search import look_here, nowhere
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
-from rlplug_core.plugins.foreign import check_arguments
+from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_envs.agents import Agents
 from rlplug_envs.capture import self_test

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces as gym
 
 from rlplug_core.clock import Clock
-from rlplug_core.config.targets import describe
+from rlplug_core.config.import_string import describe
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import join, parts, shape_of, split
 from rlplug_core.protocols import Agent, Env
@@ -19,8 +19,8 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.testing import envs
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.short_run import TOTAL, Trial
 from rlplug_core.testing.kit.subject import PROBES, Subject, short
-from rlplug_core.testing.kit.trial import TOTAL, Trial
 from rlplug_core.types import Act, Array, Space, Spec, tree_map, tree_where
 
 #: How the core calls each method: numbers of positional arguments, and keywords.

@@ -9,9 +9,9 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.acting import acts
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
-from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Array
 
 TURNS = 32

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.crew import Crew
+from rlplug_core.loop.controller_group import ControllerGroup
 from rlplug_core.loop.evaluate import Evaluation
-from rlplug_core.plugins.controlling import Controlling
+from rlplug_core.plugins.controller_spec import Controlling
 from rlplug_core.types import Episode, State
 
 #: Evaluations in a story; returns rise, stay, fall and rise again.
@@ -47,7 +47,7 @@ class ControllerSubject:
     ) -> tuple[list[Moment], State]:
         """Return what it wants after each event from `begin` to `end`, and its state then; perhaps from a saved one."""
         clock = Clock(100 * EVENTS)
-        crew = Crew([self.controlling.built()], clock, lambda settings: None)
+        crew = ControllerGroup([self.controlling.built()], clock, lambda settings: None)
         if state is not None:
             crew.load_state_dict(state["crew"])
             clock.scale = state["told"]["scale"]

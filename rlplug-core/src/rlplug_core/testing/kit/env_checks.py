@@ -13,9 +13,9 @@ from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.plugins.transform import learned
+from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copied, play, rows
 from rlplug_core.testing.kit.leaks import children
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.places import ROWS, TURNS, EnvSubject, copied, play, rows
 from rlplug_core.testing.kit.state import saved_and_read
 from rlplug_core.testing.kit.trees import difference
 from rlplug_core.types import Array, Obs, Spec, Timestep, tree_map

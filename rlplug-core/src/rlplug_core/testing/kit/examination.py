@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from rlplug_core.config.targets import describe, is_target, place_of
+from rlplug_core.config.import_string import describe, is_target, place_of
 from rlplug_core.errors import MissingPackage, UnknownEnv
 from rlplug_core.plugins.names import usable
+from rlplug_core.testing.kit.algorithm_checks import KINDS, Rule
 from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
-from rlplug_core.testing.kit.rules import KINDS, Rule
 
 if TYPE_CHECKING:
     from rlplug_core.testing.kit.subject import Subject
@@ -66,7 +66,7 @@ class Examination:
 
             return ControllerSubject(self.name)
         if self.kind != "algorithm":
-            from rlplug_core.testing.kit.places import EnvSubject, WrapperSubject
+            from rlplug_core.testing.kit.env_subject import EnvSubject, WrapperSubject
 
             return (
                 EnvSubject(self.name) if self.kind == "env" else WrapperSubject(self.name, self.env)

@@ -18,7 +18,7 @@ from rlplug_core.plugins.loading import load
 from rlplug_core.plugins.records import Record, canonical
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal
-from rlplug_core.runs.opened import Run
+from rlplug_core.runs.run import Run
 from rlplug_core.seeds import global_state
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.trees import difference, leaves

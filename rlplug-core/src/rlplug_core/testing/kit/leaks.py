@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import Subject
-from rlplug_core.testing.kit.trial import Trial
 
 
 def leaks(subject: Subject) -> None:

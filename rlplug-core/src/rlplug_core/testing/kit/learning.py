@@ -10,10 +10,10 @@ from gymnasium import spaces
 from rlplug_core.clock import Clock
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing import envs
-from rlplug_core.testing.kit.ends import require_bootstrap
 from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import Subject
-from rlplug_core.testing.kit.trial import Trial
+from rlplug_core.testing.kit.termination import require_bootstrap
 from rlplug_core.types import Array
 
 #: Env steps it may take, and env steps between two evaluations.

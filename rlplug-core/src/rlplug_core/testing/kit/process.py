@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.loop.origin import fork_server, without_main
+from rlplug_core.loop.process_spawner import fork_server, without_main
 from rlplug_core.loop.signals import mortal
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing.kit.examination import Examination
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.trees import Leaves, digest
-from rlplug_core.testing.kit.trial import Trial
 
 #: What a process does: it is given an order and returns what JSON can hold.
 Work = Callable[[Any], Any]

@@ -12,9 +12,9 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Seeds, seed_globals
 from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import ROWS, Subject
 from rlplug_core.testing.kit.trees import difference, leaves
-from rlplug_core.testing.kit.trial import Trial
 
 
 @dataclass(frozen=True)

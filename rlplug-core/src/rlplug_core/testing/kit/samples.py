@@ -20,9 +20,9 @@ from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import UpdateRule
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.testing.kit.probe import Probe, keys
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import BUDGET, Subject
 from rlplug_core.testing.kit.trees import leaves
-from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Array, tree_map
 
 #: Gradients of one update after which it is broken off: a long one has thousands.

@@ -16,9 +16,9 @@ from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.process import in_fresh_process, resumed, summary
+from rlplug_core.testing.kit.short_run import TOTAL, Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import difference, leaves
-from rlplug_core.testing.kit.trial import TOTAL, Trial
 from rlplug_core.types import State
 
 

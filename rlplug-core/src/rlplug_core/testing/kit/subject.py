@@ -19,9 +19,9 @@ from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.records import Record
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds, untouched
-from rlplug_core.testing import envs, panels
+from rlplug_core.testing import envs, multi_part_actions
 from rlplug_core.testing.kit.outcome import Skipped
-from rlplug_core.testing.kit.trial import Trial
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.types import Spec
 
 T = TypeVar("T")
@@ -33,10 +33,10 @@ PROBES: tuple[type[envs.Vector], ...] = (
     envs.Recall,
     envs.Pixels,
     envs.Masked,
-    panels.Dials,
-    panels.MaskedDials,
-    panels.Switches,
-    panels.Panel,
+    multi_part_actions.Dials,
+    multi_part_actions.MaskedDials,
+    multi_part_actions.Switches,
+    multi_part_actions.Panel,
 )
 #: Rows of a small run; several, so that one vector step may make several batches due.
 ROWS = 8

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from rlplug_core.errors import NonFinite
-from rlplug_core.testing.kit.ends import garbage_matters, learned, matters
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import Probe, Story
 from rlplug_core.testing.kit.samples import Samples
+from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import BUDGET, Subject, short
+from rlplug_core.testing.kit.termination import garbage_matters, learned, matters
 from rlplug_core.testing.kit.trees import difference
-from rlplug_core.testing.kit.trial import Trial
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*(/[a-z0-9_]+)+")
 #: Groups of metrics that are the run's own.

@@ -6,8 +6,8 @@ import numpy as np
 
 from rlplug_core.plugins.transform import freeze, learned
 from rlplug_core.protocols import Env, SupportsObserve
+from rlplug_core.testing.kit.env_subject import TURNS, WrapperSubject, copied, play
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.places import TURNS, WrapperSubject, copied, play
 from rlplug_core.testing.kit.state import saved_and_read
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Array, Spec, State, Timestep

@@ -1,0 +1,199 @@
+"""Import the target of `module:Name` or `./file.py:Name`, and turn every failure into one sentence."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from rlplug_core.config.module_search import importable, look_here, nowhere
+from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
+
+#: How the names of modules begin that were loaded from a file; where it lies is in the rest.
+FROM_FILE = "rlplug_file_"
+#: Packages in whose lines nobody looks for a mistake of their own.
+FIRST_PARTY = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
+
+
+def load_target(target: str, noun: str) -> Any:
+    """The object behind `module:Name` or `./file.py:Name`.
+
+    Raises:
+        UsageError: there is no such file, module or name. PluginError: the code raised while it was imported.
+    """
+    place, _, attribute = target.rpartition(":")
+    if not place or not attribute.isidentifier():
+        raise UsageError(f"'{target}' names no {noun}; write ./file.py:Name or module:Name")
+    module = (
+        _from_file(Path(place), target) if place.endswith(".py") else _from_module(place, target)
+    )
+    return attribute_of(module, attribute, f"'{target}'")
+
+
+def is_target(name: str) -> bool:
+    """Return whether a user's word is a path or a module instead of an installed plugin's id."""
+    return ":" in name or name.endswith(".py")
+
+
+def source_file(name: str) -> Path | None:
+    """The file of a `./file.py:Name`, which a run keeps a copy of; None for anything installed."""
+    place = name.rpartition(":")[0]
+    return Path(place).resolve() if place.endswith(".py") else None
+
+
+def absolute(name: str) -> str:
+    """A `./file.py:Name` independent of the working directory, for workers and a resume; other names as they are."""
+    path = source_file(name)
+    return name if path is None else f"{path}:{name.rpartition(':')[2]}"
+
+
+def import_quietly(module: str) -> ModuleType:
+    """Import with what it prints sent to stderr: stdout may be someone's JSON."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return importlib.import_module(module)
+
+
+def _from_module(module: str, target: str) -> ModuleType:
+    if not all(name.isidentifier() for name in module.split(".")):
+        raise UsageError(
+            f"'{target}': '{module}' is no module's name; write ./file.py:Name or module:Name"
+        )
+    look_here(module)
+    try:
+        return import_quietly(module)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            sentence = f"'{target}': there is no module '{error.name}'{nowhere()}, or give a path: ./file.py:Name"
+            raise UsageError(sentence) from error
+        sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
+        raise MissingPackage(sentence) from error
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a foreign module may raise anything while it is imported
+        raise PluginError(
+            f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
+        ) from error
+
+
+def _from_file(path: Path, target: str) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"'{target}': there is no file {path}")
+    resolved = path.resolve()
+    name = f"{FROM_FILE}{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, resolved)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"'{target}': {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    importable(resolved.parent)
+    sys.modules[name] = module  # dataclasses look their module up there while it is executed
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a user's file may raise anything while it is executed
+        del sys.modules[name]
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            sentence = (
+                f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
+            )
+            raise MissingPackage(sentence) from error
+        raise PluginError(
+            f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
+        ) from error
+    return module
+
+
+def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
+    value: object = module
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError as error:
+            raise PluginError(
+                f"{what} cannot be loaded: {_called(module)} has no '{attribute}'"
+                f"{did_you_mean(attribute, _own(module))}"
+            ) from error
+    return value
+
+
+def _called(module: ModuleType) -> str:
+    """The name of a module for a user, which of a file is the file's."""
+    return (
+        Path(str(module.__file__)).name
+        if module.__name__.startswith(FROM_FILE)
+        else module.__name__
+    )
+
+
+def _own(module: ModuleType) -> list[str]:
+    """The names of the classes and functions that a module defines."""
+    members = vars(module).items()
+    kinds = (type, FunctionType)
+    return [
+        name
+        for name, value in members
+        if isinstance(value, kinds) and value.__module__ == module.__name__
+    ]
+
+
+def has_guard(path: Path) -> bool:
+    """Return whether a script asks whether it is `__main__`, so that it can be imported without being run."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
+    return any(
+        isinstance(part, ast.Name) and part.id == "__name__"
+        for test in tests
+        for part in ast.walk(test)
+    )
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in a file of someone's own an exception arose, as `" (mine.py:55, in loss)"`, or nothing."""
+    import sysconfig  # here alone, since it takes a while and errors are rare
+
+    installed = [
+        Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
+    found = ""
+    frames = error.__traceback__
+    while frames is not None:
+        code = frames.tb_frame.f_code
+        name = str(frames.tb_frame.f_globals.get("__name__", ""))
+        file = Path(code.co_filename)
+        ours = name.partition(".")[0] in FIRST_PARTY
+        if (
+            not ours
+            and file.is_file()
+            and not any(file.is_relative_to(prefix) for prefix in installed)
+        ):
+            found = f" ({file.name}:{frames.tb_lineno}, in {code.co_name})"
+        frames = frames.tb_next
+    return found
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an exception, or that it has none to show."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # a foreign exception runs foreign code to say what it is
+        return "its message cannot be shown"
+
+
+def describe(error: BaseException) -> str:
+    """An exception as part of a sentence: its kind, its message, and the place of a syntax error."""
+    message = plain(message_of(error))
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -1,0 +1,232 @@
+"""The leader of several learners: the runner in the run's own process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing  # registers how tensors in shared memory travel
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import NonFinite, RlplugError, WorkerFailed
+from rlplug_core.learning.mean_gradient import LearnerLost
+from rlplug_core.loop.async_inline import mean_of
+from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, close, patience, silence
+from rlplug_core.loop.data_parallel import Member
+from rlplug_core.loop.data_parallel_peer import FellowTask, work
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.process_spawner import prepare
+from rlplug_core.loop.worker import fetch, post
+from rlplug_core.plugins.transform import configure
+from rlplug_core.protocols import Learner
+from rlplug_core.types import Episode, State
+
+
+class LearnerProcesses:
+    """The first of several learners, and the processes of the others, which are asked only where this one stands still.
+
+    It is the pace: others begin what it has begun.
+    """
+
+    name = "sync"
+
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        self.plan = plan
+        self.clock = clock
+        prepare()
+        self.begun = torch.zeros(1, dtype=torch.int64).share_memory_()
+        self.scale = torch.ones(1, dtype=torch.float64).share_memory_()
+        self.counted = self.begun.numpy().data
+        self.scaled = self.scale.numpy().data
+        self.member = Member(plan, clock, 0, plan.make_env(plan.options.num_envs))
+        self.inexact = self.member.actor.env.spec.inexact
+        self.saved: Sequence[State | None] = [None] * (plan.options.learners - 1)
+        #: What controllers set in environments since they were made; whether the others have begun.
+        self.settings: dict[str, object] = {}
+        self.joined = False
+        self.remotes = [
+            Remote(rank, work, self._task(rank)) for rank in range(1, plan.options.learners)
+        ]
+
+    def _task(self, rank: int) -> FellowTask:
+        values = {**self.plan.flat, "device": str(self.plan.device(rank))}
+        return FellowTask(
+            algorithm=self.plan.algorithm,
+            env=self.plan.env,
+            values=values,
+            rank=rank,
+            begun=self.begun,
+            scale=self.scale,
+        )
+
+    def run(self, poll: Callable[[], None]) -> None:
+        try:
+            self._join()
+            if self.joined:
+                self.member.run(self, poll)
+        except LearnerLost as error:
+            raise self._why(error) from error
+
+    def begins(self) -> None:
+        self.scaled[0] = self.clock.scale  # first: who sees the count sees what goes with it
+        self.counted[0] += 1
+
+    def goes_on(self) -> bool:
+        return not self.clock.stop
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        """In the order in which they ended, however often they are asked for."""
+        taken = [self.member.actor.take_episodes(), *self._ask("episodes")]
+        found = [
+            (steps, rank, episode)
+            for rank, episodes in enumerate(taken)
+            for steps, episode in episodes
+        ]
+        return sorted(found, key=lambda each: each[0])
+
+    def metrics(self) -> Mapping[str, float]:
+        return mean_of([self.member.meter.flush(), *self._ask("metrics")])
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        self.settings = dict(settings)
+        configure(self.member.actor.env, settings)
+        self._ask("configure", self.settings)
+
+    def snapshot(self) -> Learner[Any]:
+        return self.member.learner
+
+    def state_dict(self) -> State:
+        """The state of all at one point.
+
+        Raises:
+            RlplugError: their weights differ, so that the algorithm is not sound with several learners.
+        """
+        others = self._ask("state") if self.joined else list(self.saved)
+        own = self.member.state_dict()
+        self._check_alike(own["learner"], others)
+        return {"clock": self.clock.state_dict(), **own, "workers": {"all": others}}
+
+    def load_state_dict(self, state: State) -> None:
+        self.clock.load_state_dict(state["clock"])
+        self.member.load_state_dict(state)
+        self.saved = state["workers"]["all"]
+
+    def close(self) -> None:
+        close(self.remotes)
+        self.member.actor.env.close()
+
+    def _join(self) -> None:
+        """Have the others built, and begin where this one does; unless the run is to stop before they are."""
+        limit = patience(False, self.plan.options.worker_timeout)
+        for remote in self.remotes:
+            if not self._came(remote, limit, leaves=True):
+                return
+            said = self._heard(remote, "ready", limit)
+            remote.ready = True
+            self.inexact = self.inexact or said
+        about = (self.clock.state_dict(), self.settings)
+        learner = self.member.learner.state_dict()
+        for remote, own in zip(self.remotes, self.saved, strict=True):
+            self._tell(remote, ("begin", (*about, own, learner)))
+        for remote in self.remotes:
+            self._heard(remote, "begin", limit)
+        with tempfile.TemporaryDirectory(prefix="rlplug-") as folder:
+            file = Path(folder) / "learners"
+            for remote in self.remotes:
+                self._tell(remote, ("join", file))
+            self.member.mean.join(file)
+            for remote in self.remotes:
+                self._heard(remote, "join", limit)
+        self.joined = True
+
+    def _ask(self, kind: str, content: object = None) -> list[Any]:
+        """The answers of the others, given where this one stands; none before they have begun."""
+        if not self.joined:
+            return []
+        for remote in self.remotes:
+            self._tell(remote, (kind, content))
+        return [
+            self._heard(remote, kind, self.plan.options.worker_timeout) for remote in self.remotes
+        ]
+
+    def _tell(self, remote: Remote, message: object) -> None:
+        try:
+            post(remote.connection, message)
+        except OSError:
+            raise self._died(remote) from None
+
+    def _heard(self, remote: Remote, kind: str, limit: float) -> Any:
+        """The answer of a learner, which is of that kind unless it failed."""
+        self._came(remote, limit)
+        try:
+            said, content = fetch(remote.connection)
+        except (EOFError, OSError):
+            raise self._died(remote) from None
+        if said == "not finite":
+            raise NonFinite(f"in learner {remote.rank}, {content[0]}")
+        if said == "error":
+            raise WorkerFailed(f"learner {remote.rank} failed: {content[0]}", content[1])
+        assert said == kind
+        return content
+
+    def _came(self, remote: Remote, limit: float, leaves: bool = False) -> bool:
+        """Wait for a learner to say something; return whether it did, and not that the run is to stop and one `leaves`.
+
+        Raises:
+            WorkerFailed: it has ended, or said nothing for `limit` seconds.
+        """
+        remote.silent, looked = 0.0, time.monotonic()
+        while not remote.connection.poll(GLANCE):
+            before = looked
+            looked = time.monotonic()
+            if leaves and self.clock.stop:
+                return False
+            if (
+                remote.process.exitcode is not None and not remote.connection.poll()
+            ):  # its children may hold the pipe
+                raise self._died(remote)
+            if remote.overdue(looked - before, limit):
+                raise self._failed(
+                    remote, silence(remote.ready, limit), " (--worker-timeout waits longer)"
+                )
+        return True
+
+    def _why(self, lost: LearnerLost) -> RlplugError:
+        """The error that a gradient step failed for: what another learner says, or how it ended."""
+        said = [each.connection for each in self.remotes]
+        deadline = time.monotonic() + CLOSING
+        while time.monotonic() < deadline:
+            for remote in sorted(
+                self.remotes, key=lambda each: each.process.exitcode or 0
+            ):  # killed ones first
+                if remote.connection.poll() or remote.process.exitcode is not None:
+                    try:
+                        self._heard(remote, "nothing", 0.0)
+                    except RlplugError as error:
+                        return error
+            wait([*said, *(each.process.sentinel for each in self.remotes)], GLANCE)
+        return lost
+
+    def _died(self, remote: Remote) -> WorkerFailed:
+        return self._failed(remote, remote.how_it_ended())
+
+    def _failed(self, remote: Remote, how: str, advice: str = "") -> WorkerFailed:
+        return WorkerFailed(f"learner {remote.rank} {how}{advice}", f"learner {remote.rank} {how}")
+
+    def _check_alike(self, own: State, others: Sequence[State | None]) -> None:
+        for rank, other in enumerate(others, 1):
+            if other is None:
+                continue
+            for name, value in own.items():
+                if isinstance(value, torch.Tensor) and not torch.equal(
+                    value.cpu(), other["learner"][name].cpu()
+                ):
+                    raise RlplugError(
+                        f"the learners 0 and {rank} no longer have the same '{name}': {self.plan.algorithm} changes "
+                        "it by what one of them has seen, beside Optimizer.minimize; use one learner"
+                    )

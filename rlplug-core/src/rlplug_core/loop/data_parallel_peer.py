@@ -1,0 +1,139 @@
+"""Run a learner that keeps pace with another one, in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from torch import Tensor
+
+from rlplug_core.clock import Clock
+from rlplug_core.loop.data_parallel import Member
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.loop.worker import CLOSE, attend, fetch, post
+from rlplug_core.plugins.transform import configure
+from rlplug_core.seeds import seed_globals
+from rlplug_core.types import State
+
+#: Looks at what the leader has begun before a look at what it says; seconds that the first such look may take, and the
+#: longest one while nothing happens.
+LOOKS = 200
+WAIT = 50e-6
+LONGEST = 1e-3
+#: More env steps than any run has: the leader alone knows when the run ends.
+ENDLESS = 2**62
+
+
+@dataclass(frozen=True)
+class FellowTask:
+    """Everything a fellow needs; the plan travels as the words that the user typed, so that no class is pickled.
+
+    Attributes:
+        values: the options by dotted name.
+        begun: [1] how many vector steps and updates the leader has begun; it alone writes.
+        scale: [1] what multiplies every learning rate.
+    """
+
+    algorithm: str
+    env: str
+    values: dict[str, Any]
+    rank: int
+    begun: Tensor
+    scale: Tensor
+
+
+def work(task: FellowTask, parent: Connection, lifeline: Connection) -> None:
+    """Build a fellow, tell the leader, keep pace with it until it ends the process."""
+    attend(lambda: Peer(task, parent).run(), parent, lifeline)
+
+
+class Peer:
+    """A learner, and its talk with the leader. It is the pace of its own loop: it waits for what the leader begins."""
+
+    def __init__(self, task: FellowTask, parent: Connection) -> None:
+        plan = Plan.make(task.algorithm, task.env, task.values)
+        set_torch(plan.options.threads)
+        seed_globals(plan.seeds().child("globals", task.rank))
+        self.clock = Clock(plan.options.total_timesteps)
+        self.member = Member(plan, self.clock, task.rank, plan.make_env(plan.options.num_envs))
+        self.parent = parent
+        self.began = 0
+        #: What the leader has asked for, which waits until this one stands where it does.
+        self.question: tuple[str, Any] | None = None
+        self.leader = task.begun.numpy().data
+        self.scale = task.scale.numpy().data
+
+    def run(self) -> None:
+        post(self.parent, ("ready", self.member.actor.env.spec.inexact))
+        if self._joined():
+            self.member.run(self, lambda: None)
+        self.member.actor.env.close()
+
+    def _joined(self) -> bool:
+        """Begin where the leader does; return whether it came to that, and did not end before."""
+        for _ in ("begin", "join"):
+            question = fetch(self.parent)
+            if question == CLOSE:
+                return False
+            self._answer(*question)
+        return True
+
+    def begins(self) -> None:
+        self.began += 1
+
+    def goes_on(self) -> bool:
+        wait = WAIT
+        while not self._follows():
+            if self.question is None and self.parent.poll(wait):
+                self.question = fetch(self.parent)
+            if self.question == CLOSE:
+                return False
+            if (
+                self.question is not None and self.leader[0] == self.began
+            ):  # it may have begun more before it asked
+                question = self.question
+                self.question = None
+                self._answer(*question)
+            wait = min(2 * wait, LONGEST)
+        self.clock.scale = float(self.scale[0])
+        return True
+
+    def _follows(self) -> bool:
+        """Return whether the leader has begun more, or does so at once."""
+        return any(self.leader[0] > self.began for _ in range(LOOKS))
+
+    def _answer(self, kind: str, content: Any) -> None:
+        """Do what the leader asks for, at the point where it stands itself."""
+        if kind == "begin":
+            self._begin(*content)
+        elif kind == "join":
+            self.member.mean.join(content)
+        elif kind == "configure":
+            configure(self.member.actor.env, content)
+        answers: dict[str, Callable[[], object]] = {
+            "state": self.member.state_dict,
+            "episodes": self.member.actor.take_episodes,
+            "metrics": self.member.meter.flush,
+        }
+        post(self.parent, (kind, answers[kind]() if kind in answers else None))
+
+    def _begin(
+        self, clock: State, settings: dict[str, object], own: State | None, learner: State
+    ) -> None:
+        """Take over the run's clock and weights, and with them a state of one's own if there is one."""
+        member = self.member
+        generator = member.learner.state_dict()["_extra_state"]["generator"]
+        if settings:
+            configure(member.actor.env, settings)
+        self.clock.load_state_dict(clock)
+        if own is None:
+            extra = {**learner["_extra_state"], "generator": generator}
+            member.learner.load_state_dict({**learner, "_extra_state": extra})
+        else:
+            member.load_state_dict(own)
+        if settings:
+            configure(member.actor.env, settings)
+        self.clock.limit = ENDLESS

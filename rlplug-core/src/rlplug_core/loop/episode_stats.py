@@ -1,0 +1,94 @@
+"""The episodes that ended lately: their means, and their columns in the journal."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlplug_core.types import Episode, State
+
+#: Begins the names of what environments say in `info` where an episode ends.
+INFO = "info/"
+#: How many episodes a mean is taken over.
+LATELY = 100
+
+
+class EpisodeStats:
+    """The last hundred episodes of a run."""
+
+    def __init__(self) -> None:
+        self.returns: deque[float] = deque(maxlen=LATELY)
+        self.lengths: deque[int] = deque(maxlen=LATELY)
+        #: Whether each succeeded, and the numbers in its last `info`.
+        self.said: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=LATELY)
+        #: The returns of each agent, where there are many.
+        self.by_agent: dict[str, deque[float]] = {}
+
+    def add(self, episode: Episode) -> None:
+        self.returns.append(episode.total)
+        self.lengths.append(episode.length)
+        self.said.append((episode.success, episode.info))
+        if episode.agent:
+            self.by_agent.setdefault(episode.agent, deque(maxlen=LATELY)).append(episode.total)
+
+    @property
+    def return_mean(self) -> float | None:
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the episodes; of what `info` said, over those that said it."""
+        if not self.returns:
+            return {}
+        found = {
+            "rollout/return_mean": sum(self.returns) / len(self.returns),
+            "rollout/length_mean": sum(self.lengths) / len(self.lengths),
+            **{
+                f"rollout/return_mean/{agent}": sum(each) / len(each)
+                for agent, each in self.by_agent.items()
+            },
+        }
+        if said := [success for success, _ in self.said if success is not None]:
+            found["rollout/success_rate"] = sum(said) / len(said)
+        return found | {
+            INFO + name: value for name, value in means([info for _, info in self.said]).items()
+        }
+
+    def state_dict(self) -> State:
+        said = [[success, dict(info)] for success, info in self.said]
+        by_agent = {agent: list(each) for agent, each in self.by_agent.items()}
+        return {
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "said": said,
+            "by_agent": by_agent,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.returns.extend(state["returns"])
+        self.lengths.extend(state["lengths"])
+        self.said.extend((success, info) for success, info in state["said"])
+        self.by_agent = {agent: deque(each, LATELY) for agent, each in state["by_agent"].items()}
+
+
+def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each number over those that have it."""
+    found: dict[str, list[float]] = {}
+    for info in infos:
+        for name, value in info.items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def columns(episodes: Sequence[tuple[int, int, Episode]]) -> dict[str, list[float | None]]:
+    """Episodes (steps, worker, episode) as columns of one length; None where one's `info` did not say a number."""
+    each = [one for _, _, one in episodes]
+    names = dict.fromkeys(name for one in each for name in one.info)
+    return {
+        "steps": [steps for steps, _, _ in episodes],
+        "workers": [worker for _, worker, _ in episodes],
+        "returns": [one.total for one in each],
+        "lengths": [one.length for one in each],
+        **{INFO + name: [one.info.get(name) for one in each] for name in names},
+    }

@@ -1,0 +1,76 @@
+"""Streams that outlast whoever reads them: what is said to nobody, as behind `| head -1`, ends no run."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class SafeStream(io.FileIO):
+    """The file under a stream; from the first write on that the system refuses, it takes everything and keeps nothing.
+
+    It refuses where a pipe has no reader, a terminal has gone, or a disk is full.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.fileno(), "w", closefd=False)
+        self.stream = stream  # which closes the file when nobody has it any more
+        self.lost = False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if not self.lost:
+            try:
+                return super().write(data)
+            except OSError:
+                self.lost = True
+        return memoryview(data).nbytes
+
+
+class SafeTextStream(io.TextIOWrapper):
+    """A stream of text over a `SafeStream` file, told from others by its type, so that none is wrapped twice."""
+
+
+def lasting(stream: TextIO) -> TextIO:
+    """The stream that writes to the same file and never fails.
+
+    One that is such a stream already, or of a notebook or a test, is returned as it is.
+    """
+    if type(stream) is not io.TextIOWrapper:
+        return stream
+    try:
+        file = SafeStream(stream)
+    except io.UnsupportedOperation:  # it is no file of the system's
+        return stream
+    with suppress(OSError):
+        stream.flush()
+    return SafeTextStream(
+        file if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def outlast() -> None:
+    """Let nothing that is said fail from here on, for the rest of the process."""
+    sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
+
+
+@contextmanager
+def outlasting() -> Iterator[None]:
+    """Let nothing that is said fail in the block."""
+    stdout = lasting(sys.stdout)
+    stderr = lasting(sys.stderr)
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            yield
+        finally:
+            for stream in filter(None, (stdout, stderr)):  # a process may have begun without
+                stream.flush()

@@ -1,0 +1,64 @@
+"""The kind of an environment, by which an algorithm's preset is chosen where no table names its id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rlplug_core.config.import_string import is_target
+from rlplug_core.plugins.env_source import EnvSource, parted, source_of
+from rlplug_core.plugins.names import find
+from rlplug_core.plugins.preset_files import chain
+from rlplug_core.plugins.presets import is_known
+
+if TYPE_CHECKING:
+    from rlplug_core.types import Spec
+
+
+def kind_of(spec: Spec) -> str:
+    """`multi-agent` where many share a world, else `pixels`, `continuous` or `discrete`.
+
+    It is `pixels` where images are seen, `continuous` where a part of the action is a `Box`.
+    """
+    from rlplug_core.nets.encoders import has_images  # with torch, so only here
+
+    if spec.agents:
+        return "multi-agent"
+    return (
+        "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
+    )
+
+
+def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
+    """The kind whose preset an algorithm takes for an environment inside the wrappers among `values`.
+
+    It is empty where a table names the environment's id, or the algorithm has no table for kinds: then no environment
+    is made to find out.
+
+    Raises:
+        UnknownEnv, MissingPackage, PluginError, UsageError: the environment cannot be made.
+    """
+    options, arguments, _ = parted(values)
+    source = source_of(env, arguments)
+    if is_target(algorithm) or is_known(algorithm, source.name):
+        return ""
+    if not any(presets.kinds for presets in chain(find("algorithms", algorithm))):
+        return ""
+    return _kind(source, options.get("wrap", ()))
+
+
+def _kind(source: EnvSource, wrap: Sequence[str]) -> str:
+    from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
+
+    env = wrapped(source.make(1), map(Wrapping.parse, wrap))
+    env.close()
+    return kind_of(env.spec)
+
+
+def _has_box(space: object) -> bool:
+    from gymnasium import spaces
+
+    parts = (
+        space.spaces.values() if isinstance(space, spaces.Dict) else getattr(space, "spaces", ())
+    )
+    return isinstance(space, spaces.Box) or any(map(_has_box, parts))

@@ -1,0 +1,238 @@
+"""From what a user has (a class, a function, an object) to an environment."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rlplug_core.config.import_string import describe
+from rlplug_core.errors import PluginError, RlplugError, UsageError, did_you_mean
+from rlplug_core.plugins.loading import build
+from rlplug_core.plugins.names import DEFAULT, usable
+
+if TYPE_CHECKING:
+    from rlplug_core.protocols import Env
+
+T = TypeVar("T")
+#: What a function is told how many environments it shall return by.
+ROWS = "num_envs"
+_PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
+    """`num_envs` environments of what a user's `name` stands for.
+
+    Args:
+        code: a class of single environments, made once per row; or a function. One with a parameter `num_envs` (or with
+            any that must be given and is no argument) returns that many, as `gymnasium.vector.VectorEnv` or as ours;
+            one without returns a `gymnasium.Env`, and is called once per row.
+        arguments: keyword arguments of the class or the function.
+
+    Raises:
+        UsageError: it takes no such argument, or made another number. PluginError: it raised, or made something else.
+    """
+    from gymnasium import Env as Single  # heavy, so only here
+    from gymnasium.vector import VectorEnv
+
+    if not callable(code):
+        raise PluginError(
+            f"'{name}' is a {type(code).__name__}; an environment is a subclass of gymnasium.Env, or a function that "
+            "returns one or a vector of them"
+        )
+    check_arguments(code, name, arguments)
+    if isinstance(code, type) and issubclass(code, Single):
+        return adopted(partial(code, **arguments), num_envs, name)
+    make, told = _call(code, num_envs, arguments)
+    first = called(make, name)
+    if isinstance(first, Single):
+        if told:
+            raise PluginError(
+                f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
+            )
+        return adopted(_beginning(first, make, name), num_envs, name)
+    if isinstance(first, VectorEnv):
+        first = adopted_vector(_beginning(first, make, name), name)
+    return checked(first, name, num_envs)
+
+
+def _call(
+    code: Any, num_envs: int, arguments: Mapping[str, object]
+) -> tuple[Callable[[], object], bool]:
+    """The call of a function, and whether it is told how many environments to return."""
+    parameters = _parameters(code)
+    if ROWS in parameters and parameters[ROWS].kind is not inspect.Parameter.POSITIONAL_ONLY:
+        return partial(code, **{ROWS: num_envs}, **arguments), True
+    needed = [
+        one.name for one in parameters.values() if one.kind in _PLACES and one.default is one.empty
+    ]
+    if [name for name in needed if name not in arguments]:
+        return partial(code, num_envs, **arguments), True
+    return partial(code, **arguments), False
+
+
+def _parameters(code: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(code).parameters
+    except (TypeError, ValueError):  # of what is written in C there may be no signature
+        return {}
+
+
+def takes(code: object, word: str) -> bool:
+    """Return whether a class or a function takes a keyword."""
+    parameters = _parameters(code)
+    return word in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def check_arguments(code: object, name: str, arguments: Mapping[str, object]) -> None:
+    """Raise UsageError where a class or a function takes no such keyword."""
+    parameters = _parameters(code)
+    if ROWS in arguments:
+        raise UsageError(f"'{name}': how many environments there are is said by the option {ROWS}")
+    for word in arguments:
+        if not takes(code, word):
+            known = [one for one in parameters if one != ROWS]
+            raise UsageError(
+                f"'{name}' takes no argument '{word}'{did_you_mean(word, known)} "
+                f"(it takes {', '.join(known) or 'none'})"
+            )
+
+
+def _beginning(first: Any, make: Callable[[], object], name: str) -> Callable[[], object]:
+    """A function that returns `first`, which is made already, and then new ones.
+
+    It raises PluginError where a new one is the first again: rows, and evaluations, would step the same world.
+    """
+    from gymnasium import Env as Single
+    from gymnasium.vector import VectorEnv
+
+    waiting = [first]
+    world = first.unwrapped
+
+    def following() -> object:
+        if waiting:
+            return waiting.pop()
+        made = make()
+        if isinstance(made, Single | VectorEnv) and made.unwrapped is world:
+            raise PluginError(
+                f"'{name}' returned the same environment twice, which training and evaluation would share; make a new "
+                "one at every call, or give the environment itself in place of a function"
+            )
+        return made
+
+    return following
+
+
+def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:
+    """Single environments side by side."""
+    from rlplug_core.protocols import SupportsAdopt
+
+    adopter = build(usable("envs", DEFAULT))
+    if not isinstance(adopter, SupportsAdopt):
+        raise PluginError(
+            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
+        )
+    return called(lambda: adopter.adopt(make, num_envs, name), name, make)
+
+
+def adopted_vector(make: Callable[[], object], name: str) -> Env:
+    """A vector of Gymnasium as ours."""
+    from rlplug_core.protocols import SupportsAdoptVector
+
+    adopter = build(usable("envs", DEFAULT))
+    if not isinstance(adopter, SupportsAdoptVector):
+        raise PluginError(
+            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
+        )
+    return called(lambda: adopter.adopt_vector(make, name), name)
+
+
+def held(env: object, name: str) -> Env:
+    """An environment that exists already, as it is; closing what is returned leaves it open."""
+    from gymnasium import Env as Single
+    from gymnasium.vector import VectorEnv
+
+    from rlplug_core.protocols import SupportsHold
+
+    if not isinstance(env, Single | VectorEnv):
+        return checked(env, name, None)
+    adopter = build(usable("envs", DEFAULT))
+    if not isinstance(adopter, SupportsHold):
+        raise PluginError(
+            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
+        )
+    return called(lambda: adopter.hold(env, name), name)
+
+
+def is_environment(code: object) -> bool:
+    """Return whether a class is one of environments, and no wrapper's."""
+    from gymnasium import Env as Single  # heavy, so only here
+    from gymnasium import Wrapper
+
+    return isinstance(code, type) and issubclass(code, Single) and not issubclass(code, Wrapper)
+
+
+def checked(env: Any, name: str, num_envs: int | None) -> Env:
+    """`env`, if it is an environment of ours with as many environments.
+
+    Raises:
+        UsageError: it has another number. PluginError: it is something else.
+    """
+    missing = [
+        part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None
+    ]
+    if missing:
+        what = "None" if env is None else f"a {type(env).__name__}"
+        raise PluginError(f"'{name}' made {what}, {_instead(env, missing)}")
+    agents = (
+        len(set(getattr(env.spec, "agents", ()))) or 1
+    )  # of many agents in one world each has a row
+    found = getattr(env.spec, ROWS, num_envs)
+    found = found // agents if found else found
+    if num_envs is not None and found != num_envs:
+        env.close()
+        raise UsageError(
+            f"'{name}' made {found} environments where it was called for {num_envs}; give the function a parameter "
+            f"'{ROWS}', and return that many"
+        )
+    made: Env = env
+    return made
+
+
+def _instead(env: object, missing: list[str]) -> str:
+    """Return what something is that is no environment, and what to give instead."""
+    if any(base.__module__.startswith("pettingzoo.") for base in type(env).__mro__):
+        return (
+            "a world of many agents: name the module that makes it, as pettingzoo/MODULE; it needs a function "
+            "parallel_env, or env where agents act in turn"
+        )
+    remedy = "return a gymnasium.Env or a gymnasium.vector.VectorEnv"
+    if not {"reset", "step"} & set(missing):
+        remedy = "derive its class from gymnasium.Env"
+    return f"which is no environment: {remedy} (one of rlplug's own has {', '.join(map(repr, missing))} too)"
+
+
+def wanting(make: Callable[..., object]) -> str:
+    """Return the first argument that a call without any would have to give, or an empty string."""
+    parameters = _parameters(make).values()
+    return next(
+        (one.name for one in parameters if one.kind in _NAMED and one.default is one.empty), ""
+    )
+
+
+def called(make: Callable[[], T], name: str, code: Callable[[], object] | None = None) -> T:
+    """Return what a user's code makes; `code` is that where `make` only leads to it.
+
+    Raises:
+        PluginError: it raised.
+    """
+    try:
+        return make()
+    except RlplugError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        missing = wanting(code or make) if isinstance(error, TypeError) else ""
+        remedy = f"give it: --env.{missing} VALUE" if missing else "--traceback shows where"
+        raise PluginError(f"'{name}' cannot be made: {describe(error)}; {remedy}") from error

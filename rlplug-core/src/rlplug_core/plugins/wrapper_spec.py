@@ -1,0 +1,138 @@
+"""From `NAME:option=value,…` to a wrapper around an environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.config.import_string import absolute, describe
+from rlplug_core.config.options import Config
+from rlplug_core.config.parse import convert, parse
+from rlplug_core.config.schema import schema
+from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
+from rlplug_core.plugins.closing import closed_if_it_fails
+from rlplug_core.plugins.user_envs import wanting
+from rlplug_core.plugins.wrappers import wrapper
+
+if TYPE_CHECKING:
+    from rlplug_core.protocols import Env, Wrapper
+
+#: A name, which may itself hold a colon (`module:Class`), and options behind the colon that `option=` follows.
+_WORDS = re.compile(r"(?P<name>.*?)(?::(?P<options>[A-Za-z_][\w.-]*=.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """A wrapper and its options, ready to go around environments; `words` is what was typed, with absolute paths."""
+
+    words: str
+    wrapper: Wrapper
+    config: Any
+
+    @classmethod
+    def parse(cls, words: str) -> Wrapping:
+        """The wrapper of `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`, `gymnasium:Name:key=1`.
+
+        Raises:
+            UsageError: nothing has this name, or the words are not of this form. BadConfig: an option is wrong.
+            PluginError: the plugin is disabled, incompatible or broken, or the class is no wrapper.
+        """
+        from rlplug_core.plugins.single_wrappers import SHORT, Single, around_each, is_single
+
+        name, text = split(words)
+        code: Any = None if name.startswith(SHORT) else wrapper(name)
+        if code is None or is_single(code):
+            name = name if code is None else absolute(name)
+            return cls(joined(name, text), around_each, Single.parse(name, text))
+        config = getattr(code, "Config", Config)
+        return cls(
+            joined(absolute(name), text),
+            code,
+            convert(config, values_of(config, text, name, "wrapper"), name),
+        )
+
+    def around(self, env: Env, training: bool = True) -> Env:
+        """The wrapper over `env`, or `env` itself where the wrapper is for training alone.
+
+        Raises:
+            UsageError: it does not suit this environment. PluginError: it raised, or made no environment.
+        """
+        from rlplug_core.protocols import (
+            SupportsEvaluation,  # with torch and gymnasium, so only here
+        )
+
+        config = self.config
+        if not training and isinstance(self.wrapper, SupportsEvaluation):
+            config = self.wrapper.in_evaluation(config)
+            if config is None:
+                return env
+        try:
+            made = self.wrapper(env, config)
+        except RlplugError:
+            raise
+        except Exception as error:  # a foreign constructor may raise anything
+            remedy = self._wanting() if isinstance(error, TypeError) else ""
+            raise PluginError(
+                f"wrapper '{self.words}' cannot be put around {env.spec.id}: {describe(error)}; "
+                f"{remedy or '--traceback shows where'}"
+            ) from error
+        if getattr(made, "spec", None) is None:
+            raise PluginError(f"wrapper '{self.words}' made no environment: it has no 'spec'")
+        return made
+
+    def _wanting(self) -> str:
+        """Return how to write a wrapper of Gymnasium with the first argument that it lacks, or an empty string."""
+        from rlplug_core.plugins.single_wrappers import Single
+
+        config = self.config
+        if not isinstance(config, Single):
+            return ""
+        code: Any = config.load()
+        missing = wanting(partial(code, None, **config.keywords()))
+        return (
+            f"give it: --wrap {self.words}{',' if config.arguments else ':'}{missing}=VALUE"
+            if missing
+            else ""
+        )
+
+
+def split(words: str) -> tuple[str, str]:
+    """`NAME` and `option=value,…` of `NAME:option=value,…`; without options, the second is empty."""
+    found = _WORDS.fullmatch(words)
+    return (found["name"], found["options"] or "") if found else (words, "")
+
+
+def joined(name: str, options: str) -> str:
+    """The inverse of `split`."""
+    return f"{name}:{options}" if options else name
+
+
+def wrapped(env: Env, wrappings: Iterable[Wrapping], training: bool = True) -> Env:
+    """`env` with the wrappers around it, the first one innermost; closed where one of them refuses it."""
+    for wrapping in wrappings:
+        with closed_if_it_fails(env):  # with the wrappers that are around it already
+            env = wrapping.around(env, training)
+    return env
+
+
+def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str, Any]:
+    """The option values of `option=value,…`; a part without `=` goes on with the value before it: `sizes=64,64`."""
+    known = {option.name: option for option in schema(config)}
+    texts: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
+        if equals:
+            option = key.strip().replace("-", "_")
+            texts[option] = value.strip()
+        else:
+            texts[option] += f",{part}"
+    for key in texts:
+        if key not in known:
+            near = did_you_mean(key, known)
+            raise BadConfig(
+                f"{noun} {name} has no option '{key}'{near} ('rlplug info {name}' lists them)"
+            )
+    return {key: parse(known[key], value) for key, value in texts.items()}

@@ -1,0 +1,443 @@
+"""The functions for users: `train` a run, `resume` it, `load` its policy; `opened` is about what there is then.
+
+From Python:
+
+    run = train("a3c", "CartPole-v1")
+    print(run.evaluate().mean)
+    policy = load(run)
+    action = policy(observation)
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.config.import_path import named, with_names
+from rlplug_core.config.numbers import plain
+from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.build import fillable, fitted
+from rlplug_core.loop.env_timing import settled
+from rlplug_core.loop.learner_checks import check_optimized
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins import Hooks, absolute
+from rlplug_core.plugins.env_kind import kind_for
+from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.hooks import hooks_for
+from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.transform import learned
+from rlplug_core.protocols import Env, Learner
+from rlplug_core.runs.checkpoint import Checkpoints, Saved
+from rlplug_core.runs.config_warnings import remarks
+from rlplug_core.runs.data import unlike, with_dataset
+from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.env_summary import apart, survey
+from rlplug_core.runs.files import shell_word
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.policy import Policy
+from rlplug_core.runs.python_hints import noted
+from rlplug_core.runs.reproducibility import differences, environment, writers
+from rlplug_core.runs.run import Run, open_run, plan_of
+from rlplug_core.runs.session import Point, Session, Watch
+from rlplug_core.runs.sources import identities, keep
+from rlplug_core.runs.trust import sealed
+from rlplug_core.runs.warm_start import WarmStart
+
+__all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
+
+
+@noted()
+def train(
+    algorithm: str | type[object],
+    env: object,
+    options: Mapping[str, object] | None = None,
+    *,
+    out: Path | str = "runs",
+    name: str | None = None,
+    origins: Mapping[str, str] | None = None,
+    watch: Watch | None = None,
+    hooks: bool | Sequence[object] = True,
+    say: Callable[[str], None] | None = None,
+) -> Run:
+    """Train `algorithm` on `env` and return the finished run.
+
+    Args:
+        algorithm: an id from `rlplug list`, `module:Class`, `./file.py:Class`, or the class itself.
+        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. What no name
+            rebuilds, such as an object or a lambda, is given again to `resume`, `open_run` and `load`.
+        options: run options (`options.RunOptions`), the algorithm's own, by dotted name, and under `env` keyword
+            arguments for the environment; presets fill the rest.
+        out: where run directories are made; `name` is the directory's name.
+        origins: where each option came from, if the caller resolved presets already.
+        watch: called several times a second with the run's `Progress`.
+        hooks: whether hook plugins (such as MLflow's) take part; a list of objects with hooks takes part beside them.
+        say: called at the start with what an environment was taken for that no preset names, and with options that look
+            like a mistake.
+
+    Raises:
+        UsageError, PluginError: it cannot be started; nothing was written, except where only the environments all
+            together showed it, as of a replay too small for so many.
+        Interrupted, RlplugError: it stopped or failed; what was recorded stays.
+    """
+    word = absolute(_word(algorithm))
+    source = source_of(env)
+    if not isinstance(options, Mapping | None):
+        raise UsageError(
+            f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}"
+        )
+    values = with_names(options or {})
+    if isinstance(values.get("init"), Run):
+        values = {**values, "init": values["init"].path}
+    if origins is None:
+        values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
+    values = _with_num_envs(values, origins, source)
+    called = hooks_for(hooks)
+    origins = {**origins, **called.configure(values)}
+    plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
+    called.choose(plan.options.log)
+    plan, timing = settled(plan)
+    buffer = _fitting(warm, _probe(plan), plan)
+    if say is not None:
+        for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
+            say(found)
+    run = _created(plan, word, Path(out), name)
+    with run.directory.locked():
+        _describe(run, plan, word, origins)
+        Session(plan, run.directory, run, called, watch).train(buffer=buffer)
+    return run
+
+
+def _with_num_envs(
+    values: dict[str, object], origins: Mapping[str, str], source: EnvSource
+) -> dict[str, object]:
+    """An object is as many environments as it is, whatever a preset would have."""
+    chosen = "num_envs" in values and origins.get("num_envs") != "preset"
+    return values if source.num_envs is None or chosen else {**values, "num_envs": source.num_envs}
+
+
+def _word(algorithm: str | type[object]) -> str:
+    """Return what an algorithm is recorded by: a name that other processes import, if there is one.
+
+    Raises:
+        UsageError: it is neither a name nor a class.
+    """
+    if isinstance(algorithm, str):
+        return algorithm
+    if not isinstance(algorithm, type):
+        raise UsageError(
+            f"algorithm is {algorithm!r}; give an id such as 'ppo', 'module:Class', or a class itself"
+        )
+    name, unnamed = named(algorithm)
+    return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
+
+
+def probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
+    """Refuse what `train` would not begin with these options, presets included; data sets and other runs are not read.
+
+    Raises:
+        UsageError, PluginError: it would not.
+    """
+    _probe(Plan.make(absolute(algorithm), env, values))
+
+
+def _probe(plan: Plan) -> Learner[Any]:
+    """Refuse what cannot be made, before anything is written; returns the learner that it made.
+
+    Raises:
+        UsageError: the environment for evaluations has other spaces, or the runner would not train all parameters.
+    """
+    with closing(plan.make_env(1)) as env:
+        learner = _fitting_learner(plan, env)
+    if (
+        plan.eval_source is plan.source
+        and plan.eval_wrappings is None
+        and not plan.source.is_object
+    ):
+        return learner
+    other = plan.make_eval_env(1)
+    other.close()
+    if found := apart(other.spec, env.spec):
+        raise UsageError(
+            f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
+            "spaces"
+        )
+    return learner
+
+
+def _fitting_learner(plan: Plan, env: Env) -> Learner[Any]:
+    """A learner for the environment, where runner, wrappers and data fit both."""
+    if plan.options.offline and learned(env):
+        raise UsageError(
+            "a wrapper learns from environment steps, which an offline run has none of; leave it out"
+        )
+    if plan.runner != "sync" and learned(env):
+        raise UsageError(
+            f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
+        )
+    learner = plan.make_learner(env.spec)
+    check_optimized(learner, plan.runner, plan.options.learners)
+    if plan.dataset is not None:
+        fillable(plan, learner.buffer())
+        fitted(plan.dataset, env)
+        for sentence in unlike(plan.dataset, plan.env):
+            warn(sentence)
+    return learner
+
+
+def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
+    """The plan with what it begins with, if something is named; its path is absolute from here on."""
+    if not plan.options.init:
+        return plan, None
+    warm = WarmStart.of(plan.options.init, plan.options.init_parts)
+    if "buffer" in warm.parts and (plan.runner != "sync" or plan.options.dataset):
+        raise UsageError("--init-parts buffer goes with --runner sync alone, and without --dataset")
+    warm.warn_of_wrappers()
+    return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
+
+
+def again(
+    algorithm: str,
+    env: object,
+    options: Mapping[str, object],
+    out: Path,
+    name: str,
+    watch: Watch | None = None,
+) -> Run:
+    """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
+    origins = dict.fromkeys(options, "record")
+    return train(
+        algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False
+    )
+
+
+def _fitting(warm: WarmStart | None, learner: Learner[Any], plan: Plan) -> Mapping[str, Any] | None:
+    """The buffer's state to begin with, if one is taken over; it fits that of a learner of this run."""
+    buffer = warm.buffer() if warm else None
+    if warm and buffer is not None:
+        warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
+    return buffer
+
+
+def _created(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:
+    """A new run directory in `out`, locked."""
+    short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
+    stem = f"{short}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
+    return Run(RunDirectory.create(out, name, stem), plan.source if plan.source.unnamed else None)
+
+
+def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) -> None:
+    """Write a new run's `config.json`, and copies of the user's files."""
+    env = plan.env
+    unnamed = {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
+    data = {"dataset": plan.dataset.described} if plan.dataset else {}
+    compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
+    run.directory.write_config(
+        sealed(
+            keep(
+                run.path,
+                {
+                    "name": run.name,
+                    "uid": uuid.uuid4().hex,
+                    "group": group_of(*identities(algorithm, env, compared, plan.targets)),
+                    "algorithm": algorithm,
+                    "env": env,
+                    **unnamed,
+                    **data,
+                    "options": plan.flat,
+                    "origins": {key: origins.get(key, "default") for key in plan.flat},
+                    "environment": environment(plan),
+                    "created": time.time(),
+                },
+                plan.targets,
+            )
+        )
+    )
+
+
+@noted("total_timesteps", "rescale", "on")
+def resume(
+    run: Path | str | Run,
+    *,
+    env: object = None,
+    total_timesteps: int | None = None,
+    rescale: bool = False,
+    watch: Watch | None = None,
+    hooks: bool | Sequence[object] = True,
+    trust: bool = False,
+    on: str | None = None,
+) -> Run:
+    """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
+
+    A run that was killed before its first checkpoint begins anew in its own directory; of one that was killed behind
+    its last, the final evaluation is made up for.
+
+    Args:
+        env: the environment, where no name rebuilds it, or where it has moved.
+        total_timesteps: where to end instead; schedules keep the old total unless `rescale`.
+        trust: whether to execute code that came with the run although this account has not written it.
+        on: where the actors are from now on, as the option `on` says it.
+
+    Raises:
+        Untrusted: there is such code.
+        UsageError: there is no such run, it is running, no name rebuilds its environment, or it is finished and no
+            larger `total_timesteps` is given.
+        BadCheckpoint: no checkpoint can be read.
+    """
+    total_timesteps = _total(total_timesteps)
+    run = open_run(run, env=env, trust=trust)
+    with run.directory.locked():  # before anything is read, since another process may be at it
+        _resume(
+            run,
+            with_dataset(_placed(plan_of(run), on), run.config.get("dataset"), run.path),
+            total_timesteps,
+            rescale,
+            lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
+        )
+    return run
+
+
+def _total(given: object) -> int | None:
+    """The number of env steps that was given, 1e6 and numbers of numpy's among them.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = plain(given, "int")
+    if found is None or (type(found) is int and 0 < found < 2**63):
+        return found
+    raise UsageError(f"total_timesteps is {given!r}; give a whole number of env steps, 1 or more")
+
+
+def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
+    """The hooks of a resumed run, and the loggers that it was begun with."""
+    hooks = hooks_for(given)
+    hooks.choose(plan.options.log)
+    return hooks
+
+
+def _placed(plan: Plan, on: str | None) -> Plan:
+    """The plan with its actors elsewhere, if somewhere is named."""
+    if on is not None:
+        plan = replace(plan, options=replace(plan.options, on=on))
+        plan.check()
+    return plan
+
+
+def _resume(
+    run: Run,
+    plan: Plan,
+    total_timesteps: int | None,
+    rescale: bool,
+    session: Callable[[Plan], Session],
+) -> None:
+    status = run.directory.left()
+    checkpoints = Checkpoints(run.directory.checkpoints_path)
+    if not checkpoints.kept("final", "step"):
+        _check_none_gone(run, status)
+        total_timesteps, rescale = _goal(run, {}, total_timesteps, rescale)
+        plan, warm = _begun(plan)
+        session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
+        return
+    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
+    for warning in warnings:
+        warn(f"{warning}; falling back to {saved.path.name}")
+    if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
+        raise UsageError(
+            f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "
+            "all its steps, those before the stop included: give more, or leave it out to reach what the run began with"
+        )
+    if status != "finished":
+        total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
+    limit = total_timesteps or components["clock"]["limit"]
+    if rescale:
+        total_timesteps = limit  # on record, so that whoever repeats the run rescales there too
+    if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
+        if status == "finished":
+            raise _finished(run, saved, limit, components["events"]["ended"])
+        session(plan).conclude(saved.step, components["events"]["ended"])
+        return
+    then = manifest["environment"]
+    now = environment(plan)
+    for difference in differences(then, now):
+        warn(f"this resume will not give the same bits: {difference}")
+    plan.make_env(1).close()  # what cannot be made is said while the run is still what it was
+    point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
+    session(plan).train(point, total_timesteps, rescale)
+
+
+def _check_none_gone(run: Run, status: str) -> None:
+    """Raise UsageError where a run had a checkpoint to go on from: begun anew, it would take back what it recorded."""
+    made = (
+        [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
+        if run.journal.exists()
+        else []
+    )
+    last = next((name for name in reversed(made) if not name.startswith("best")), None)
+    if last is not None or status == "finished":
+        raise UsageError(
+            f"run {run.name} cannot go on, since its checkpoints are gone from {run.directory.checkpoints_path}"
+            f"{f' (the last was {last})' if last else ''}; bring them back, or train anew with another --name"
+        )
+
+
+def _goal(
+    run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
+) -> tuple[int | None, bool]:
+    """The limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
+
+    That one may have died before a checkpoint knew of it.
+    """
+    starts = (
+        list(read(run.journal, manifest.get("journal", 0), kinds=("start",)))
+        if run.journal.exists()
+        else []
+    )
+    if total_timesteps is not None or not starts:
+        return total_timesteps, rescale
+    return starts[-1].data.get("limit"), rescale or starts[-1].data.get("rescale", False)
+
+
+def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
+    if saved.step >= limit:
+        return UsageError(
+            f"run {run.name} is finished at step {saved.step}; "
+            f"'rlplug resume {shell_word(run.path)} --total-timesteps N' with a larger N goes on"
+        )
+    return UsageError(
+        f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
+        f"'rlplug resume {shell_word(run.path)} --total-timesteps {limit}' goes on without this condition"
+    )
+
+
+@noted()
+def load(
+    run: Path | str | Run,
+    checkpoint: str = "best",
+    deterministic: bool = True,
+    env: object = None,
+    trust: bool = False,
+) -> Policy:
+    """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
+
+    Args:
+        checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has one policy alone.
+        deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
+        env: the environment, where no name rebuilds it, or where it has moved.
+        trust: whether to execute code that came with the run although this account has not written it.
+
+    Raises:
+        UsageError: there is no such run or checkpoint, or no name rebuilds its environment. Untrusted: it has code that
+            nobody here vouches for.
+    """
+    if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
+        from rlplug_core.runs.exporting import (
+            loaded,  # what takes programs apart is of no use to runs
+        )
+
+        return loaded(Path(run), deterministic, trust)
+    return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)

@@ -1,0 +1,159 @@
+"""The list of all checks of algorithms, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, TypeAlias
+
+Level: TypeAlias = Literal["static", "import", "contract", "learn"]
+
+#: The contract that this version of rlplug-core holds plugins to. It grows by one when something may break.
+CONTRACT = 1
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One check: where its code is, and what it rests on.
+
+    Attributes:
+        place: `module:function` in this package; the function takes a subject and raises `Failed` or `Skipped`.
+        needs: checks without which this one says nothing; it is skipped where one of them fails.
+        since: the contract with which it binds; before, it is provisional and only warns.
+    """
+
+    name: str
+    level: Level
+    place: str
+    needs: tuple[str, ...] = ()
+    since: int = 1
+
+    @property
+    def provisional(self) -> bool:
+        return self.since > CONTRACT
+
+    @property
+    def function(self) -> Callable[[Any], None]:
+        module, _, name = self.place.partition(":")
+        found: Callable[[object], None] = getattr(
+            import_module(f"rlplug_core.testing.kit.{module}"), name
+        )
+        return found
+
+    @property
+    def summary(self) -> str:
+        """Return what it tests, in one sentence."""
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
+
+
+_STATE = ("save-load",)
+_BITS = ("seeding",)
+_STATE_AND_BITS = (*_STATE, *_BITS)
+
+RULES = (
+    Rule("entry-point", "static", "static:entry_point"),
+    Rule("index", "static", "static:fresh_index"),
+    Rule("options", "static", "static:options"),
+    Rule("help", "static", "static:help_texts", ("options",), since=2),
+    Rule("runners", "static", "static:known_runners"),
+    Rule("presets", "static", "static:presets", ("options",)),
+    Rule("import-light", "import", "imports:light"),
+    Rule("import-quiet", "import", "imports:quiet"),
+    Rule("spaces", "contract", "acting:spaces", ("options", "presets", "runners")),
+    Rule("protocol", "contract", "acting:protocol", ("spaces",)),
+    Rule("actions", "contract", "acting:actions", ("protocol",)),
+    Rule("inputs", "contract", "side_effects:inputs", ("actions",), since=2),
+    Rule("masks", "contract", "acting:masks", ("actions",)),
+    Rule("updates", "contract", "updating:updates", ("actions",)),
+    Rule("metrics", "contract", "updating:metrics", ("updates",)),
+    Rule("clock", "contract", "updating:clock", ("updates",)),
+    Rule("leaks", "contract", "leaks:leaks", ("updates",)),
+    Rule("seeding", "contract", "state:seeding", ("updates",)),
+    Rule("generators", "contract", "side_effects:generators", ("updates",), since=2),
+    Rule("non-finite", "contract", "updating:non_finite", _BITS, since=2),
+    Rule("explore", "contract", "side_effects:explore", _BITS, since=2),
+    Rule("agents", "contract", "agents:agents", ("updates", *_BITS)),
+    Rule("memory", "contract", "agents:memory", ("updates", *_BITS)),
+    Rule("save-load", "contract", "state:save_load", ("updates",)),
+    Rule("resume", "contract", "state:resume", _STATE_AND_BITS),
+    Rule("hidden-state", "contract", "unsaved_state:hidden", _STATE_AND_BITS, since=2),
+    Rule("fresh-process", "contract", "state:fresh_process", ("resume",)),
+    Rule("evaluation", "contract", "state:evaluation", _BITS),
+    Rule("copies", "contract", "updating:copies", _BITS),
+    Rule("termination", "contract", "termination:termination", _BITS),
+    Rule("truncation", "contract", "termination:truncation", _BITS),
+    Rule("successors", "contract", "termination:successors", ("truncation",), since=2),
+    Rule("episodes", "contract", "credit:episodes", _STATE_AND_BITS, since=2),
+    Rule("rewards", "contract", "credit:rewards", _STATE_AND_BITS, since=2),
+    Rule("weight-zero", "contract", "updating:weight_zero", _BITS),
+    Rule("pauses", "contract", "updating:pauses", ("weight-zero",), since=2),
+    Rule("weight-scale", "contract", "updating:weight_scale", _BITS),
+    Rule("async", "contract", "runners:asynchronous", _BITS),
+    Rule("decoupled", "contract", "runners:decoupled", _BITS),
+    Rule("learn-chain", "learn", "learning:chain", _BITS),
+    Rule("learn-continuous", "learn", "learning:continuous", _BITS),
+    Rule("learn-masked", "learn", "learning:masked", ("masks", *_BITS)),
+    Rule("learn-episodes", "learn", "learning:tempted", _BITS, since=2),
+    Rule("learn-truncated", "learn", "learning:truncated", ("truncation",)),
+)
+
+#: Checks of an environment, which hold for one inside a wrapper too.
+ENV_RULES = (
+    Rule("env-spaces", "contract", "env_checks:spaces", since=2),
+    Rule("env-steps", "contract", "env_checks:steps", ("env-spaces",), since=2),
+    Rule("env-seeding", "contract", "env_checks:seeding", ("env-spaces",), since=2),
+    Rule("env-arrays", "contract", "env_checks:arrays", ("env-seeding",), since=2),
+    Rule("env-state", "contract", "env_checks:state", ("env-seeding",), since=2),
+    Rule("env-close", "contract", "env_checks:ends", ("env-spaces",), since=2),
+)
+KINDS: dict[str, tuple[Rule, ...]] = {
+    "algorithm": RULES,
+    "env": (*ENV_RULES, Rule("env-unknown", "contract", "env_checks:unknown", since=2)),
+    "wrapper": (
+        *ENV_RULES,
+        Rule("wrapper-inputs", "contract", "wrapper_checks:inputs", ("env-spaces",), since=2),
+        Rule("wrapper-episodes", "contract", "wrapper_checks:episodes", ("env-seeding",), since=2),
+        Rule("wrapper-observe", "contract", "wrapper_checks:observe", ("env-seeding",), since=2),
+        Rule(
+            "wrapper-learned", "contract", "wrapper_checks:learned_state", ("env-spaces",), since=2
+        ),
+    ),
+    "controller": (
+        Rule("controller-events", "contract", "controller_checks:events", since=2),
+        Rule(
+            "controller-reason",
+            "contract",
+            "controller_checks:reasons",
+            ("controller-events",),
+            since=2,
+        ),
+        Rule(
+            "controller-state",
+            "contract",
+            "controller_checks:state",
+            ("controller-events",),
+            since=2,
+        ),
+        Rule(
+            "controller-settings",
+            "contract",
+            "controller_checks:settings",
+            ("controller-events",),
+            since=2,
+        ),
+        Rule(
+            "controller-generators",
+            "contract",
+            "controller_checks:generators",
+            ("controller-events",),
+            since=2,
+        ),
+    ),
+    "hooks": (
+        Rule("hooks-registered", "static", "hook_checks:registered", since=2),
+        Rule("hooks-events", "contract", "hook_checks:events", ("hooks-registered",), since=2),
+        Rule("hooks-options", "contract", "hook_checks:options", ("hooks-registered",), since=2),
+        Rule("hooks-leftovers", "contract", "hook_checks:leftovers", ("hooks-events",), since=2),
+    ),
+}

@@ -1,0 +1,80 @@
+"""The check of state that hides: plain attributes and generators that a resumed run has otherwise than one gone on."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.short_run import Trial
+from rlplug_core.testing.kit.state import require_exact, saved_and_read
+from rlplug_core.testing.kit.subject import BUDGET, Subject
+
+#: How deep objects within objects are looked at, and up to how many parts of a list.
+DEEP = 4
+LONG = 16
+_CLOSED = (type, FunctionType, MethodType, ModuleType, torch.Tensor)
+#: Whose objects are not looked into: they answer for themselves.
+_KNOWN = ("rlplug_core", "torch", "numpy")
+
+
+def hidden(subject: Subject) -> None:
+    """After a resume every counter, flag and generator stands as in a run that went on; what differs was not saved."""
+    require_exact(subject)
+    turns = subject.horizon.turns
+    components = saved_and_read(Trial(subject, subject.home_env()).run(turns).state())
+    resumed = Trial(subject, subject.home_env()).resume(components, turns)
+    resumed.run_updates(1, BUDGET)  # some attributes are made by the first
+    straight = Trial(subject, subject.home_env()).run(resumed.turns)
+    for noun in ("learner", "agent", "buffer"):
+        one, other = (
+            dict(attributes(getattr(trial, noun), noun, set())) for trial in (straight, resumed)
+        )
+        for path in one.keys() & other.keys():
+            if one[path] != other[path]:
+                raise Failed(
+                    f"{path} is {_shown(other[path])} after a resume and {_shown(one[path])} in a run that went on; "
+                    "add it to the state_dict, or work it out from the clock"
+                )
+
+
+def attributes(
+    value: object, path: str, seen: set[int], depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Plain values and generators' states by where they are, such as `learner.count`; the rest is passed over."""
+    if isinstance(value, bool | int | float | str | np.generic):
+        yield path, repr(value)
+    elif isinstance(value, np.random.Generator):
+        yield path, repr(value.bit_generator.state)
+    elif isinstance(value, torch.Generator):
+        yield path, value.get_state().numpy().tobytes()
+    elif isinstance(value, random.Random):
+        yield path, repr(value.getstate())
+    elif id(value) not in seen and depth < DEEP and not _closed(value):
+        seen.add(id(value))
+        for name, part in _parts(value):
+            yield from attributes(part, f"{path}{name}", seen, depth + 1)
+
+
+def _closed(value: object) -> bool:
+    return isinstance(value, _CLOSED) or type(value).__module__.partition(".")[0] in _KNOWN
+
+
+def _parts(value: object) -> Iterator[tuple[str, Any]]:
+    """The parts of a container or an object, with how one writes where they are."""
+    if isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, list | tuple | deque):
+        yield from ((f"[{number}]", part) for number, part in enumerate(list(value)[:LONG]))
+    else:
+        yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+
+
+def _shown(text: str | bytes) -> str:
+    return text if isinstance(text, str) and len(text) < 40 else "another"

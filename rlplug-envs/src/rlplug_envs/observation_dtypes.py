@@ -1,0 +1,201 @@
+"""Observations keep their values in arrays of their space's type, or are refused: numpy wraps and cuts in silence.
+
+Who writes compares classes, shapes and types first, and asks `fit` only where one differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlplug_core.errors import plain
+from rlplug_core.types import Array, Obs
+
+Dtype: TypeAlias = np.dtype[Any]
+
+#: The largest number that float32 holds.
+LARGEST = float(np.finfo(np.float32).max)
+LEAST = -LARGEST
+#: Where a sum of squares is no more, no number is NaN, infinite or larger than float32 holds: one product shows it.
+#: A float64 of numpy's own, which is not made a float32 to be compared with one.
+SQUARES = np.float64(LARGEST) ** 2
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+#: Types of single whole numbers that arrays of int64 hold as they are.
+WHOLE = frozenset({int, np.int64, np.int32})
+
+
+class DtypeMismatch(ValueError):
+    """An observation does not fit its space; `index` is that of the number which does not, () for all of it."""
+
+    def __init__(self, told: str, index: tuple[int, ...] = ()) -> None:
+        super().__init__(told)
+        self.index = index
+
+
+def arrays(value: object) -> list[Array]:
+    """Return the arrays in an observation of dictionaries and tuples, in their order."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        return [array for part in value for array in arrays(part)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Array:
+    """Return a value as an array of this shape, which keeps its numbers where it is written into one of `dtype`.
+
+    To round floats is allowed. An array of floats is none of whole numbers, whatever it holds by chance; of single
+    numbers and of lists, which have no type of their own, each number is looked at.
+
+    Raises:
+        DtypeMismatch: it does not; the sentence calls it the observation `name`.
+    """
+    if (
+        value.__class__ is np.ndarray
+        and value.dtype is FLOAT64
+        and dtype is FLOAT32
+        and value.shape == shape
+        and np.vdot(value, value) <= SQUARES
+    ):
+        return value  # as most do that come here
+    array = value if value.__class__ is np.ndarray else _as_array(value, name)
+    if array.shape != shape:
+        raise DtypeMismatch(
+            f"the observation{name} has shape {array.shape}, its observation space says {shape}"
+        )
+    if array.dtype == dtype:
+        return array
+    kind, wanted = array.dtype.kind, dtype.kind
+    if kind in "biu":
+        if wanted != "f" and not _held(array.dtype, dtype):
+            _check_range(array, dtype, name)
+    elif kind == "f" and wanted == "f":
+        _check_size(array, name)
+    elif kind == "f" and (value.__class__ is not np.ndarray or not shape):
+        _check_whole(array, name)
+        _check_range(array, dtype, name)
+    else:
+        said = f"an array of {array.dtype}" if shape else plain(repr(value), 60)
+        raise DtypeMismatch(
+            f"the observation{name} is {said}, its observation space says {dtype}; give {dtype}, or declare the space "
+            "with the bounds and the dtype of what is given"
+        )
+    return array
+
+
+def _as_array(value: Any, name: str) -> Array:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise DtypeMismatch(f"the observation{name} is no array of numbers: {error}") from None
+
+
+@lru_cache
+def _held(dtype: Dtype, other: Dtype) -> bool:
+    """Return whether one type of whole numbers holds all of another's."""
+    return bool(np.can_cast(dtype, other, "safe"))
+
+
+def _check_whole(array: Array, name: str) -> None:
+    if (cut := array != np.trunc(array)).any():
+        index, said = _first(array, cut)
+        raise DtypeMismatch(
+            f"the observation{name} {said}, and its observation space has whole numbers; give one",
+            index,
+        )
+
+
+def _check_range(array: Array, dtype: Dtype, name: str) -> None:
+    """Raise DtypeMismatch for a number that a type of whole numbers does not hold."""
+    low, high = (
+        (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    )
+    if not array.size or (low <= array.min().item() and array.max().item() <= high):
+        return
+    # As Python's numbers: numpy compares int64 with uint64 as floats.
+    index, said = _first(
+        array, np.array([not low <= one <= high for one in array.reshape(-1).tolist()])
+    )
+    raise DtypeMismatch(
+        f"the observation{name} {said}, and {dtype}, the type of its observation space, has {low} to {high}; "
+        "let observation_space hold all that is given",
+        index,
+    )
+
+
+def _check_size(array: Array, name: str) -> None:
+    """Raise DtypeMismatch for a float that float32 does not hold."""
+    if (bad := ~(np.abs(array) <= np.float64(LARGEST))).any():
+        index, said = _first(array, bad)
+        if not np.isfinite(array[index]):
+            raise DtypeMismatch(f"an observation{name} {wrong(array[index])}", index)
+        raise DtypeMismatch(
+            f"the observation{name} {said}, more than float32 holds; give smaller numbers", index
+        )
+
+
+def _first(array: Array, chosen: Array) -> tuple[tuple[int, ...], str]:
+    """Return the index of the first number that was chosen, and what is said of it."""
+    index = tuple(np.argwhere(chosen.reshape(array.shape))[0].tolist())
+    return index, f"{'holds' if index else 'is'} {array[index]}"
+
+
+def wrong(number: Any) -> str:
+    """Return what is said of a number that is none, or infinite."""
+    return (
+        "is not a number (NaN)"
+        if np.isnan(number)
+        else f"is infinite ({number}); give finite numbers"
+    )
+
+
+def part(value: Any, name: str) -> Any:
+    """One entry of a dictionary observation as the environment gives it: a dictionary, or a tuple or list of parts."""
+    return value[int(name)] if isinstance(value, tuple | list) else value[name]
+
+
+#: What goes wrong where an observation does not fit.
+ERRORS = (KeyError, IndexError, TypeError, ValueError, OverflowError)
+
+
+def misfit(target: Obs, value: Any, batched: bool = False, where: str = "") -> DtypeMismatch | None:
+    """Return how an observation, a batch of N if `batched`, does not fit `target` [N, ...]; None if it does."""
+    if isinstance(target, dict):
+        for name, inner in target.items():
+            try:
+                entry = part(value, name)
+            except ERRORS:
+                return DtypeMismatch(
+                    f"the observation lacks the entry '{where}{name}' of its space"
+                )
+            if found := misfit(inner, entry, batched, f"{where}{name}/"):
+                return found
+        return None
+    try:
+        fit(
+            value,
+            target.shape if batched else target.shape[1:],
+            target.dtype,
+            f" '{where[:-1]}'" if where else "",
+        )
+    except DtypeMismatch as found:
+        return found
+    return None
+
+
+def unusable(obs: Obs) -> str:
+    """Return what is said of a float in the observation that is NaN or infinite; "" where there is none."""
+    if isinstance(obs, dict):
+        return next(filter(None, map(unusable, obs.values())), "")
+    if obs.dtype.kind != "f" or (finite := np.isfinite(obs)).all():
+        return ""
+    return f"an observation {wrong(obs[~finite][0])}"
+
+
+def count_unusable(obs: Array) -> int:
+    """Return how many numbers are NaN or infinite."""
+    return int(np.count_nonzero(~np.isfinite(obs)))

@@ -1,0 +1,253 @@
+"""Several learners: they take every gradient step together, stand at one point when asked, and end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.errors import RlplugError, UsageError, WorkerFailed
+from rlplug_core.loop.plan import Plan
+from rlplug_core.runs.api import Run, resume, train
+from rlplug_core.runs.directory import RunDirectory
+from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from tests.core.loop.test_async_processes import SCRIPT, alive, group
+from tests.core.traces import processes_in
+from tests.waiting import until
+
+HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
+TRACES = f"{HERE}:".replace("fakes.py", "traces.py")
+TWO = {"runner": "sync", "learners": 2}
+
+
+def two(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
+    return make_runner(algorithm, env, **{**TWO, "worker_timeout": 20.0, **options})
+
+
+def test_two_learners_count_the_steps_of_both_and_stay_alike() -> None:
+    runner = two(total_timesteps=400)
+    try:
+        before = runner.snapshot().policy.outputs.weight.clone()
+        polled: list[int] = []
+        runner.run(lambda: polled.append(runner.clock.steps))
+        assert (runner.snapshot().policy.outputs.weight != before).any()
+        assert polled == [*range(0, 404, 4)]  # two environments of two learners
+        assert runner.clock.updates == 400 // 16
+        assert {rank for _, rank, _ in runner.episodes()} == {0, 1}
+        assert set(runner.metrics()) == {"loss/value", "loss/gradient_norm"}
+        assert runner.episodes() == []
+        state = runner.state_dict()
+        (other,) = state["workers"]["all"]
+        tensors = {name: value for name, value in state["learner"].items() if name != "_extra_state"}
+        assert tensors
+        assert_same(tensors, {name: other["learner"][name] for name in tensors})
+        assert (state["actor"]["obs"] != other["actor"]["obs"]).any(), "each has an experience of its own"
+    finally:
+        runner.close()
+
+
+def test_episodes_have_the_env_step_at_which_all_learners_stood_as_they_ended() -> None:
+    runner = two(env=f"{ENVS}:Truncated", total_timesteps=80)  # episodes of 10 steps in two environments of each
+    try:
+        runner.run(lambda: None)
+        told = [(steps, rank) for steps, rank, _ in runner.episodes()]
+        assert told == [(steps, rank) for steps in (40, 80) for rank in (0, 0, 1, 1)]
+    finally:
+        runner.close()
+
+
+def ends_alike(whole: Any, stopped: Any, again: Any) -> None:
+    """Go on in `again` with what was stopped; it ends as the run that never stopped."""
+    whole.run(lambda: None)
+    again.load_state_dict(stored(stopped.state_dict()))
+    again.clock.stop = False
+    again.run(lambda: None)
+    assert_same(stored(whole.state_dict()), stored(again.state_dict()))
+
+
+@pytest.mark.parametrize("algorithm", [TINY, TINY_Q])
+def test_a_run_stopped_stored_and_gone_on_with_in_new_processes_is_the_run_that_never_stopped(algorithm: str) -> None:
+    whole, first, again = (two(algorithm, total_timesteps=240) for _ in range(3))
+    try:
+        first.run(lambda: setattr(first.clock, "stop", first.clock.steps >= 99))
+        assert 99 <= first.clock.steps < 240
+        ends_alike(whole, first, again)
+    finally:
+        for runner in (whole, first, again):
+            runner.close()
+
+
+def test_a_stop_between_two_updates_of_a_burst_is_exact_as_well() -> None:
+    """The leader alone hears it, in the middle of three updates that are due at once."""
+    whole, first, again = (two(TINY_Q, total_timesteps=240) for _ in range(3))
+    learn = first.member.learner.update
+
+    def update(batch: Any, clock: Any) -> Any:
+        clock.stop = clock.updates == 7
+        return learn(batch, clock)
+
+    try:
+        first.member.learner.update = update
+        first.run(lambda: None)
+        assert first.clock.updates == 8
+        assert first.member.actor.lane.buffer.owed > 0
+        ends_alike(whole, first, again)
+    finally:
+        for runner in (whole, first, again):
+            runner.close()
+
+
+def test_a_whole_run_is_trained_and_resumed(tmp_path: Path) -> None:
+    options = {
+        **TWO,
+        "total_timesteps": 400,
+        "num_envs": 2,
+        "eval_episodes": 2,
+        "final_eval_episodes": 2,
+        "lr_patience": 1,
+    }
+    run = train(TINY, f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
+    assert run.status == "finished"
+    assert set(run.episodes()["workers"]) == {0, 1}
+    assert resume(run, total_timesteps=600, hooks=False).status == "finished"
+
+
+def test_learners_whose_environments_cannot_be_captured_begin_and_say_so() -> None:
+    runner = two(env=f"{TRACES}Uncaptured")
+    try:
+        runner.run(lambda: None)
+        assert runner.clock.steps == 200
+        assert runner.inexact == "Uncaptured: a test"
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize("steps", [0, 200])
+def test_learners_close_their_environments(tmp_path: Path, steps: int) -> None:
+    """A simulator that one has started would outlive the run; also where the run ends before they have begun."""
+    runner = two(env=f"{TRACES}Closed", **{"env.file": str(tmp_path / "closed")})
+    try:
+        if steps:
+            runner.run(lambda: None)
+        else:
+            until(runner.remotes[0].connection.poll)
+        members = {os.getpid(), runner.remotes[0].process.pid}
+    finally:
+        runner.close()
+    assert processes_in(tmp_path / "closed") == members
+
+
+REFUSED = {
+    "runner": (TINY, {"runner": "async"}, "several learners take each step together.*; add --runner sync"),
+    "algorithm": (TINY_EPOCHS, {}, "Epochs does not say that it is sound with several learners"),
+    "processes": (TINY, {"env_workers": 2, "num_envs": 2}, "leave out --env-workers"),
+    "inline": (TINY, {"inline": True}, "leave out --inline"),
+    "data set": (TINY_Q, {"dataset": "x.npz"}, "leave out --dataset"),
+    "buffer": (TINY_Q, {"init": "run", "init_parts": ("buffer",)}, "leave buffer out of --init-parts"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_sound_with_several_learners_is_refused_in_a_sentence(case: str) -> None:
+    algorithm, options, sentence = REFUSED[case]
+    with pytest.raises(UsageError, match=f"--learners 2: .*{sentence}"):
+        Plan.make(algorithm, f"{ENVS}:Chain", {**TWO, **options})
+
+
+def test_running_moments_which_each_would_have_of_its_own_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"running moments of what one of them has seen; leave out net\.normalize_obs"):
+        two(**{"net.normalize_obs": True})
+
+
+def test_rows_that_hold_no_transition_are_refused_at_the_first_one() -> None:
+    runner = two(env=f"{HARMFUL}Resting")
+    try:
+        with pytest.raises(UsageError, match="several learners need a transition of every row"):
+            runner.run(lambda: None)
+    finally:
+        runner.close()
+
+
+def test_an_algorithm_that_says_that_it_is_sound_and_is_not_is_found_out() -> None:
+    runner = two(f"{HERE}:Drifting", total_timesteps=10**5)
+    try:
+        with pytest.raises(RlplugError, match=r"no longer have the same 'policy\.\S+'.*beside Optimizer.minimize"):
+            runner.run(lambda: runner.clock.updates > 3 and runner.state_dict())
+    finally:
+        runner.close()
+
+
+def test_learners_that_take_different_numbers_of_steps_end_in_a_sentence() -> None:
+    runner = two(f"{HERE}:Uneven", worker_timeout=2.0)
+    try:
+        with pytest.raises(RlplugError, match=r"waited in vain for the others; .* or another one hangs$"):
+            runner.run(lambda: None)
+    finally:
+        runner.close()
+
+
+FAULTS = {
+    "CrashingWorker": "learner 1 failed: RuntimeError: the environment broke after 20 steps",
+    "Killed": "learner 1 was killed by SIGKILL",
+    "FailsToBuild": r"learner 1 failed: '\S+:FailsToBuild' cannot be made: ValueError: no display",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_another_learner_ends_the_run_with_one_sentence_and_nobody_left(tmp_path: Path, fault: str) -> None:
+    env = f"{HARMFUL}{fault}" if fault != "CrashingWorker" else f"{ENVS}:{fault}"
+    options = {**TWO, "total_timesteps": 10**6, "eval_episodes": 2, "worker_timeout": 20.0}
+    with pytest.raises(WorkerFailed, match=FAULTS[fault]):
+        train(TINY, env, options, out=tmp_path, hooks=False)
+    (path,) = tmp_path.iterdir()
+    assert Run(RunDirectory.open(path)).status == "failed"
+
+
+def test_a_killed_learner_is_named_also_where_a_simulator_of_its_own_holds_its_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rlplug_core.loop.data_parallel_leader.CLOSING", 2.0)
+    runner = two(env=f"{HARMFUL}KilledBesideChild", total_timesteps=10**6)
+    try:
+        with pytest.raises(WorkerFailed, match=r"^learner 1 was killed by SIGKILL$"):
+            runner.run(lambda: None)
+    finally:
+        runner.close()
+
+
+def test_when_one_of_the_learners_is_killed_the_run_ends_in_a_sentence() -> None:
+    runner = two(total_timesteps=10**8)
+    pids: list[int] = []
+
+    def poll() -> None:
+        if runner.clock.updates == 3 and not pids:
+            pids.append(runner.remotes[0].process.pid)
+            os.kill(pids[0], signal.SIGKILL)
+
+    try:
+        with pytest.raises(WorkerFailed, match="learner 1 was killed by SIGKILL"):
+            runner.run(poll)
+    finally:
+        runner.close()
+    assert not alive(pids[0])
+
+
+def test_when_the_leader_is_killed_nobody_stays_and_a_resume_goes_on(tmp_path: Path) -> None:
+    options = {**TWO, "log_every": 1000, "checkpoint_every": 1000}
+    code = SCRIPT.format(options=options, algorithm=TINY, env=f"{ENVS}:Chain", out=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    until(lambda: process.poll() is not None or [*(tmp_path / "run" / "checkpoints").glob("step-*1000")])
+    members = group(process.pid)
+    assert len(members) >= 2  # the leader and the other learner
+    process.kill()
+    process.communicate(timeout=60)
+    until(lambda: not group(process.pid))
+    run = Run(RunDirectory.open(tmp_path / "run"))
+    assert run.status == "killed"
+    steps = max(int(path.name.split("-")[1]) for path in (run.path / "checkpoints").glob("step-*"))
+    assert resume(run, total_timesteps=steps + 500, hooks=False).status == "finished"

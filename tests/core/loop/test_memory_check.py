@@ -1,0 +1,56 @@
+"""What cannot fit into memory is refused before it is made, and the option that asks for it is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlplug_core.errors import BadConfig
+from rlplug_core.loop.memory_check import check_sizes, physical, step_bytes, written
+
+GIB = 1024**3
+POLE = spaces.Box(-1, 1, (4,), np.float32)
+PIXELS = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"num_envs": 100_000_000}, "'num_envs': 100,000,000 environments would take 186 GiB or more"),
+        ({"buffer_size": 10**14}, "'buffer_size': a buffer of 100,000,000,000,000 steps would take"),
+        ({"n_steps": 10**8, "num_envs": 8}, "'n_steps': a rollout of 800,000,000 steps"),
+        ({"net.hidden": [10**8, 10**8]}, "'net.hidden': a network of 10,000,000,000,000,000 weights"),
+    ],
+)
+def test_the_option_is_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadConfig) as raised:
+        check_sizes(options, POLE, 4 * GIB)
+    assert named in str(raised.value)
+    assert "this machine has 4 GiB of memory" in str(raised.value)
+
+
+def test_what_is_usual_passes() -> None:
+    usual = {"num_envs": 64, "buffer_size": 1_000_000, "n_steps": 2048, "net.hidden": [400, 300], "net.norm": None}
+    check_sizes(usual, POLE, 2 * GIB)
+    check_sizes({"num_envs": 8, "buffer_size": 1_000_000}, PIXELS, 8 * GIB)  # frames are stored once
+
+
+def test_a_step_is_its_observation_and_a_reward() -> None:
+    assert step_bytes(POLE) == 16 + 4
+    assert step_bytes(PIXELS) == 84 * 84 + 4
+    assert step_bytes(spaces.Dict({"a": POLE, "b": PIXELS})) == 16 + 84 * 84 + 4
+    assert step_bytes(spaces.Discrete(5)) == 8 + 4
+
+
+def test_memory_is_that_of_this_machine() -> None:
+    assert physical() > 256 * 1024**2
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(20, "20 B"), (1536, "1.5 KiB"), (4 * GIB, "4 GiB"), (2**70, "1,048,576 PiB")]
+)
+def test_sizes_are_written_with_their_unit(size: int, text: str) -> None:
+    assert written(size) == text

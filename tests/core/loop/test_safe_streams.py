@@ -1,0 +1,85 @@
+"""What is said to nobody fails nothing: streams whose reader has gone, here and in the processes of a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlplug_core.loop.safe_streams import SafeStream, lasting
+
+#: A script that trains an environment which prints at every step, its stdout a pipe that nobody reads.
+SCRIPT = """
+import sys
+import rlplug_core
+from rlplug_core.testing.envs import Chain
+
+class Loud(Chain):
+    def step(self, action):
+        print("a step", flush=True)
+        return super().step(action)
+
+if __name__ == "__main__":
+    options = {"total_timesteps": 64, "eval_episodes": 1, "final_eval_episodes": 1, "env_workers": int(sys.argv[1])}
+    options["num_envs"] = 2
+    rlplug_core.train("tests.core.tiny_q:TinyQ", "./loud.py:Loud", options, name="loud", hooks=False)
+"""
+
+
+def test_a_stream_writes_until_its_reader_has_gone_and_then_takes_everything() -> None:
+    reader, writer = os.pipe()
+    before = os.fdopen(writer, "w", encoding="utf-8")
+    before.write("one ")
+    stream = lasting(before)
+    print("two", file=stream, flush=True)
+    assert os.read(reader, 100) == b"one two\n"  # in order
+    os.close(reader)
+    for _ in range(3):
+        print("three" * 10_000, file=stream, flush=True)
+    assert isinstance(stream.buffer.raw, SafeStream)  # type: ignore[attr-defined]
+    assert stream.buffer.raw.lost  # type: ignore[attr-defined]
+    with pytest.raises(BrokenPipeError):
+        print("three", file=before, flush=True)
+    with pytest.raises(BrokenPipeError):
+        before.close()
+
+
+def test_a_stream_without_a_buffer_has_none_either() -> None:
+    reader, writer = os.pipe()
+    with io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True) as before:  # type: ignore[type-var]
+        stream = lasting(before)
+        stream.write("at once")
+        assert os.read(reader, 100) == b"at once"
+        os.close(reader)
+        stream.write("to nobody")
+
+
+def test_streams_that_are_no_files_of_the_system_stay() -> None:
+    for stream in (io.StringIO(), io.TextIOWrapper(io.BytesIO()), sys.stdout):  # pytest's own is a subclass
+        assert lasting(stream) is stream
+
+
+def test_no_stream_is_wrapped_twice() -> None:
+    with open(os.devnull, "w", encoding="utf-8") as file:
+        stream = lasting(file)
+        assert stream is not file
+        assert lasting(stream) is stream
+
+
+@pytest.mark.parametrize("env_workers", [1, 2])
+def test_an_environment_that_prints_to_nobody_ends_no_run(tmp_path: Path, env_workers: int) -> None:
+    (tmp_path / "loud.py").write_text(SCRIPT, encoding="utf-8")
+    reader, writer = os.pipe()
+    os.close(reader)
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
+    words = [sys.executable, "loud.py", str(env_workers)]
+    done = subprocess.run(words, check=False, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, env=place)
+    os.close(writer)
+    assert done.returncode == 0, done.stderr.decode()
+    end = json.loads((tmp_path / "runs" / "loud" / "journal.jsonl").read_text().splitlines()[-1])
+    assert end["data"]["status"] == "finished"

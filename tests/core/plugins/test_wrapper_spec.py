@@ -1,0 +1,338 @@
+"""What `--wrap` asks for is around the environment in training, evaluation, workers, resumes and loaded policies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core import plugins
+from rlplug_core.config.parse import parse
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import schema
+from rlplug_core.errors import BadConfig, Interrupted, PluginError, UsageError
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins import index, indexing
+from rlplug_core.plugins.closing import closed_if_it_fails
+from rlplug_core.plugins.transform import Transform
+from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
+from rlplug_core.protocols import Env, SupportsLimit, SupportsObserve, SupportsTranslate
+from rlplug_core.runs.api import Run, load, resume, train
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.testing.distributions import write_distribution
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Array
+from tests.core.fakes import ENVS, TINY, assert_same, countdown
+from tests.core.wraps import HERE
+
+CHAIN = f"{ENVS}:Chain"
+AGED, TENFOLD = f"{HERE}:Aged", f"{HERE}:Tenfold"
+OPTIONS: dict[str, Any] = {
+    "seed": 3, "num_envs": 2, "total_timesteps": 120, "runner": "sync", "eval_episodes": 5, "final_eval_episodes": 5,
+    "wrap": [TENFOLD, f"{AGED}:step=0.5"],
+}  # fmt: skip
+
+
+def trained(out: Path, name: str = "run", **options: Any) -> Run:
+    return train(TINY, CHAIN, {**OPTIONS, **options}, out=out, name=name, hooks=False)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory.mktemp("runs"))
+
+
+# What is typed.
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ("", {"step": 0.1, "name": "x", "sizes": (1, 2)}),
+        (":step=2", {"step": 2.0}),
+        (":step=2,name=y", {"step": 2.0, "name": "y"}),
+        (":name=a:b=c", {"name": "a:b=c"}),
+        (":sizes=3,4,5,name=z", {"sizes": (3, 4, 5), "name": "z"}),
+        (":step=2,step=3", {"step": 3.0}),
+    ],
+)
+@pytest.mark.parametrize("name", [AGED, "tests.core.wraps:Aged"])
+def test_options_stand_behind_the_name(name: str, options: str, values: dict[str, Any]) -> None:
+    wrapping = Wrapping.parse(name + options)
+    assert {key: getattr(wrapping.config, key) for key in values} == values
+    assert wrapping.words == name + options
+
+
+def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a resume finds it from elsewhere."""
+    monkeypatch.chdir(HERE.parent)
+    assert Wrapping.parse("./wraps.py:Aged:step=2").words == f"{AGED}:step=2"
+    assert Plan.make(TINY, CHAIN, {"wrap": ["./wraps.py:Aged"]}).flat["wrap"] == [AGED]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        (
+            f"{AGED}:steps=2",
+            BadConfig,
+            r"has no option 'steps'; did you mean 'step'.*\? \('rlplug info .*wraps.py:Aged",
+        ),
+        (f"{AGED}:step=x", BadConfig, r"option 'step': expected `float`, got `str`"),
+        (f"{AGED}:step=-1", BadConfig, r"option 'step': expected `float` > 0"),
+        (f"{TENFOLD}:factor=2", BadConfig, r"has no option 'factor'"),
+        ("frame-stack:4", UsageError, r"'frame-stack:4': a wrapper's options are written NAME:option=value"),
+        ("frame-stack:", UsageError, r"a wrapper's options are written NAME:option=value"),
+        ("", UsageError, r"no wrapper '' is installed"),
+        ("tenfould", UsageError, r"no wrapper 'tenfould' is installed \('rlplug list' shows all\)"),
+        ("nothing.here:Aged", UsageError, r"there is no module 'nothing'"),
+        (f"{HERE}:Halved", PluginError, r"wraps.py:Halved' is not a wrapper: it has no 'reset', 'close', 'state_dict'"),
+        (f"{HERE}:replace", PluginError, r"is not a class; a wrapper must be one"),
+    ],
+)
+def test_what_cannot_be_used_is_said_before_anything_is_made(words: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Plan.make(TINY, CHAIN, {"wrap": [words]})
+
+
+class Closing(Chain):
+    """Says when it is closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Raising", r"wrapper '.*Raising' cannot be put around Closing: ValueError: not today; --traceback shows"),
+        ("Specless", r"wrapper '.*Specless' made no environment: it has no 'spec'"),
+    ],
+)
+def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, said: str) -> None:
+    env, inner = Closing(2), Wrapping.parse(f"{HERE}:Lasting")
+    lasting: Any = inner.wrapper
+    lasting.closed.clear()
+    with pytest.raises(PluginError, match=said):
+        wrapped(env, [inner, Wrapping.parse(f"{HERE}:{name}")])
+    assert env.closed
+    assert lasting.closed == [env.spec.id]
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_an_environment_is_closed_where_what_is_made_of_it_fails(error: type[BaseException]) -> None:
+    env = Closing(2)
+    with closed_if_it_fails(env):
+        pass
+    assert not env.closed
+    with pytest.raises(error), closed_if_it_fails(env):
+        raise error
+    assert env.closed
+
+
+def test_the_option_is_repeated_because_its_values_hold_commas() -> None:
+    (option,) = (option for option in schema(RunOptions) if option.name == "wrap")
+    assert option.type == "repeated"
+    assert parse(option, "a:x=1,y=2") == ["a:x=1,y=2"]
+    assert parse(option, "none") == []
+
+
+# What becomes of it.
+
+
+def test_the_first_one_is_innermost() -> None:
+    plan = Plan.make(TINY, CHAIN, {"wrap": [AGED, TENFOLD]})
+    env: Any = plan.make_env(3)
+    assert [type(one).__name__ for one in (env, env.env, env.env.env)] == ["Tenfold", "Aged", "Chain"]
+    assert (env.spec.num_envs, env.spec.obs.shape) == (3, (6,))
+
+
+def test_a_plan_made_anew_from_its_values_is_the_same() -> None:
+    """As workers and a resume make it."""
+    plan = Plan.make(TINY, CHAIN, OPTIONS)
+    again = Plan.make(plan.algorithm, plan.env, plan.flat)
+    assert [one.words for one in again.wrappings] == [one.words for one in plan.wrappings]
+    assert [one.config for one in again.wrappings] == [one.config for one in plan.wrappings]
+    assert again.flat == plan.flat
+
+
+def test_training_and_evaluation_see_the_wrapped_environment(done: Run) -> None:
+    """Six features instead of five; and returns, which lie between 0 and 1, as the environment gave them."""
+    assert done.config["options"]["wrap"] == [TENFOLD, f"{AGED}:step=0.5"]
+    assert done.config["origins"]["wrap"] == "option"
+    weights = Checkpoints(done.directory.checkpoints_path).load(["final"])[1]["learner"]
+    assert any(np.shape(leaf)[-1:] == (6,) for leaf in _leaves(weights))
+    assert set(done.evaluate(20).returns) <= {0.0, 1.0}
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        if isinstance(value, dict | list):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def test_a_resumed_run_ends_with_the_same_bits(done: Run, tmp_path: Path) -> None:
+    sys.modules[plugins.algorithm(TINY).__module__].countdown[0] = 7
+    with pytest.raises(Interrupted):
+        trained(tmp_path)
+    countdown[0] = 0
+    run = resume(Run(RunDirectory.open(tmp_path / "run")), hooks=False)
+    one, other = (Checkpoints(each.directory.checkpoints_path).load(["final"])[1] for each in (done, run))
+    for component in ("learner", "actor", "buffer", "clock"):
+        assert_same(one[component], other[component])
+    assert "age" in one["actor"]["env"]
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_workers_wrap_likewise(tmp_path: Path, inline: bool) -> None:
+    run = trained(tmp_path, runner="async", inline=inline, workers=2)
+    assert run.status == "finished"
+    components = Checkpoints(run.directory.checkpoints_path).load(["final"])[1]
+    assert any(np.shape(leaf)[-1:] == (6,) for leaf in _leaves(components["learner"]))
+
+
+def test_a_loaded_policy_takes_the_bare_environment_s_observations(done: Run) -> None:
+    """And the wrappers see them in turn, until `reset` begins an episode."""
+    policy = load(done)
+    obs = np.eye(5, dtype=np.float32)
+    actions = [policy(one) for one in obs]
+    assert all(np.shape(action) == () for action in actions)
+    aged: Any = policy._env
+    assert aged.age.tolist() == [2.0]
+    policy.reset()
+    policy(obs[0])
+    assert aged.age.tolist() == [0.0]
+
+
+# The base.
+
+
+class Everything(Chain):
+    """Can do all that a wrapper passes on."""
+
+    limited = 0
+
+    def limit(self, steps: int) -> None:
+        self.limited = steps
+
+    def translate(self, action: Array) -> Array:
+        return action + 5
+
+
+class Plain(Transform):
+    """Changes nothing."""
+
+
+def test_a_transform_forwards_everything() -> None:
+    below = Everything(2)
+    env = Plain(Plain(below))
+    for ability in (Env, SupportsLimit, SupportsObserve, SupportsTranslate):
+        assert isinstance(env, ability)
+    now = env.reset(1)
+    assert now.is_first.all()
+    np.testing.assert_array_equal(env.step(np.ones(2, np.int64)).obs, below.observe())
+    env.limit(7)
+    assert below.limited == 7
+    assert env.translate(np.zeros(1)).tolist() == [5]
+    assert env.source is below.spec
+    obs = np.zeros((3, 5))
+    assert env.observe(obs, np.zeros(3, np.bool_)) is obs
+    fresh = Plain(Plain(Everything(2)))
+    fresh.load_state_dict(env.state_dict())
+    np.testing.assert_array_equal(fresh.step(np.ones(2, np.int64)).obs, env.step(np.ones(2, np.int64)).obs)
+
+
+def test_what_is_missing_below_stays_harmless_or_is_said() -> None:
+    env = Plain(Chain(2))
+    action = np.zeros(2)
+    assert env.translate(action) is action
+    with pytest.raises(UsageError, match="Chain cannot cut its episodes after a number of steps"):
+        env.limit(3)
+
+
+# As a plugin.
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = {
+        "rlplug.wrappers": {"aged": "rlplug_aged.aged:Aged", "broken": "rlplug_aged.broken:Broken"},
+        "rlplug.envs": {"aged-too": "rlplug_aged.aged:Aged"},
+    }
+    reserved = "seed: int = 0  # a name that belongs to every run\n    step: Positive"
+    code = HERE.read_text(encoding="utf-8").replace("step: Positive", reserved)
+    files = {"rlplug_aged/__init__.py": "", "rlplug_aged/aged.py": code, "rlplug_aged/broken.py": "def broken(:"}
+    write_distribution(tmp_path, "rlplug-aged", points, files)
+    plugins.refresh()
+    yield tmp_path
+    monkeypatch.undo()
+    for name in [name for name in sys.modules if name.startswith("rlplug_aged")]:
+        del sys.modules[name]
+    plugins.refresh()
+
+
+def test_an_index_shows_a_wrapper_without_importing_it(site: Path) -> None:
+    record = plugins.find("wrappers", "aged")
+    assert indexing.write(record) == site / "rlplug_aged" / "index" / "aged.json"
+    del sys.modules["rlplug_aged.aged"]
+    found, reason = index.read(record)
+    assert (found is not None, reason) == (True, "")
+    assert "rlplug_aged.aged" not in sys.modules
+    assert found.summary == "Observations with their age behind them: a wrapper with options and a state."
+    code: Any = plugins.wrapper("aged")
+    assert index.options(found) == schema(code.Config)
+    assert indexing.drift(record) == ""
+
+
+def test_its_options_may_have_the_names_of_run_options(site: Path) -> None:
+    """They are typed behind its name."""
+    assert Wrapping.parse("aged:seed=3").config.seed == 3
+    assert index.read(plugins.find("wrappers", "aged"))[1] == "it has no index"
+    indexing.write(plugins.find("wrappers", "aged"))
+    assert index.read(plugins.find("wrappers", "aged"))[1] == ""
+
+
+def test_two_contributions_of_one_name_cannot_share_an_index_file(site: Path) -> None:
+    points = site / "rlplug_aged-1.0.dist-info" / "entry_points.txt"
+    points.write_text(points.read_text().replace("aged-too", "aged"))
+    plugins.refresh()
+    with pytest.raises(PluginError, match=r"and the environment provider of its name need the same aged\.json"):
+        indexing.write(plugins.find("wrappers", "aged"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "name", "said"),
+    [
+        ({}, "broken", r"wrapper 'broken' of rlplug-aged 1.0 cannot be loaded: SyntaxError"),
+        (
+            {"RLPLUG_DISABLED_PLUGINS": "aged"},
+            "aged",
+            r"wrapper 'aged' of rlplug-aged 1.0 is disabled: 'aged' is disab",
+        ),
+        ({"RLPLUG_PLUGINS": ""}, "rlplug-aged/aged", r"is disabled: RLPLUG_PLUGINS does not list it; remove it there"),
+    ],
+)
+def test_one_that_cannot_be_used_says_why(
+    site: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str, said: str
+) -> None:
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    plugins.refresh()
+    with pytest.raises(PluginError, match=said) as caught:
+        Plan.make(TINY, CHAIN, {"wrap": [name]})
+    assert caught.value.exit_code == 3
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(site: Path) -> None:
+    with pytest.raises(UsageError, match=r"no wrapper 'agd' is installed; did you mean 'aged'\?"):
+        Plan.make(TINY, CHAIN, {"wrap": ["agd"]})

@@ -1,0 +1,58 @@
+"""An error that leaves a function for users says how Python gives the options that it names."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.errors import UsageError
+from rlplug_core.runs.api import resume, train
+from rlplug_core.runs.files import shell_word
+from rlplug_core.runs.python_hints import in_python
+from tests.core.fakes import ENVS, TINY
+
+
+def test_a_refusal_from_python_says_how_its_option_is_given_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--dataset FILE") as caught:
+        train(TINY, f"{ENVS}:Chain", {"offline": True}, out=tmp_path)
+    assert caught.value.__notes__ == ["In Python: options={'dataset': ...}"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "note"),
+    [
+        ("use --runner sync or --env-workers 2", "In Python: options={'runner': ..., 'env_workers': ...}"),
+        ("choose another place with --out", "In Python: out=..."),
+        ("it failed; --traceback shows where", ""),
+        ("it is finished; 'rlplug resume it --total-timesteps 9' goes on", ""),
+        ("it is finished; 'rlplug resume \"my runs/it\" --total-timesteps 9' goes on", ""),
+        ("or --no-normalize-advantage.", "In Python: options={'normalize_advantage': ...}"),
+        ("a well--known name", ""),
+    ],
+)
+def test_what_is_typed_becomes_what_is_written(sentence: str, note: str) -> None:
+    assert in_python(sentence) == note
+
+
+@pytest.mark.parametrize("path", ["runs/one", "my runs/one", 'a "b" $HOME', r"c\d `e`", "it's"])
+def test_a_path_in_a_command_is_one_word_to_a_shell(path: str) -> None:
+    assert subprocess.check_output(["sh", "-c", f"printf %s {shell_word(path)}"], text=True) == path
+
+
+def test_a_run_in_a_folder_with_a_space_says_what_can_be_typed(tmp_path: Path) -> None:
+    options = {"total_timesteps": 20, "num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 0}
+    run = train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
+    with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\" --total-timesteps N' with a larger"):
+        resume(run)
+    with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\"' to go on with it"):
+        train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
+
+
+def test_an_option_as_an_argument_is_told_where_options_go() -> None:
+    call: Any = train
+    with pytest.raises(TypeError, match="unexpected keyword argument 'total_timesteps'") as caught:
+        call("ppo", "CartPole-v1", total_timesteps=1000)
+    assert caught.value.__notes__ == ["Options go into a dictionary: train(..., {'total_timesteps': ...})"]
