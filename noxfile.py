@@ -1,12 +1,14 @@
-"""Every check of the repository: `python -m nox` runs the default ones, `python -m nox -l` lists them all.
+"""All checks of the repository: `python -m nox` runs the default ones, `python -m nox -l` lists them all.
 
-The four wheels are built once. Each test session installs the wheels of the packages it may use, and its tools, in one
-pip command under `constraints.txt`: an undeclared import or a file missing from a wheel fails there.
+The four wheels are built once. Two environments hold them, each filled by one pip command under `constraints.txt`:
+`env`, with every extra and tool that tests, types and pages need, and `wheels`, with the four wheels and their
+declared dependencies. An undeclared import or a file missing from a wheel fails in `wheels`.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import shutil
 import time
@@ -33,22 +35,47 @@ EXAMPLES = (
     "rlplug-telegraph",
 )
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.140", "jsonschema>=4.20")
-#: Two tests at a time, since most wait for processes that they started; and which of them took longest.
+#: What the environment `env` holds: all that the tests, mypy and the commands of the pages use.
+EVERYTHING = (
+    "rlplug-core[minari,numba]",
+    "rlplug-algos",
+    "rlplug-envs[atari,box2d,minatar,minigrid,mujoco,multiagent]",
+    "rlplug-cli[video,onnx,tune,notebook,tensorboard]",
+)
+TOOLS = (
+    "mypy>=2",
+    "types-psutil",
+    "onnxruntime",
+    "pyyaml>=6",
+    "jupytext>=1.17",
+    "nbclient>=0.10",
+    "ipykernel>=6.29",
+)
+ENV = ROOT / ".nox" / "env"
+FOLDERS = ("tests/core", "tests/algos", "tests/envs", "tests/cli")
+#: Two test processes, one per core. `--durations` lists the slowest tests.
 PARALLEL = ("-n", "2", "--dist", "worksteal", "--durations", "10")
-#: Which of them the plain nox runs, with the same generated examples each time, and which the session `slow`. `pytest`
-#: by hand draws others: what they find is a bug, and no reason for somebody else's change to fail.
-QUICK, SLOW = ("-m", "not slow", "--hypothesis-profile", "ci"), ("-m", "slow")
+#: The plain nox runs the tests without the marker `slow`, with the same generated examples each time. `pytest` by hand
+#: draws other examples: a failure there is a bug, but not a reason for an unrelated change to fail.
+QUICK = ("-m", "not slow", "--hypothesis-profile", "ci")
+SLOW = ("-m", "slow")
+#: Python versions that `pythons` tries.
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
-#: What would lead a session to packages, plugins or stores that are not its own; the last would make each of the many
-#: processes of the tests compile its imports anew, which doubles their time.
+#: Variables that would lead a session to other packages, plugins or stores. With the last one, each of the many
+#: processes of the tests would compile its imports again, which doubles their time.
 for variable in (
-    "PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_CONFIG",
+    "PYTHONPATH",
+    "MLFLOW_TRACKING_URI",
+    "RLPLUG_PLUGINS",
+    "RLPLUG_DISABLED_PLUGINS",
+    "RLPLUG_CONFIG",
     "PYTHONDONTWRITEBYTECODE",
-):  # fmt: skip
+):
     os.environ.pop(variable, None)
-#: Loops are numpy's where a test does not ask for numba's: each process that a test starts would import it.
+#: Loops run in numpy unless a test asks for numba: otherwise each process that a test starts would import it.
 os.environ["NUMBA_DISABLE_JIT"] = "1"
-#: A core for each of the two; more threads than that wait for each other.
+#: One core for each of the two test processes; more threads than that wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 #: Seconds that each session spent on its pip command, and on its checks.
@@ -56,9 +83,9 @@ installs: dict[str, float] = {}
 checks: dict[str, float] = {}
 
 
-@nox.session(reuse_venv=False, default=False)
+@nox.session(reuse_venv=True, default=False)
 def build(session: nox.Session) -> None:
-    """Build the four wheels, once for all sessions that install them, and those of the example plugins."""
+    """Build the four wheels and those of the example plugins, once for all sessions that install them."""
     install(session, (), "hatchling>=1.26")
     shutil.rmtree(WHEELS, ignore_errors=True)
     with timed(session, checks):
@@ -73,7 +100,14 @@ def build(session: nox.Session) -> None:
                 session.run(*command, str(wheels))
 
 
-@nox.session
+@nox.session(reuse_venv=True, default=False, requires=["build"])
+def env(session: nox.Session) -> None:
+    """Fill the environment that tests, types and pages share; it is kept, only the four wheels are replaced."""
+    session.run("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
+    install(session, EVERYTHING, *TOOLS, *PYTEST)
+
+
+@nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
     install(session, (), "ruff")
@@ -82,78 +116,48 @@ def lint(session: nox.Session) -> None:
         session.run("ruff", "format", "--check", ".")
 
 
-@nox.session(reuse_venv=False, requires=["build"])
+@nox.session(venv_backend="none", requires=["env"])
 def types(session: nox.Session) -> None:
-    """Check the sources with mypy, then the typing tests against the installed wheels alone."""
-    stubs = (
-        "click>=8.2",
-        "rich>=13.9",
-        "types-psutil",
-        "matplotlib",
-        "pillow",
-        "av",
-        "optuna>=5,<6",
-    )
-    install(session, PACKAGES[:3], "mypy>=2", "pytest>=8.3", *stubs)
+    """Check the sources with mypy, then the typing tests against the installed wheels only."""
+    sources = (*SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
     with timed(session, checks):
-        session.run("mypy", "-n", "2", *SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
-        session.run("mypy", "--strict", "--config-file=", "tests/typing")
+        in_env(session, "mypy", "-n", "2", *sources)
+        in_env(session, "mypy", "--strict", "--config-file=", "tests/typing")
 
 
-@nox.session(name="tests-core", reuse_venv=False, requires=["build"])
+@nox.session(venv_backend="none", requires=["env"])
+def tests(session: nox.Session) -> None:
+    """Run the tests of the four packages in one pytest; `tests-core` and its siblings run one folder."""
+    run_tests(session, *FOLDERS, *QUICK)
+
+
+@nox.session(name="tests-core", venv_backend="none", default=False, requires=["env"])
 def tests_core(session: nox.Session) -> None:
-    """Test rlplug-core, installed alone but for numba, what reads Minari's data sets, and what writes them."""
-    run_tests(session, "tests/core", "rlplug-core[minari,numba]", tools=("pillow",))
+    """Test rlplug-core."""
+    run_tests(session, "tests/core", *QUICK)
 
 
-@nox.session(name="tests-algos", reuse_venv=False, requires=["build"])
+@nox.session(name="tests-algos", venv_backend="none", default=False, requires=["env"])
 def tests_algos(session: nox.Session) -> None:
-    """Test rlplug-algos with rlplug-core and numba."""
-    run_tests(session, "tests/algos", "rlplug-core[numba]", "rlplug-algos")
+    """Test rlplug-algos, on environments from `rlplug_core.testing`."""
+    run_tests(session, "tests/algos", *QUICK)
 
 
-@nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
+@nox.session(name="tests-envs", venv_backend="none", default=False, requires=["env"])
 def tests_envs(session: nox.Session) -> None:
-    """Test rlplug-envs with rlplug-core, on the families of its extras too."""
-    session.env["RLPLUG_ATARI_STEPS"] = (
-        "1000"  # of each game beside the reference wrapper; elsewhere 100
-    )
-    run_tests(
-        session,
-        "tests/envs",
-        "rlplug-core",
-        "rlplug-envs[box2d,mujoco,atari,minatar,minigrid,multiagent]",
-    )
+    """Test rlplug-envs, including the families of its extras."""
+    run_tests(session, "tests/envs", *QUICK)
 
 
-@nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
+@nox.session(name="tests-cli", venv_backend="none", default=False, requires=["env"])
 def tests_cli(session: nox.Session) -> None:
-    """Test rlplug-cli and what only all four packages together can show: films, ONNX, Optuna, TensorBoard among it."""
-    install_cli(session)
-    with timed(session, checks):
-        session.run("pytest", "tests/cli", *PARALLEL, *QUICK, *session.posargs)
-
-
-@nox.session(reuse_venv=False, default=False, requires=["build"])
-def slow(session: nox.Session) -> None:
-    """Run the tests that train until something is learned, compile, or repeat the conformance kit (minutes)."""
-    install_cli(session)
-    with timed(session, checks):
-        session.run("pytest", "tests/algos", "tests/cli", *PARALLEL, *SLOW, *session.posargs)
-
-
-@nox.session(reuse_venv=False, default=False, requires=["build"])
-def pages(session: nox.Session) -> None:
-    """Run every command that a page shows, those of long pages too, which `tests-cli` leaves out (ten minutes)."""
-    install_cli(session)
-    session.env["RLPLUG_ALL_PAGES"] = "1"
-    with timed(session, checks):
-        session.run("pytest", "tests/cli/test_docs.py", *PARALLEL, *session.posargs)
+    """Test rlplug-cli, and features that need all four packages: films, ONNX, Optuna, TensorBoard."""
+    run_tests(session, "tests/cli", *QUICK)
 
 
 @nox.session(reuse_venv=False, requires=["build"])
 def wheels(session: nox.Session) -> None:
-    """Look into the wheels, and do the main job with them outside the repository; `ecosystem` builds and types here."""
+    """Check the content of the wheels, import their modules with declared dependencies only, train elsewhere."""
     session.env["RLPLUG_WHEELS"] = str(WHEELS)
     install(session, PACKAGES, *PYTEST, "hatchling>=1.26", "mypy")
     with timed(session, checks):
@@ -162,19 +166,68 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["wheels"])
 def ecosystem(session: nox.Session) -> None:
-    """Install plugins on top of the environment of `wheels`, good, bad and new ones; use, break and remove them."""
+    """Install plugins on top of the environment of `wheels`: good, bad and new ones; use, break and remove them."""
     python = str(ROOT / ".nox" / "wheels" / "bin" / "python")
     session.env["RLPLUG_EXAMPLES"] = str(WHEELS / "examples")
+    # The tests of a file are the steps of one story, so a file stays in one process.
+    stories = ("-n", "2", "--dist", "loadfile")
     with timed(session, checks):
-        stories = (
-            "-n",
-            "2",
-            "--dist",
-            "loadfile",
-        )  # the tests of a file are the steps of one story
         session.run(
             python, "-m", "pytest", "tests/ecosystem", *stories, *session.posargs, external=True
         )
+
+
+@nox.session(reuse_venv=True, default=False)
+def quick(session: nox.Session) -> None:
+    """Check a change in about a minute while you work: style, types and tests of the changed files."""
+    fill_quick(session)
+    with timed(session, checks):
+        session.run("python", ".ci/quick.py", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def nightly(session: nox.Session) -> None:
+    """Run the checks that the plain nox leaves out for time: `slow`, `pages`, `fuzz` (an hour)."""
+    for name in ("slow", "pages", "fuzz"):
+        session.notify(name)
+
+
+@nox.session(venv_backend="none", default=False, requires=["env"])
+def slow(session: nox.Session) -> None:
+    """Run the tests that train until an agent has learned, compile, or repeat the conformance kit."""
+    run_tests(session, *FOLDERS, *SLOW)
+    run_tests(session, "tests/envs/test_atari.py", RLPLUG_ATARI_STEPS="1000")
+
+
+@nox.session(venv_backend="none", default=False, requires=["env"])
+def pages(session: nox.Session) -> None:
+    """Run the commands of every page, including the long pages that `tests` leaves out (ten minutes)."""
+    run_tests(session, "tests/cli/test_docs.py", RLPLUG_ALL_PAGES="1")
+
+
+@nox.session(venv_backend="none", default=False, requires=["env"])
+def fuzz(session: nox.Session) -> None:
+    """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
+    run_tests(session, "tests/cli/test_fuzz.py", RLPLUG_FUZZ="2000")
+
+
+@nox.session(python=PYTHONS, reuse_venv=True, default=False, requires=["build"])
+def pythons(session: nox.Session) -> None:
+    """Run the tests of rlplug-core on each installed Python that has a torch for CPUs; say which have none."""
+    reason = without_torch(session)
+    if reason:
+        install(session, (), "click>=8.2", "numpy")
+        session.install("--no-deps", *wheel_files(PACKAGES))
+        installed = Path(session.virtualenv.location).glob("lib/*/site-packages/rlplug_*[a-z]")
+        session.run("python", "-W", "error", "-m", "compileall", "-q", "-f", *map(str, installed))
+        session.run("rlplug", "--version")
+        session.run("rlplug", "list", "algorithms")
+        session.skip(
+            f"{reason}; its byte code compiles, and commands that only list something work"
+        )
+    install(session, ("rlplug-core[minari,numba]", *PACKAGES[1:]), *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/core", *PARALLEL, *QUICK, *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
@@ -251,14 +304,6 @@ def families(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
-def fuzz(session: nox.Session) -> None:
-    """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
-    install(session, PACKAGES, *PYTEST)
-    with timed(session, checks):
-        session.run("pytest", "tests/cli/test_fuzz.py", *PARALLEL, env={"RLPLUG_FUZZ": "2000"})
-
-
-@nox.session(reuse_venv=False, default=False, requires=["build"])
 def learn(session: nox.Session) -> None:
     """Train every algorithm with its presets and write what it reaches to bench/LEARNING.md (an hour or more)."""
     install(session, (*PACKAGES[:2], "rlplug-envs[box2d]", PACKAGES[3]))
@@ -305,7 +350,7 @@ def release(session: nox.Session) -> None:
 
 
 def copied(folder: Path) -> Path:
-    """A copy of what a release changes, so that its version can be built before it is in the sources."""
+    """Copy the files that a release changes into `folder`, to build a version before it is in the sources."""
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for name in (*PACKAGES, ".ci", "docs/plugins", "examples"):
@@ -315,49 +360,71 @@ def copied(folder: Path) -> Path:
     return tree
 
 
-def run_tests(
-    session: nox.Session, folder: str, *packages: str, tools: tuple[str, ...] = ()
-) -> None:
-    """Install `packages`, `tools` and pytest, and run the tests of `folder`."""
-    install(session, packages, *tools, *PYTEST)
+def in_env(session: nox.Session, module: str, *words: str, **variables: str) -> None:
+    """Run a module, such as pytest, with the Python of the environment `env`."""
+    python = ENV / ("Scripts" if os.name == "nt" else "bin") / "python"
+    session.run(str(python), "-m", module, *words, env=variables, external=True)
+
+
+def run_tests(session: nox.Session, *words: str, **variables: str) -> None:
+    """Run pytest in the environment `env`; arguments after `--` are added."""
     with timed(session, checks):
-        session.run("pytest", folder, *PARALLEL, *QUICK, *session.posargs)
-
-
-def install_cli(session: nox.Session) -> None:
-    """Install all packages, and what the tests of films, ONNX, Optuna and notebooks need."""
-    tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
-    envs = "rlplug-envs[atari,box2d,minatar,minigrid,mujoco,multiagent]"
-    install(
-        session,
-        (*PACKAGES[:2], envs, "rlplug-cli[video,onnx,tune,notebook,tensorboard]"),
-        *tools,
-        *PYTEST,
-    )
+        in_env(session, "pytest", *words, *PARALLEL, *session.posargs, **variables)
 
 
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
-    """Fill the environment in one pip command; byte code is left to the first import, which halves the time.
+    """Fill the environment in one pip command.
 
-    Packages may name extras in brackets.
+    Packages may name extras in brackets. Python compiles each module at its first import, which takes half the time
+    of compiling all modules here.
     """
-    found = [
+    files = wheel_files(packages)
+    with timed(session, installs):
+        session.install("--no-compile", "--constraint", "constraints.txt", *files, *requirements)
+
+
+def wheel_files(packages: tuple[str, ...]) -> list[str]:
+    """Return the paths of the wheels, with the extras of each package in brackets."""
+    return [
         f"{wheel}{bracket}{extras}"
         for name, bracket, extras in (package.partition("[") for package in packages)
         for wheel in WHEELS.glob(f"{name.replace('-', '_')}-*.whl")
     ]
-    with timed(session, installs):
-        session.install("--no-compile", "--constraint", "constraints.txt", *found, *requirements)
+
+
+def fill_quick(session: nox.Session) -> None:
+    """Install the sources, editable, unless the environment was filled for the same requirements."""
+    files = [ROOT / "constraints.txt", *(ROOT / name / "pyproject.toml" for name in PACKAGES)]
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    stamp = Path(session.virtualenv.location) / "filled-for"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+        return
+    editable = [word for name in EVERYTHING for word in ("--editable", f"./{name}")]
+    install(session, (), *editable, *TOOLS, *PYTEST, "ruff")
+    stamp.write_text(wanted, encoding="utf-8")
+
+
+def without_torch(session: nox.Session) -> str:
+    """Return why pip would not install a torch for CPUs on this Python, or ""."""
+    plan = session.run(
+        *("python", "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed"),
+        *("--constraint", "constraints.txt", "--report", "-", "torch"),
+        silent=True,
+        success_codes=[0, 1],
+    )
+    if '"torch"' not in plan:
+        return f"pip finds no torch for Python {session.python}"
+    return f"torch for Python {session.python} would bring CUDA" if "nvidia-" in plan else ""
 
 
 @contextmanager
 def timed(session: nox.Session, seconds: dict[str, float]) -> Iterator[None]:
-    """Note how long the block takes, also when it fails."""
+    """Add the time that the block takes, also when it fails."""
     started = time.monotonic()
     try:
         yield
     finally:
-        seconds[session.name] = time.monotonic() - started
+        seconds[session.name] = seconds.get(session.name, 0.0) + time.monotonic() - started
 
 
 @atexit.register

@@ -1,19 +1,30 @@
-"""What all tests share: nothing of them is written into the account's own directories."""
+"""Fixtures of all tests: a state directory of their own, default signals, a time limit for quick checks."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 
-import rlplug_core  # noqa: F401 - before numpy, whose library reads once what it is told, as in other processes
+import rlplug_core  # noqa: F401 - before numpy, which reads its environment variables once
+
+#: Seconds after which tests are skipped; `nox -s quick` sets it.
+SECONDS = "RLPLUG_TEST_SECONDS"
+STARTED = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seconds = os.environ.get(SECONDS)
+    if seconds and time.monotonic() - STARTED > float(seconds):
+        pytest.skip(f"{seconds} seconds are over; `nox -s tests` runs all tests")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The key that runs are sealed with is one of this session."""
+    """Keep the key that signs runs in a temporary directory."""
     before = os.environ.get("XDG_STATE_HOME")
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     yield
@@ -24,7 +35,7 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def heard_signals() -> None:
-    """No signal is ignored, as whoever starts the tests in the background makes it; runs would leave it so."""
+    """Restore default signal handlers: a shell ignores SIGINT for a background command, and runs inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

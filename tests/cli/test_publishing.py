@@ -146,12 +146,13 @@ def test_a_workflow_names_sessions_that_exist(path: Path) -> None:
     assert set(named) <= sessions, named
 
 
-def test_the_pythons_that_are_tested_are_those_that_are_declared(release: ModuleType) -> None:
+def test_every_declared_python_is_tested(release: ModuleType) -> None:
     tested = read(FORGE / "workflows" / "tests.yml")["jobs"]["linux"]["strategy"]["matrix"]["python"]
     for package in release.PACKAGES:
         table = project(ROOT, package)
         declared = [name.removeprefix(PYTHON) for name in table["classifiers"] if name.startswith(PYTHON)]
-        assert [f"3.{minor}" for minor in declared] == tested
+        assert declared
+        assert {f"3.{minor}" for minor in declared} <= set(tested)
         assert table["requires-python"] == f">={tested[0]}"
 
 
