@@ -69,7 +69,7 @@ def test_what_another_account_wrote_is_refused_unless_it_is_trusted(copied: Path
 
 def test_a_copy_that_was_edited_is_refused(copied: Path) -> None:
     next((copied / "sources").glob("*.py")).write_text(RAN + MINE)
-    with pytest.raises(Untrusted, match="which has changed since the run began"):
+    with pytest.raises(Untrusted, match="which has changed since the run started"):
         load(copied)
     assert not ran(copied)
 
@@ -80,6 +80,8 @@ ROLES: dict[str, dict[str, Any]] = {
     "environment": {"env": "evil.py:Mine"},
     "wrapper": {"options": {"wrap": ["./evil.py:Mine:size=3"]}},
     "logger": {"options": {"log": ["csv", "./evil.py:Log"]}},
+    "evaluation environment": {"options": {"eval_env": "./evil.py:Mine"}},
+    "a Ray cluster": {"options": {"on": "ray://10.0.0.1:10001"}},
     "a folder of modules": {"modules": {"env": "evil"}},
     "network": {"options": {"net.factory": "evil.py:make"}},
     "a copy for an installed one": {
@@ -94,6 +96,34 @@ def test_every_part_that_may_name_code_is_looked_at(copied: Path, changes: dict[
     edited(copied, **{**base, **changes})
     with pytest.raises(Untrusted, match="did not write here"):
         load(copied)
+
+
+@pytest.mark.parametrize("changes", [{"env": "{}"}, {"options": {"eval_env": "{}"}}], ids=["env", "eval_env"])
+@pytest.mark.parametrize("id", ["pettingzoo/runs.stranger.evil", "pettingzoo/evil", "other/evil.deep"])
+def test_a_strangers_id_does_not_reach_modules_of_the_working_directory(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], id: str
+) -> None:
+    """A provider imports the part of an id after the slash; on the import path or not, `evil` is not installed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    folder = tmp_path / "runs" / "stranger"
+    folder.mkdir(parents=True)
+    for place in (tmp_path, folder):
+        (place / "evil.py").write_text(RAN)
+    base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "modules": {}, "options": {"seed": 1}}
+    edited(copied, **{**base, **json.loads(json.dumps(changes).replace("{}", id))})
+    with pytest.raises(Untrusted, match=f"would execute {id} "):
+        load(copied)
+    assert not list(tmp_path.rglob("*.ran"))
+
+
+def test_an_id_of_an_installed_module_needs_no_trust(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json").mkdir()  # the standard library has this name, so imports find that one
+    assert not trust.names_code("pettingzoo/json.tool")
+    assert not trust.names_code("pettingzoo/classic.connect_four_v3")
 
 
 def test_a_strangers_run_of_installed_plugins_alone_needs_no_trust(copied: Path) -> None:
@@ -128,6 +158,48 @@ def test_the_key_is_the_accounts_alone(mine: Run) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert len(path.read_bytes()) == 32
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"), [("rlplug/key", 0o620), ("rlplug/key", 0o604), ("rlplug", 0o770), ("rlplug", 0o707)]
+)
+def test_a_key_that_others_may_change_vouches_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str, mode: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    before = trust.sealed({"name": "x"})
+    assert trust.genuine(before)
+    (tmp_path / path).chmod(mode)
+    trust._key.cache_clear()
+    assert not trust.genuine(before)
+    assert trust.sealed({"name": "x"})["seal"] == ""
+    assert "can be changed by other accounts" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("path", ["rlplug/key", "rlplug"])
+def test_a_key_of_another_account_vouches_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    before = trust.sealed({"name": "x"})
+    os.chown(tmp_path / path, 65534, -1)
+    trust._key.cache_clear()
+    assert not trust.genuine(before)
+    assert "belongs to another account" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002])
+def test_the_folder_of_the_key_is_private_under_any_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    old = os.umask(umask)
+    try:
+        assert trust.genuine(trust.sealed({"name": "x"}))
+    finally:
+        os.umask(old)
+    assert (tmp_path / "rlplug").stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_place_for_a_key_nothing_is_vouched_for(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,11 +29,26 @@ def nowhere() -> str:
 
 
 def look_here(module: str) -> None:
-    """Let imports find a module that a user named, if the working directory has it and nothing else has."""
+    """Let imports find a module in the working directory, if it is nowhere else."""
     top = module.partition(".")[0]
-    here = Path(top).is_dir() or Path(f"{top}.py").is_file()
-    if here and top not in sys.modules and find_spec(top) is None:
+    if _is_here(top) and top not in sys.modules and find_spec(top) is None:
         importable(Path.cwd())
+
+
+def is_local(module: str) -> bool:
+    """Return whether only the working directory has this module: no other folder of the import path does."""
+    top = module.partition(".")[0]
+    if not (top.isidentifier() and _is_here(top)):
+        return False
+    here = Path.cwd()
+    others = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
+    spec = PathFinder.find_spec(top, others)
+    # A folder without __init__.py has no origin: Python would join it with the one here.
+    return spec is None or spec.origin is None
+
+
+def _is_here(top: str) -> bool:
+    return Path(top).is_dir() or Path(f"{top}.py").is_file()
 
 
 def folder_of(target: str) -> Path | None:

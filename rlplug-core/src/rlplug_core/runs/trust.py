@@ -1,9 +1,10 @@
-"""Decides whose code a run would run: nothing that came with a run is executed unless this account vouches for it.
+"""Decides whether a run may execute code: only code that is installed, or that this account wrote.
 
-A run's algorithm, environment, wrappers and network may be Python files, kept in its `sources/`, or modules, in folders
-that it names. Installed plugins are the user's own choice. For the rest, `config.json` has a seal: an HMAC under a key
-that only this account can read (`$XDG_STATE_HOME/rlplug/key`, else `~/.local/state/rlplug/key`). Who cannot read the
-key cannot write a run that looks like this account's, and the hashes of the copies are under the seal.
+A run's algorithm, environment, wrappers and network may be Python files, with copies in its `sources/`, or modules in
+folders that the run names. Installed plugins are the user's own choice. Everything else needs the seal of
+`config.json`: an HMAC under a key that only this account can read (`$XDG_STATE_HOME/rlplug/key`, or
+`~/.local/state/rlplug/key`). An account that cannot read the key cannot write a run with a valid seal. The seal covers
+the hashes of the copies.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -22,22 +24,23 @@ from typing import Any
 
 from rlplug_core.config.files import content, regular
 from rlplug_core.config.import_string import is_target
-from rlplug_core.errors import BadFile, Untrusted, plain
+from rlplug_core.config.module_search import is_local
+from rlplug_core.errors import BadFile, Untrusted, plain, warn
 from rlplug_core.plugins.wrapper_spec import split
 from rlplug_core.runs.sources import copy_of, digest, roles
 
 SEAL = "seal"
-#: How an option looks that may name something to import.
+#: The pattern of an option that may name something to import.
 _TARGET = re.compile(r".+:[^\W\d]\w*", re.DOTALL)
 
 
 def sealed(about: Mapping[str, object]) -> dict[str, object]:
-    """Data to be written, with their seal; an empty one where this account has no place for a key."""
+    """Return the data with their seal, which is empty if this account has no key."""
     return {**about, SEAL: _seal(about)}
 
 
 def genuine(about: Mapping[str, object]) -> bool:
-    """Return whether this account has written this, and nobody has changed it since."""
+    """Return whether this account wrote these data and they are unchanged."""
     seal = about.get(SEAL)
     wanted = _seal(about)
     return (
@@ -48,10 +51,10 @@ def genuine(about: Mapping[str, object]) -> bool:
 
 
 def require(run: Path, config: Mapping[str, object]) -> None:
-    """Refuse to run what nobody here vouches for.
+    """Refuse to execute a run's code without this account's seal.
 
     Raises:
-        Untrusted: the run has code of its own that this account did not write or that has changed; it says whose.
+        Untrusted: the run has code that this account did not write or that has changed; the message names it.
     """
     if found := doubts(run, config):
         raise Untrusted(
@@ -60,56 +63,68 @@ def require(run: Path, config: Mapping[str, object]) -> None:
 
 
 def require_plugins(place: Path, wrappers: Iterable[str]) -> None:
-    """Refuse wrappers that are no installed plugins, for what has no seal.
+    """Refuse wrappers that are not installed plugins, for a record without a seal.
 
     Raises:
-        Untrusted: there is one.
+        Untrusted: one of them is not.
     """
     for name, _ in map(split, wrappers):
-        if is_target(name):
+        if names_code(name):
             raise Untrusted(
-                f"{plain(str(place))} would execute the wrapper {plain(name)}, which is no installed plugin; read it, "
-                "then load it with trust=True"
+                f"{plain(str(place))} would execute the wrapper {plain(name)}, which is not an installed plugin; "
+                "read it, then load it with trust=True"
             )
 
 
+def names_code(name: str) -> bool:
+    """Return whether importing what this word names may execute code that is not installed.
+
+    A provider of environments may import the part after its slash (`pettingzoo/module.name`). A word of a record must
+    not reach a module of the working directory that way.
+    """
+    return is_target(name) or any(map(is_local, name.split("/")[1:]))
+
+
 def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
-    """The code that a run would execute and nobody here vouches for, each part with the reason."""
+    """Return the code that a run would execute without this account's seal, each part with the reason."""
+    written_here = genuine(config)
+    found = _changed_sources(run, config, written_here)
+    if written_here:
+        return found
+    folders = [f"modules in {plain(str(folder))}" for folder in config.get("modules", {}).values()]
+    cluster = str(config["options"].get("on", ""))
+    # A driver unpickles what a cluster returns, so joining one is running its code.
+    clusters = [f"code of the Ray cluster {plain(cluster)}"] if "://" in cluster else []
+    return found + [f"{part}, which this account did not write here" for part in folders + clusters]
+
+
+def _changed_sources(run: Path, config: Mapping[str, Any], written_here: bool) -> list[str]:
     kept = config.get("sources", {})
     options = config["options"]
-    importing = [
+    targets = [
         name
         for name, value in options.items()
         if isinstance(value, str) and _TARGET.fullmatch(value)
     ]
-    named = roles(config, {*kept, *importing})
-    written_here = genuine(config)
     found = []
-    for role, name in named.items():
-        if not (is_target(name) or role in kept):
+    for role, name in roles(config, {*kept, *targets, "eval_env"}).items():
+        if not (names_code(name) or role in kept):
             continue  # an installed plugin
         copy = copy_of(run, config, role)
         changed = copy is not None and digest(copy) not in ("", config["sources"][role]["sha256"])
-        if changed or not written_here:
-            why = (
-                "has changed since the run began"
-                if changed and written_here
-                else "this account did not write here"
-            )
-            found.append(f"{plain(str(copy or name))} ({plain(role)}), which {why}")
-    folders = () if written_here else config.get("modules", {}).values()
-    return [
-        *found,
-        *(
-            f"modules in {plain(str(folder))}, which this account did not write here"
-            for folder in folders
-        ),
-    ]
+        if not written_here:
+            reason = "this account did not write here"
+        elif changed:
+            reason = "has changed since the run started"
+        else:
+            continue
+        found.append(f"{plain(str(copy or name))} ({plain(role)}), which {reason}")
+    return found
 
 
 def _seal(about: Mapping[str, object]) -> str:
     rest = {name: value for name, value in about.items() if name != SEAL}
-    # As it will be read: a tuple is a list by then.
+    # Sealed as it is read again: a tuple is a list by then.
     text = json.dumps(json.loads(json.dumps(rest)), sort_keys=True)
     key = _key(_place())
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest() if key else ""
@@ -122,22 +137,40 @@ def _place() -> Path:
 
 @cache
 def _key(path: Path) -> bytes:
-    """The account's key, made on first use; empty where it can neither be read nor made."""
+    """Return the account's key, made on first use; empty if it cannot be read, made or kept from other accounts."""
     try:
         if not regular(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".key-{os.getpid()}-{secrets.token_hex(4)}")
-            with os.fdopen(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-            ) as file:
-                file.write(secrets.token_bytes(32))
-            with suppress(FileExistsError):  # another process was first, and it is its key
-                os.link(temporary, path)
-            temporary.unlink()
+            _make_key(path)
+        if reason := _exposed(path):
+            warn(
+                f"{path} {reason}, so runs are written without a seal and their code asks for --trust; "
+                f"delete {path.parent} to get a new key"
+            )
+            return b""
         return content(path, limit=32)
-    except (
-        OSError,
-        RuntimeError,
-        BadFile,
-    ):  # no home, a full or read-only disk: its runs are nobody's
+    # No home, or a full or read-only disk: runs have no seal then.
+    except (OSError, RuntimeError, BadFile):
         return b""
+
+
+def _make_key(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".key-{os.getpid()}-{secrets.token_hex(4)}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(32))
+    with suppress(FileExistsError):  # another process was first, and it is its key
+        os.link(temporary, path)
+    temporary.unlink()
+
+
+def _exposed(path: Path) -> str:
+    """Return how another account could have put this key there, or "". The same rule as for the keys of ssh."""
+    if not hasattr(os, "geteuid"):  # not a POSIX system: its home directories are private
+        return ""
+    key = path.lstat()
+    folder = path.parent.stat()
+    if {key.st_uid, folder.st_uid} != {os.geteuid()}:
+        return "belongs to another account"
+    if stat.S_IMODE(key.st_mode) & 0o077 or stat.S_IMODE(folder.st_mode) & 0o022:
+        return "can be changed by other accounts"
+    return ""
