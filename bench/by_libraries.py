@@ -1,9 +1,8 @@
-"""What libraries alone take of an update: its matrix products and torch's fused Adam, one after the other.
+"""Time of an update's matrix products and torch's fused Adam, without anything else.
 
-Networks of 256 units are faster so than in C by a compiler (`floor.c`), so this is their floor. Each product is done by
-the fastest of numpy's library, torch's and oneDNN, in the order of an update and on memory laid out as an update's,
-which takes 2 % more than the same products one by one. No activation, loss, bias, gather or clip is in.
-"""
+Networks of 256 units are faster this way than in compiled C (`floor.c`), so this is their floor. Each product uses the
+fastest of NumPy's library, torch's and oneDNN, in the order of an update and with its memory layout, which takes 2 %
+more than the same products one by one. Activations, losses, biases, gathers and clipping are not included."""
 
 from __future__ import annotations
 
@@ -20,36 +19,38 @@ Call = Callable[[], object]
 
 
 class Net:
-    """The products of one network, which read its weights [outer, inner] and write outputs, slopes and gradients."""
+    """The matrix products of one network: they read weights [outer, inner] and write outputs and gradients."""
 
     def __init__(self, batch: int, *widths: int) -> None:
         shapes = [(outer, inner) for inner, outer in pairwise(widths)]
         self.size = sum((inner + 1) * outer for outer, inner in shapes)
         self.flat, self.gradient = (numbers(self.size) * np.float32(0.01) for _ in range(2))
         ends = np.cumsum([outer * inner for outer, inner in shapes])[:-1]
-        self.weights, self.slopes_of_weights = (
+        self.weights, self.weight_gradients = (
             [
                 part[: outer * inner].reshape(outer, inner)
                 for part, (outer, inner) in zip(parts, shapes, strict=True)
             ]
             for parts in (np.split(self.flat, ends), np.split(self.gradient, ends))
         )
-        self.outputs, self.slopes = ([numbers(batch, width) for width in widths] for _ in range(2))
+        self.outputs, self.gradients = (
+            [numbers(batch, width) for width in widths] for _ in range(2)
+        )
 
     def up(self) -> list[Call]:
-        """From inputs to outputs."""
+        """Return the products from inputs to outputs."""
         layers = zip(pairwise(self.outputs), self.weights, strict=True)
         return [fastest(inner, weight.T, outer) for (inner, outer), weight in layers]
 
     def down(self, weights: bool = True, inputs: bool = False) -> list[Call]:
-        """Slopes of the weights and of the layers' inputs, last to first; of the first layer's only with `inputs`."""
+        """Return the products for gradients, last layer to first; those of the first inputs only with `inputs`."""
         calls = []
         for layer in reversed(range(len(self.weights))):
-            above = self.slopes[layer + 1]
+            above = self.gradients[layer + 1]
             if weights:
-                calls.append(fastest(above.T, self.outputs[layer], self.slopes_of_weights[layer]))
+                calls.append(fastest(above.T, self.outputs[layer], self.weight_gradients[layer]))
             if layer or inputs:
-                calls.append(fastest(above, self.weights[layer], self.slopes[layer]))
+                calls.append(fastest(above, self.weights[layer], self.gradients[layer]))
         return calls
 
 
@@ -58,7 +59,7 @@ def numbers(*shape: int) -> Array:
 
 
 def dqn() -> float:
-    """64 samples, two layers of 256; the target network only forward."""
+    """64 samples, two layers of 256; the target network only runs forward."""
     online, target = (Net(64, 4, 256, 256, 2) for _ in range(2))
     return time_of([*target.up(), *online.up(), *online.down(), adam(online)])
 
@@ -78,7 +79,7 @@ def sac() -> float:
 
 
 def td3() -> float:
-    """256 samples; a policy, two critics and the targets of all three; the policy learns at every second update."""
+    """256 samples; a policy, two critics and the targets of all three; the policy learns every second update."""
     policy, target_policy = (Net(256, 17, 256, 256, 6) for _ in range(2))
     critics = [Net(256, 23, 256, 256, 1) for _ in range(4)]
     calls = target_policy.up()
@@ -91,7 +92,7 @@ def td3() -> float:
 
 
 def time_of(calls: list[Call]) -> float:
-    """The least microseconds of all calls in their order."""
+    """Return the minimum microseconds of all calls in their order."""
 
     def all_of_them() -> None:
         for call in calls:
@@ -101,7 +102,7 @@ def time_of(calls: list[Call]) -> float:
 
 
 def fastest(one: Array, other: Array, into: Array) -> Call:
-    """What multiplies `one` by `other` in the least time."""
+    """Return the fastest function that multiplies `one` by `other`."""
     tensors = (torch.from_numpy(one), torch.from_numpy(other))
     place = torch.from_numpy(into)
     turned = tensors[1].t()
@@ -117,7 +118,7 @@ def fastest(one: Array, other: Array, into: Array) -> Call:
 
 
 def adam(net: Net) -> Call:
-    """One step of torch's fused Adam over a network's parameters."""
+    """Return one step of torch's fused Adam over the parameters of a network."""
     flat = torch.from_numpy(net.flat)
     gradient = torch.from_numpy(net.gradient)
     mean = torch.zeros_like(flat)

@@ -1,4 +1,4 @@
-"""How long `rlplug compare` takes on 100 runs of 2,500 points, and how often its intervals cover what they should.
+"""Time of `rlplug compare` on 100 runs of 2,500 points, and coverage of its confidence intervals.
 
 python bench/compare.py --write
 """
@@ -26,11 +26,11 @@ from rlplug_cli.compare.statistics import Aggregate, draws, estimate
 RUNS = 100
 POINTS = 2500
 BAR = 3.0
-#: Seeds and environments of a simulated comparison, and how many of them there are.
+#: Numbers of seeds and environments of a simulated comparison; number of simulations.
 SIZES = ((3, 1), (5, 1), (10, 1), (20, 1), (50, 1), (5, 10), (10, 10))
 SIMULATIONS = 600
 REDRAWS = 1000
-#: Scores of a run, standardized.
+#: Standardized scores of a run.
 SCORES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda generator, size: generator.normal(size=size),
     "skewed (exponential)": lambda generator, size: generator.exponential(size=size),
@@ -38,7 +38,7 @@ SCORES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 
 
 def write_runs(out: Path) -> None:
-    """Directories of runs that evaluated and logged at each point, of two configurations."""
+    """Write directories of runs of two configurations with an evaluation and a log record at each point."""
     generator = np.random.default_rng(0)
     for number in range(RUNS):
         run = out / f"run-{number}"
@@ -97,7 +97,7 @@ def write_runs(out: Path) -> None:
 
 
 def seconds(words: list[str], turns: int) -> tuple[float, float]:
-    """The medians of wall and of processor time of a command, with the interpreter's start."""
+    """Return the medians of wall time and processor time of a command, with the start of the interpreter."""
     walls = []
     used = []
     for _ in range(turns):
@@ -119,7 +119,7 @@ def speed(turns: int) -> list[tuple[str, ...]]:
         for label, words in (
             ("`rlplug compare SWEEP`", []),
             ("`… --center mean`", ["--center", "mean"]),
-            ("`… --target 400`, so seconds too", ["--target", "400"]),
+            ("`… --target 400`, with seconds to the target", ["--target", "400"]),
             (
                 "`… --image curves.png --html page.html`",
                 [f"--image={temporary}/c.png", f"--html={temporary}/p.html"],
@@ -132,7 +132,7 @@ def speed(turns: int) -> list[tuple[str, ...]]:
 
 
 def coverage(scores: str, how: Aggregate, seeds: int, envs: int) -> float:
-    """How often the interval of 95 % holds the aggregate of infinitely many seeds."""
+    """Return how often the 95 % interval contains the aggregate of infinitely many seeds."""
     generator = np.random.default_rng(1)
     truth = _truth(scores, how)
     held = 0
@@ -169,8 +169,12 @@ def covered() -> list[tuple[str, ...]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--turns", type=int, default=5, help="how often each command is measured")
-    parser.add_argument("--write", action="store_true", help="put the tables into RESULTS.md")
+    parser.add_argument(
+        "--turns", type=int, default=5, help="number of measurements of each command"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="also write the tables into RESULTS.md"
+    )
     arguments = parser.parse_args()
     header = (
         "seeds",
@@ -181,10 +185,10 @@ def main() -> None:
 
 `python bench/compare.py`
 
-{table((f"{RUNS} runs of {POINTS:,} evaluations", "seconds", "of a processor", "bar"), speed(arguments.turns))}
+{table((f"{RUNS} runs of {POINTS:,} evaluations", "seconds", "processor seconds", "bar"), speed(arguments.turns))}
 
-How often an interval of 95 % holds the aggregate of infinitely many seeds, in %, over {SIMULATIONS:,} simulated
-comparisons: a percentile bootstrap of few seeds is too narrow, whoever computes it.
+How often a 95 % interval contains the aggregate of infinitely many seeds, in %, over {SIMULATIONS:,} simulated
+comparisons. A percentile bootstrap over few seeds is too narrow in every implementation.
 
 {table(header, covered())}
 

@@ -1,10 +1,10 @@
-"""How long is an update on a GPU: in torch's eager mode, compiled, and as CUDA graphs, plain and compiled?
+"""Time of an update on a GPU: eager, compiled, as CUDA graphs, and as compiled CUDA graphs.
 
-    python bench/cudagraphs.py              # needs a GPU; compiling takes some minutes
+    python bench/cudagraphs.py              # needs a GPU; compiling takes a few minutes
     python bench/cudagraphs.py --only sac
 
-Batches lie on the device, as `--buffer-storage cuda` gives them; PPO's update is one minibatch. Each turn waits for the
-device at its end alone, as a run does.
+Batches are on the device, as with `--buffer-storage cuda`; PPO's update is one minibatch. Each turn waits for the
+device only at its end, like a run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, bool]] = {
     "graphs": {"cudagraphs": True},
     "graphs, compiled": {"compile": True, "cudagraphs": True},
 }
-#: Updates in a turn, and turns; the first ones compile and record.
+#: Updates per turn and number of turns; the first turns compile and record.
 UPDATES = 100
 TURNS = 21
 FIRST = 3
@@ -37,7 +37,7 @@ BOX = spaces.Box(-1, 1, (6,), np.float32)
 
 
 def ppo(options: dict[str, Any]) -> Callable[[], object]:
-    """256 samples, two networks of two layers of 64 with tanh, two actions."""
+    """256 samples, two networks with two layers of 64 tanh, two actions."""
     made = learner(
         "ppo", 4, spaces.Discrete(2), {"net.hidden": [64, 64], "net.activation": "tanh", **options}
     )
@@ -56,7 +56,7 @@ def ppo(options: dict[str, Any]) -> Callable[[], object]:
 
 
 def replay(name: str, options: dict[str, Any]) -> Callable[[], object]:
-    """Two layers of 256 with ReLU: 64 samples and two actions for DQN, 256 and HalfCheetah's spaces for the others."""
+    """Two layers of 256 ReLU: 64 samples and two actions for DQN, 256 samples and HalfCheetah's spaces for others."""
     options = {"net.hidden": [256, 256], "net.activation": "relu", "n_step": 1, **options}
     if name == "dqn":
         made = learner(name, 4, spaces.Discrete(2), options)
@@ -75,7 +75,7 @@ def replay(name: str, options: dict[str, Any]) -> Callable[[], object]:
 
 
 def microseconds(update: Callable[[], object]) -> float:
-    """For one update of a turn."""
+    """Return the microseconds of one update, over a turn."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(UPDATES):
@@ -85,7 +85,7 @@ def microseconds(update: Callable[[], object]) -> float:
 
 
 def row(name: str) -> list[str]:
-    """Medians of turns that the ways take one after the other."""
+    """Return the medians of alternating turns."""
     made = {way: {"device": "cuda", **options} for way, options in WAYS.items()}
     updates = {
         way: ppo(options) if name == "ppo" else replay(name, options)
@@ -105,15 +105,15 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=["ppo", "dqn", "sac", "td3"])
     parser.add_argument(
-        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+        "--write", action="store_true", help="also write the table into bench/RESULTS.md"
     )
     given = parser.parse_args()
     if given.only and given.write:
-        parser.error("the section has all of it; leave one of --only and --write out")
+        parser.error("--write needs all rows; leave out --only")
     if not torch.cuda.is_available():
         parser.exit(
             2,
-            "there is no GPU that this torch can use, and CUDA graphs are replayed on one alone\n",
+            "this torch finds no GPU, and CUDA graphs need one\n",
         )
     torch.set_num_threads(1)
     rows = [row(name) for name in ("ppo", "dqn", "sac", "td3") if given.only in (None, name)]

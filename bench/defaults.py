@@ -1,10 +1,10 @@
-"""Does rlplug learn as well as Stable-Baselines3 where nobody sets an option? Writes into RESULTS.md.
+"""Compare learning with default options: rlplug and Stable-Baselines3. Writes a table into RESULTS.md.
 
-    python bench/defaults.py                              # every goal, seeds 1 to 5 on both sides: some hours
-    python bench/defaults.py --only ppo/Hopper-v5         # some of it
-    python bench/defaults.py --report                     # train nothing, write the table
+    python bench/defaults.py                              # every goal, seeds 1 to 5 on both sides: about four hours
+    python bench/defaults.py --only ppo/Hopper-v5         # one goal
+    python bench/defaults.py --report                     # write the table without training
 
-Each finished run is a line of defaults.jsonl and is not trained again.
+Each finished run is a line of defaults.jsonl and is not repeated.
 """
 
 # ruff: noqa: E402  # threads are set before numpy is imported
@@ -27,9 +27,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from halfcheetah import finished, resampled
 from peers import HERE, measured, peer_python
-from results import ROOT, interquartile_mean, machine, revision, table, write_section
+from results import ROOT, bootstrap, interquartile_mean, machine, revision, table, write_section
 
 from rlplug_core.runs.api import train
 from rlplug_core.runs.journal import read
@@ -37,21 +36,21 @@ from rlplug_core.runs.journal import read
 RECORDS = Path(__file__).with_name("defaults.jsonl")
 SIDES = ("Stable-Baselines3", "rlplug")
 SEEDS = (1, 2, 3, 4, 5)
-#: Evaluations on the way, their episodes, and those of the final evaluation; greedy ones all.
+#: Number of evaluations during training, episodes of each, episodes of the final evaluation; all episodes are greedy.
 EVALUATIONS = 10
 EPISODES = 5
 FINAL = 30
-NOTE = """`python bench/defaults.py`: `rlplug run ALGO ENV` beside `ALGO("MlpPolicy", ENV)` of Stable-Baselines3,
-at equal env steps, without any option that decides how it learns. BipedalWalker-v3 and MountainCar-v0 have presets of
-their own in rlplug, the others get those of their kind. {evaluations} evaluations of {episodes} greedy episodes find
-the best weights; returns are means of {final} greedy episodes on fresh seeds. Interquartile means over the seeds, with
-percentile bootstrap intervals (95 %). Seconds are of whole runs beside other work, the median of the seeds.
-{machine}; rlplug at {revisions}."""
+NOTE = """`python bench/defaults.py`: `rlplug run ALGO ENV` and `ALGO("MlpPolicy", ENV)` of Stable-Baselines3 with
+the same number of env steps and no option that changes learning. BipedalWalker-v3 and MountainCar-v0 have their own
+presets in rlplug; the other environments get the preset of their kind. {evaluations} evaluations of {episodes} greedy
+episodes select the best weights. Returns are means of {final} greedy episodes on new seeds, then interquartile means
+over the training seeds with percentile bootstrap intervals (95 %). Seconds are medians of whole runs on a machine that
+also did other work. {machine}; rlplug at {revisions}."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One comparison, and how long both sides learn."""
+    """One comparison; both sides train for `steps` env steps."""
 
     algorithm: str
     env: str
@@ -59,7 +58,7 @@ class Goal:
 
     @property
     def name(self) -> str:
-        """As `--only` takes it."""
+        """The form that `--only` accepts."""
         return f"{self.algorithm}/{self.env}"
 
 
@@ -83,7 +82,7 @@ GOALS = (
 
 
 def ours(goal: Goal, seed: int) -> dict[str, Any]:
-    """Train as it comes; what is set says how it is judged."""
+    """Train rlplug with its defaults; only evaluation options are set."""
     judging = {
         "eval_every": goal.steps // EVALUATIONS,
         "eval_episodes": EPISODES,
@@ -100,7 +99,7 @@ def ours(goal: Goal, seed: int) -> dict[str, Any]:
 
 
 def theirs(goal: Goal, seed: int, cache: Path) -> dict[str, Any]:
-    """The other side, in an environment of its own."""
+    """Train Stable-Baselines3 in its own virtual environment."""
     script = [
         peer_python("sb3", cache),
         str(HERE / "peers" / "sb3_defaults.py"),
@@ -119,7 +118,7 @@ def theirs(goal: Goal, seed: int, cache: Path) -> dict[str, Any]:
 
 
 def section(records: list[dict[str, Any]]) -> str:
-    """The text for RESULTS.md."""
+    """Return the section of RESULTS.md."""
     lines = [line for goal in GOALS for line in rows(goal, records)]
     header = [
         "algorithm",
@@ -141,7 +140,9 @@ def section(records: list[dict[str, Any]]) -> str:
         machine=machine(),
         revisions=revisions,
     )
-    return f"## Without any option, beside Stable-Baselines3\n\n{about}\n\n{table(header, lines)}"
+    return (
+        f"## Default options, compared with Stable-Baselines3\n\n{about}\n\n{table(header, lines)}"
+    )
 
 
 def rows(goal: Goal, records: list[dict[str, Any]]) -> Iterator[list[str]]:
@@ -168,10 +169,10 @@ def rows(goal: Goal, records: list[dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def middle(scores: npt.NDArray[np.float64]) -> str:
-    """The interquartile mean of some seeds, with its interval."""
+    """Return the interquartile mean over seeds with its bootstrap interval."""
     mean = float(interquartile_mean(scores))
     digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 2 else 2
-    low, high = np.percentile(resampled(scores, 0), [2.5, 97.5])
+    low, high = np.percentile(bootstrap(scores, 0), [2.5, 97.5])
     return f"**{mean:,.{digits}f}** ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
@@ -184,9 +185,12 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument(
-        "--cache", type=Path, default=ROOT / ".nox" / "peers", help="for the other side"
+        "--cache",
+        type=Path,
+        default=ROOT / ".nox" / "peers",
+        help="folder of the virtual environments of peers",
     )
-    parser.add_argument("--report", action="store_true", help="train nothing")
+    parser.add_argument("--report", action="store_true", help="only write the table")
     given = parser.parse_args()
     wanted = [goal for goal in GOALS if goal.name in given.only and not given.report]
     for goal, seed, side in [
@@ -207,6 +211,13 @@ def main() -> None:
             file.write(json.dumps(line) + "\n")
         print(f"{key}: {result['last']:.1f}, {result['best']:.1f}", file=sys.stderr, flush=True)
     write_section("defaults", section(finished(RECORDS)))
+
+
+def finished(path: Path) -> list[dict[str, Any]]:
+    """Return the records of finished runs."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How near are updates to what the processor can do? `floor.c` and the learners in turn, on one thread.
+"""Compare updates with the fastest possible ones: `floor.c` and the learners in turns, on one thread.
 
     python bench/floor.py               # needs a C compiler
     python bench/floor.py --only ppo
 
-The floor is one minibatch in C: the networks forward and backward, the loss's slopes, the clip and Adam. SAC's draws
-and log-probabilities are numpy's. It gathers no minibatch, reports no metric and checks nothing.
+The floor is one minibatch in C: the networks forward and backward, the gradient of the loss, clipping and Adam. SAC's
+samples and log-probabilities are NumPy. It gathers no minibatch, reports no metrics and checks nothing.
 """
 
 # ruff: noqa: E402  # threads are set before numpy is imported
@@ -44,13 +44,13 @@ from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.types import Array, Spec
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
-NOTE = """The least of 60 turns on one thread. The floor is one minibatch in C by a compiler, without a library of
-products: networks of 64 units are near it, those of 256 units are faster than it. By hand is the same minibatch in
-numpy, written for its two networks alone (`by_hand.py`): rules without numba stay above it. By libraries are the
-update's products and Adam alone, each product by the fastest of three libraries (`by_libraries.py`): the floor of
-networks of 256 units. The table is of a processor with AVX-512, with numba. The bar for PPO's minibatch is 1.8; without
-numba it took 388 there, 1.82 of the floor. On a processor without AVX-512 the last column was 1.83, 1.33 and 1.18;
-twelve calls of `--only ppo` there, in random order, gave 1.69 to 1.94, 1.77 in the median."""
+NOTE = """Minimum of 60 turns on one thread. The floor is one minibatch in compiled C without a matrix library:
+networks of 64 units are close to it, networks of 256 units are faster. "By hand" is the same minibatch in NumPy,
+written only for these two networks (`by_hand.py`); rlplug without numba is slower. "By libraries" is only the matrix
+products and Adam of the update, each product with the fastest of three libraries (`by_libraries.py`); it is the floor
+of networks of 256 units. Measured on a processor with AVX-512, with numba. The bar for PPO's minibatch is 1.8; without
+numba it took 388 µs there, 1.82 times the floor. On a processor without AVX-512 the last column was 1.83, 1.33 and
+1.18; twelve runs of `--only ppo` there, in random order, gave 1.69 to 1.94 with a median of 1.77."""
 
 
 class Net:
@@ -90,7 +90,7 @@ class Net:
 
 
 class Flat:
-    """Parameters of nets one after the other, their gradient, and Adam's moments."""
+    """Parameters of several networks in one array, their gradient and Adam's moments."""
 
     def __init__(self, *nets: Net) -> None:
         ends = np.cumsum([net.size for net in nets])
@@ -129,7 +129,7 @@ def numbers(*shape: int) -> Array:
 
 
 class Rollout:
-    """Samples of a rollout, and the floor of one minibatch: a policy of discrete actions and a critic, 64-64 tanh."""
+    """Samples of a rollout and the floor of one minibatch: a discrete policy and a critic, 64-64 tanh."""
 
     def __init__(self, batch: int, inputs: int = 4, outputs: int = 2) -> None:
         self.obs = numbers(batch, inputs)
@@ -160,7 +160,7 @@ class Rollout:
 
 
 def ppo() -> Calls:
-    """256 samples, two networks of two layers of 64 with tanh, two actions."""
+    """256 samples, two networks with two layers of 64 tanh, two actions."""
     made = learner(
         "ppo",
         4,
@@ -195,12 +195,12 @@ def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
     )
     tensors: Any = [torch.from_numpy(array) for array in arrays]
     made = rl.Transitions(tensors[0], None, *tensors[1:], {})
-    made.arrays = made.in_numpy()  # as a replay hands it out
+    made.arrays = made.in_numpy()  # as a replay buffer returns it
     return made
 
 
 def dqn() -> Calls:
-    """64 samples, two layers of 256 with ReLU, two actions, Huber's loss, a target network."""
+    """64 samples, two layers of 256 ReLU, two actions, Huber loss, a target network."""
     options = {"net.hidden": [256, 256], "net.activation": "relu", "double": False, "n_step": 1}
     made = learner("dqn", 4, spaces.Discrete(2), options)
     batch = transitions(64, 4, np.arange(64) % 2)
@@ -231,7 +231,7 @@ def dqn() -> Calls:
 
 
 def sac() -> Calls:
-    """256 samples, a policy and two critics of two layers of 256 with ReLU, 17 numbers seen and 6 moved."""
+    """256 samples, a policy and two critics with two layers of 256 ReLU, 17 inputs and 6 actions."""
     made = learner(
         "sac",
         17,
@@ -292,13 +292,13 @@ def sac() -> Calls:
 
 
 CASES = {"PPO, a minibatch": ppo, "DQN, an update": dqn, "SAC, an update": sac}
-#: Microseconds of an update by libraries alone, of those whose networks are large enough to be faster so.
+#: Functions that return the microseconds of an update by libraries, for networks large enough to be faster that way.
 LIBRARIES = {"dqn": by_libraries.dqn, "sac": by_libraries.sac, "td3": by_libraries.td3}
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A pair of `peers.py`: its environment, how often its processes update in an env step, and an update's floor."""
+    """A pair of `peers.py`: its environment, updates per env step, and the floor of an update."""
 
     env: str
     updates: float
@@ -316,17 +316,17 @@ WHOLE = {
     "sac": Whole("HalfCheetah-v5", 1.0, threads=2),
     "td3": Whole("HalfCheetah-v5", 1.0, threads=2),
 }
-WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium registers it and nothing around it, and
-the updates' in C or by libraries that fall on it; acting, storing, targets and statistics are for nothing. Losses are
-those for discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was
-measured on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the
-peer's; floors are the least of many turns, the peers' medians of a machine that others use too. The pairs of SAC and
-TD3 have two threads, and so have the libraries in their floor. Without AVX-512 rlplug had 0.23 to 0.51 of the floor's
-speed, and the floor of DQN 6.1 times the peer's, in place of 4.5."""
+WHOLES = """The floor of a whole env step is the time of the bare environment from Gymnasium's registry plus the share
+of the updates in C or by libraries; acting, storing, targets and statistics cost nothing in it. The losses are those
+for discrete actions, and PPO's loss also replaces A2C's and A3C's. The last columns use the table of the peers if
+it was measured on the same processor: speed of rlplug / floor, floor / peer, rlplug / peer. Floors are minima of many
+turns, the speeds of peers are medians on a machine with other users. The pairs of SAC and TD3 use two threads, and so
+do the libraries in their floor. Without AVX-512 rlplug reached 0.23 to 0.51 of the speed of the floor, and the floor
+of DQN was 6.1 times as fast as the peer instead of 4.5 times."""
 
 
 def stepping(id: str) -> Callable[[], object]:
-    """A hundred steps of a bare environment with random actions, and the resets among them."""
+    """Return a function that makes a hundred steps with random actions in a bare environment, with resets."""
     env = gymnasium.make(id).unwrapped
     spec = gymnasium.spec(id)
     env.reset(seed=1)
@@ -343,7 +343,7 @@ def stepping(id: str) -> Callable[[], object]:
 
 
 def by_libraries_alone(name: str, threads: int) -> float:
-    """Microseconds of an update by libraries on so many threads; of small networks they are no floor."""
+    """Return the microseconds of an update by libraries; infinity for small networks, where they are not a floor."""
     if name not in LIBRARIES:
         return np.inf
     torch.set_num_threads(threads)
@@ -354,7 +354,7 @@ def by_libraries_alone(name: str, threads: int) -> float:
 
 
 def wholes() -> str:
-    """The table of whole steps."""
+    """Return the table of whole env steps."""
     kept = json.loads(ROWS.read_text(encoding="utf-8"))["peers"]
     rows = []
     for name, pair in WHOLE.items():
@@ -377,7 +377,7 @@ def wholes() -> str:
             ]
         rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *beside])
     header = ["pair", "environment, µs", "updates, µs", "floor, env steps/s"]
-    return table([*header, "rlplug / floor", "floor / peer", "rlplug / peer", "bar of it"], rows)
+    return table([*header, "rlplug / floor", "floor / peer", "rlplug / peer", "bar"], rows)
 
 
 def main() -> None:
@@ -388,7 +388,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     if given.only and given.write:
-        parser.error("the section has all of it; leave one of --only and --write out")
+        parser.error("--write needs all rows; leave out --only")
     set_torch(1)
     rows = []
     for name, make in CASES.items():
@@ -414,7 +414,7 @@ def main() -> None:
     if given.write:
         about = f"{machine()}; rlplug at {revision()}."
         write_section(
-            "floor", f"## Beside their floor\n\n`python bench/floor.py`\n\n{text}\n\n{about}"
+            "floor", f"## Compared with the floor\n\n`python bench/floor.py`\n\n{text}\n\n{about}"
         )
 
 

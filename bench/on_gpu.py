@@ -1,11 +1,11 @@
-"""How fast does rlplug train on a GPU, with the settings that CleanRL's and LeanRL's scripts have by default?
+"""Training speed on a GPU with the default settings of the scripts of CleanRL and LeanRL.
 
     python bench/on_gpu.py sac --cudagraphs --compile       # prints one JSON line
     python bench/on_gpu.py sac --device cpu
     python bench/on_gpu.py --with FOLDER                    # all four, alternating with the scripts in FOLDER
 
-It is the real product, through `rlplug_core.train`, timed by its progress reports from a while after learning began.
-`peers/on_gpu.py` runs the scripts of the others and says where they come from.
+Trains with `rlplug_core.train`, timed by its progress reports after a warm-up. `peers/on_gpu.py` runs the scripts of
+CleanRL and LeanRL and says where to get them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REPLAY: dict[str, Any] = {
     "net.hidden": [256, 256],
     "net.activation": "relu",
 }
-#: The environment, the steps before the clock starts, and the options of each algorithm: what the others have.
+#: Environment, steps before the clock starts, and options of each algorithm, equal to those of the other scripts.
 SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "dqn": (
         "CartPole-v1",
@@ -79,7 +79,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
         },
     ),
 }
-#: Ways to run, by the names of the table's columns: options of this script, or of the scripts of the others.
+#: Options of this script, or script and options of the others, by table column.
 OURS = {
     "rlplug, CPU": ["--device", "cpu"],
     "eager": [],
@@ -91,7 +91,7 @@ THEIRS = {
     "LeanRL": ["leanrl/{}_torchcompile.py", "--compile", "--cudagraphs"],
 }
 COLUMNS = (*OURS, *THEIRS)
-#: The script of each algorithm, and what it is told.
+#: Script of each algorithm and its options.
 SCRIPTS = {
     "dqn": ("dqn", ["--learning-starts", "1000", "--start-e", "0.05"]),
     "td3": ("td3_continuous_action", ["--learning-starts", "1000"]),
@@ -101,7 +101,7 @@ SCRIPTS = {
 
 
 class Stopwatch:
-    """Runs from the first report after the warm-up to the first one that is so many seconds later."""
+    """Measures from the first report after the warm-up to the first report at least `seconds` later."""
 
     def __init__(self, name: str, warmup: int, seconds: float, about: dict[str, object]) -> None:
         self.name = name
@@ -124,7 +124,7 @@ class Stopwatch:
                 ),
                 flush=True,
             )
-            os._exit(0)  # the run is not over, and nobody wants it
+            os._exit(0)  # the rest of the run is not needed
 
 
 def measure(given: argparse.Namespace) -> None:
@@ -145,7 +145,7 @@ def measure(given: argparse.Namespace) -> None:
 
 
 def speed(command: list[str], limit: float) -> float | None:
-    """What a command says of its speed in its last line, or None where it says nothing."""
+    """Run a command; return the steps per second of its last line, or None if it failed or took too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -179,7 +179,7 @@ def command(way: str, algorithm: str, given: argparse.Namespace) -> list[str]:
 
 
 def compare(given: argparse.Namespace) -> None:
-    """Run all ways of each algorithm in turn, and print the table."""
+    """Run all columns of each algorithm in turns and print the table."""
     rows = []
     chosen = [given.algorithm] if given.algorithm else list(SETTINGS)
     for algorithm in chosen:
@@ -213,16 +213,14 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cudagraphs", action="store_true")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--seconds", type=float, default=8.0, help="how long one run is timed")
+    parser.add_argument("--seconds", type=float, default=8.0, help="timed seconds of one run")
     parser.add_argument(
-        "--with", dest="scripts", type=Path, help="folder with the scripts of the others"
+        "--with", dest="scripts", type=Path, help="folder with the scripts of CleanRL and LeanRL"
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=100.0, help="maximum seconds of one run")
     parser.add_argument(
-        "--limit", type=float, default=100.0, help="seconds that one run may take in all"
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+        "--write", action="store_true", help="also write the table into bench/RESULTS.md"
     )
     given = parser.parse_args()
     if given.scripts:

@@ -1,6 +1,6 @@
-"""rlplug's side of a pair: the real product, through `rlplug_core.train`, timed from outside by its progress reports.
+"""rlplug's side of a pair: trains with `rlplug_core.train`, timed by its progress reports.
 
-`python bench/ours.py a3c` prints one JSON line, as the scripts in `peers/` do.
+`python bench/ours.py a3c` prints one JSON line, like the scripts in `peers/`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rlplug_core.nets.loops import available
 from rlplug_core.runs.journal import read
 
 NEVER = 10**12
-#: Env steps beyond the timed ones: more than are made between two progress reports.
+#: Env steps after the timed ones: more than the steps between two progress reports.
 SPARE = 30_000
-#: What is off on both sides while the clock runs: logs, evaluations, checkpoints, the final evaluation.
+#: Options that turn off logs, evaluations, checkpoints and the final evaluation during the timed part.
 QUIET = {
     "log_every": NEVER,
     "eval_every": NEVER,
@@ -30,7 +30,7 @@ QUIET = {
     "final_eval_episodes": 0,
     "eval_episodes": 20,
 }
-#: The settings of every pair that are rlplug's options, and those of some.
+#: Settings that are options of rlplug: those of every pair, then those of some.
 SHARED = ("num_envs", "seed", "learning_rate", "gamma")
 ROLLOUT = ("n_steps", "ent_coef", "vf_coef", "max_grad_norm")
 REPLAY = ("train_freq", "gradient_steps", "batch_size", "buffer_size", "learning_starts")
@@ -45,7 +45,7 @@ OWN: dict[str, tuple[str, ...]] = {
 OWN["impala"] = (*ROLLOUT, "actors")
 OWN["appo"] = (*OWN["impala"], "batch_size", "n_epochs", "clip_range")
 OWN["qrdqn"] = (*OWN["dqn"], "n_quantiles")
-#: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
+#: Defaults of the other side as options of rlplug, so presets have no influence.
 FIXED: dict[str, dict[str, Any]] = {
     "a2c": {
         "optimizer": "rmsprop",
@@ -93,12 +93,12 @@ FIXED["td3"] = {
 
 
 def algorithm(pair: str) -> str:
-    """Of rlplug, that a pair compares: the pair's name up to what tells it from others of the same one."""
+    """Return the algorithm of a pair: its name up to the first dash."""
     return pair.partition("-")[0]
 
 
 def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a pair as rlplug's options; some more steps than are timed, as reports come by wall time."""
+    """Return the settings of a pair as options of rlplug, with spare steps because reports come by wall time."""
     name = algorithm(pair)
     named = {option: setting[option] for option in (*SHARED, *OWN[name])}
     if name in ("dqn", "qrdqn"):  # the other side counts in env steps
@@ -126,7 +126,7 @@ def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
 
 
 class Stopwatch:
-    """Starts at the first report after the warm-up and stops at the first one that is `steps` further."""
+    """Starts at the first report after the warm-up and stops at the first one at least `steps` later."""
 
     def __init__(self, warmup: int, steps: int) -> None:
         self.warmup = warmup
@@ -144,7 +144,7 @@ class Stopwatch:
             self.end = now
 
     def result(self) -> tuple[int, float]:
-        """Env steps and seconds between the two reports."""
+        """Return env steps and seconds between the two reports."""
         if self.begin is None or self.end is None:
             raise RuntimeError("the run ended before the last timed step")
         return self.end[0] - self.begin[0], self.end[1] - self.begin[1]

@@ -1,10 +1,10 @@
-"""Steps per second beside Stable-Baselines3, PFRL and RLlib: same machine and settings, runs in turn, one table.
+"""Env steps per second of rlplug and of Stable-Baselines3, PFRL and RLlib: same machine, same settings, alternating.
 
-    python bench/peers.py                       # everything, five pairs each: about an hour on two cores
-    python bench/peers.py --only a2c,ppo        # some; the table takes the others' rows from peers/rows.json
+    python bench/peers.py                       # all pairs, five times each: about an hour on two cores
+    python bench/peers.py --only a2c,ppo        # some pairs; the other rows come from peers/rows.json
     python bench/peers.py --pairs 0             # only the table
 
-rlplug is measured as it is installed for the Python that runs this script. Each peer gets an environment of its own.
+Measures the rlplug that is installed for the Python that runs this script. Each peer gets its own virtual environment.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import psutil
 from results import ROOT, machine, revision, table, write_section
 
 HERE = Path(__file__).resolve().parent
-#: The rows of the tables in RESULTS.md as they were last measured, each with its commit.
+#: The latest measurement of each table row in RESULTS.md, with its commit.
 ROWS = HERE / "peers" / "rows.json"
-#: Seconds between two looks at a process tree; reading its memory stops the processes for some milliseconds.
+#: Seconds between two samples of a process tree; reading its memory stops the processes for a few milliseconds.
 GLANCE = 2.0
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One comparison: the peer's environment and script, the ratio to reach, and what is trained."""
+    """One comparison: the virtual environment and script of the peer, the required speed ratio, the training setup."""
 
     name: str
     peer: str
@@ -143,14 +143,14 @@ PAIRS = [
 
 
 def peer_python(peer: str, cache: Path) -> str:
-    """The interpreter of a peer's environment, made with one pip command unless what it needs is unchanged."""
+    """Return the interpreter of a peer's environment; create it with one pip command if its requirements changed."""
     requirements = HERE / "peers" / f"{peer}.txt"
     directory = cache / peer
     wanted = requirements.read_text() + (ROOT / "constraints.txt").read_text() + sys.version
     stamp = directory / "made-for.txt"
     python = directory / "bin" / "python"
     if not stamp.exists() or stamp.read_text() != wanted:
-        print(f"making the environment of {peer} in {directory}", file=sys.stderr)
+        print(f"creating the environment of {peer} in {directory}", file=sys.stderr)
         venv.create(directory, clear=True, with_pip=True)
         install = [
             "install",
@@ -166,7 +166,7 @@ def peer_python(peer: str, cache: Path) -> str:
 
 
 class Tree(threading.Thread):
-    """Watches a process and its descendants: peak memory, and how many cores they had."""
+    """Samples a process and its descendants: peak memory and busy cores."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -185,7 +185,7 @@ class Tree(threading.Thread):
             before = now
 
     def seen(self) -> dict[str, float]:
-        """Peak memory of the whole tree in MiB; the median number of cores it kept busy."""
+        """Return the peak memory of the whole tree in MiB and the median number of busy cores."""
         return {
             "tree_mb": round(max(self.memory)),
             "cores": round(statistics.median(self.cores), 2),
@@ -199,7 +199,7 @@ class Tree(threading.Thread):
 
 
 def proportional(process: psutil.Process) -> float:
-    """Memory of one process in MiB, shared pages divided among those that share them (PSS) where the system tells."""
+    """Return the memory of one process in MiB, as PSS (shared pages are divided) if the system reports it, else RSS."""
     try:
         full = process.memory_full_info()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -208,7 +208,7 @@ def proportional(process: psutil.Process) -> float:
 
 
 def processor_time(process: psutil.Process) -> float:
-    """Seconds of processor time that one process has used."""
+    """Return the seconds of processor time of one process."""
     try:
         times = process.cpu_times()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -217,10 +217,10 @@ def processor_time(process: psutil.Process) -> float:
 
 
 def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
-    """Run one script to its end: its JSON line, and what its process tree used.
+    """Run one script to its end; return its JSON line with the memory and cores of its process tree.
 
     Raises:
-        SystemExit: it failed; its own messages are printed.
+        SystemExit: the script failed; the message has its stderr.
     """
     with tempfile.TemporaryFile("w+") as errors:
         limited = os.environ | {
@@ -248,7 +248,7 @@ def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
 
 
 def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The peer, then rlplug, with the same seed; for the pairs' medians, one after the other is what counts."""
+    """Run the peer, then rlplug, with the same seed; return both JSON lines."""
     extra = ["--seed", str(index + 1)] + (
         ["--steps", str(arguments.steps)] if arguments.steps else []
     )
@@ -271,7 +271,7 @@ def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict
 
 
 def row(pair: Pair, runs: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
-    """One line of the table from a pair's runs."""
+    """Return the table row of a pair."""
     theirs, ours = ([run[side] for run in runs] for side in (0, 1))
     ratios = [b["steps_per_s"] / a["steps_per_s"] for a, b in zip(theirs, ours, strict=True)]
     ratio = statistics.median(ratios)
@@ -311,23 +311,23 @@ HEADER = [
     "pairs",
     "rlplug at",
 ]
-NOTE = """Medians, smallest and largest in brackets; the ratio is taken within each pair of runs and then its median.
-CartPole-v1 and one thread per process where nothing else is said; the peer runs first, then rlplug, and so on; timed
-after a warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of
-both sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
-with shared pages counted once. Rows are *disturbed* where a run had less than 85 % of a core for each process at work.
-The return is of 20 greedy episodes after training, to show that both sides learn.
+NOTE = """Medians with the smallest and largest value in brackets. The ratio is computed within each pair of runs; the
+table has the median of these. Unless the row says otherwise: CartPole-v1 and one thread per process. Peer and rlplug
+alternate; the clock starts after the first steps of all workers; logs, evaluations and checkpoints are off during the
+timed part. Settings of both sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree
+(parent, workers, helpers) with shared pages counted once. A row is *disturbed* if a run had less than 85 % of a core
+per working process. The return is the mean of 20 greedy episodes after training; it shows that both sides learn.
 {remarks}{tuned}
 {about}."""
 
 
 def section(measured: dict[str, dict[str, Any]], tuned: bool) -> str:
-    """The text for RESULTS.md from the newest row of each pair."""
+    """Return the section of RESULTS.md from the newest row of each pair."""
     known = [measured[pair.name] for pair in PAIRS if pair.name in measured]
     if not known:
         return "Nothing measured yet."
-    heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
-    by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
+    heading = "## Compared with other libraries" + (", tuned" if tuned else "")
+    by_hand = "The peers run with fused Adam, without checks in distributions and with denormals set to zero.\n"
     about = sorted({each["machine"] for each in known}) + sorted(
         {name for each in known for name in each["versions"]}
     )
@@ -341,7 +341,7 @@ def section(measured: dict[str, dict[str, Any]], tuned: bool) -> str:
 
 
 def newest(records: list[dict[str, Any]], now: str) -> dict[str, dict[str, Any]]:
-    """What `ROWS` keeps of each pair that was measured at this revision."""
+    """Return the `ROWS` entry of each pair that was measured at this revision."""
     found = {}
     for pair in PAIRS:
         runs = [record["runs"] for record in records if record["pair"] == pair.name]
@@ -368,28 +368,28 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--pairs", type=int, default=5, help="how many pairs of runs for each algorithm"
-    )
+    parser.add_argument("--pairs", type=int, default=5, help="number of runs of each pair")
     parser.add_argument(
         "--only",
         default=",".join(pair.name for pair in PAIRS),
-        help="which algorithms, with commas",
+        help="pairs, separated by commas",
     )
     parser.add_argument(
-        "--steps", type=int, help="timed env steps instead of the settings' (for trying things out)"
+        "--steps",
+        type=int,
+        help="timed env steps instead of those in settings.json, for quick tests",
     )
     parser.add_argument(
-        "--tuned", action="store_true", help="peers with what a user could still speed up by hand"
+        "--tuned", action="store_true", help="peers with every speed setting that their users have"
     )
     parser.add_argument(
         "--cache",
         type=Path,
         default=ROOT / ".nox" / "peers",
-        help="for environments and raw results",
+        help="folder for virtual environments and raw results",
     )
     parser.add_argument(
-        "--write", action="store_true", help="write the table into bench/RESULTS.md too"
+        "--write", action="store_true", help="also write the table into bench/RESULTS.md"
     )
     return parser.parse_args()
 

@@ -1,10 +1,10 @@
-"""Counts what runs between the loop and changed weights: files and functions of rlplug, and switches between files.
+"""Counts the files and functions of rlplug that run between the loop and changed weights, and switches between files.
 
     python bench/reading_path.py
 
-Steps and updates of PPO, DQN and SAC on CartPole and Pendulum, traced by `sys.setprofile` after as many that made
-buffers and looked up the networks' forms: every file that runs counts. The columns "rules" are of runs as they are,
-those of "autograd" of runs whose losses autograd alone differentiates, so that the definition runs which is read.
+Traces steps and updates of PPO, DQN and SAC on CartPole and Pendulum with `sys.setprofile`, after a first half that
+fills buffers and caches. Every file that runs is counted. The columns "rules" are normal runs; in the columns
+"autograd" torch's autograd computes all gradients, so the loss runs as a reader reads it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ ROOTS = {
     Path(package.__file__ or "").parent: package.__name__ for package in (rlplug_core, rlplug_algos)
 }
 
-#: Env steps of the trace, and of what runs before it.
+#: Env steps of the trace, and of the part before it.
 STEPS = 128
-#: Runs, each with its algorithm, environment and options.
+#: Algorithm, environment and options of each run.
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "CartPole-v1", {"num_envs": 2, "n_steps": 64, "batch_size": 32, "n_epochs": 1}),
     "ppo, normalized and scheduled": (
@@ -56,7 +56,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 class Trace:
-    """Every file and function of rlplug that is called, and how often an update goes from one file to another."""
+    """Records every called file and function of rlplug and the order of files."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -72,14 +72,14 @@ class Trace:
 
     @property
     def switches(self) -> int:
-        """How many calls go into another file than the call before."""
+        """The number of calls into another file than the call before."""
         return sum(
             before != after for before, after in zip(self.order, self.order[1:], strict=False)
         )
 
 
 def file_of(frame: FrameType) -> str | None:
-    """The file of a frame as the packages name it; None for what is not of core or algos, and for environments."""
+    """Return the file of a frame within its package; None outside core and algos and for environments."""
     path = Path(frame.f_code.co_filename)
     for root, package in ROOTS.items():
         if path.is_relative_to(root) and not path.is_relative_to(root / "testing"):
@@ -88,7 +88,7 @@ def file_of(frame: FrameType) -> str | None:
 
 
 def traced(run: Callable[[], object]) -> Trace:
-    """What runs while `run` does."""
+    """Trace a call of `run`."""
     trace = Trace()
     sys.setprofile(trace)
     try:
@@ -100,13 +100,13 @@ def traced(run: Callable[[], object]) -> Trace:
 
 @contextmanager
 def autograd_alone() -> Iterator[None]:
-    """No loss goes by rules."""
+    """Compute all gradients with autograd."""
     with patch.object(Algorithm, "in_numpy", lambda learner, batch, *networks: batch):
         yield
 
 
 def whole(name: str) -> tuple[Trace, Trace]:
-    """The trace of the second half of a run from the loop to the weights, and that of one more update alone."""
+    """Return the trace of the second half of a run from the loop to the weights, and of one more update."""
     algorithm, env, options = RUNS[name]
     plan = Plan.make(algorithm, env, {"seed": 1, "total_timesteps": 2 * STEPS, **options})
     runner: Any = build(plan, Clock(2 * STEPS))
@@ -127,7 +127,7 @@ def whole(name: str) -> tuple[Trace, Trace]:
 
 
 def row(name: str) -> str:
-    """One line of the table: files, functions and switches of an update, by rules and by autograd."""
+    """Return one table line: files, functions and switches of an update, with rules and with autograd."""
     counts: list[int] = []
     for way in (nullcontext, autograd_alone):
         with way():

@@ -1,4 +1,4 @@
-"""What the benchmarks share: markdown tables, a description of the machine, and the sections of RESULTS.md."""
+"""Parts that all benchmarks share: Markdown tables, the description of the machine, the sections of RESULTS.md."""
 
 from __future__ import annotations
 
@@ -13,36 +13,46 @@ import numpy.typing as npt
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
-#: What measuring writes into the repository.
+#: Files of the repository that the benchmarks write.
 RECORDS = (
     "bench/RESULTS.md",
     "bench/LEARNING.md",
     "bench/learning.jsonl",
     "bench/defaults.jsonl",
-    "bench/halfcheetah.jsonl",
     "bench/peers/rows.json",
 )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A markdown table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def interquartile_mean(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The mean over the last axis without a quarter of the scores, rounded down, at either end."""
+    """Return the mean over the last axis without the lowest and the highest quarter of the scores (rounded down)."""
     ordered = np.sort(np.asarray(scores, np.float64), -1)
     cut = ordered.shape[-1] // 4
     return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(-1))
 
 
-#: What the flags of a processor call the instructions by which numpy's and torch's libraries go, the widest first.
+def bootstrap(
+    scores: npt.NDArray[np.float64], seed: int, draws: int = 20_000
+) -> npt.NDArray[np.float64]:
+    """Return interquartile means of bootstrap samples of the seeds' `scores` (Agarwal et al., 2021, arXiv:2108.13264).
+
+    Each table row is one task, so its seeds are the only stratum.
+    """
+    picks = np.random.default_rng(seed).integers(len(scores), size=(draws, len(scores)))
+    return interquartile_mean(scores[picks])
+
+
+#: Names of the vector instructions that select the kernels of NumPy and torch, by processor flag, widest first.
 WIDTHS = {"avx512f": "AVX-512", "avx2": "AVX2"}
 
 
 def machine() -> str:
-    """Cores, processor with its family and widest instructions, system and Python, in one line."""
+    """Return cores, processor with family and widest vector instructions, system and Python in one line."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     told = {
@@ -61,7 +71,7 @@ def machine() -> str:
 
 
 def revision() -> str:
-    """The commit that is measured, marked where the working tree differs from it in more than what is recorded here."""
+    """Return the measured commit; `-dirty` if the working tree has other changes than the files in `RECORDS`."""
     commit = _git("rev-parse", "--short=10", "HEAD")
     changed = _git(
         "status",
@@ -80,13 +90,13 @@ def _git(*words: str) -> str:
 
 
 def write_section(name: str, text: str) -> None:
-    """Replace the section `name` of RESULTS.md, between its two marker comments, or add it at the end."""
-    begin = f"<!-- {name}: begin -->"
+    """Replace the section `name` of RESULTS.md between its two marker comments, or append it."""
+    start = f"<!-- {name}: start -->"
     end = f"<!-- {name}: end -->"
-    section = f"{begin}\n{text.strip()}\n{end}"
+    section = f"{start}\n{text.strip()}\n{end}"
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# Results\n"
-    if begin in old and end in old:
-        head, rest = old.split(begin, 1)
+    if start in old and end in old:
+        head, rest = old.split(start, 1)
         new = head + section + rest.split(end, 1)[1]
     else:
         new = old.rstrip() + "\n\n" + section + "\n"

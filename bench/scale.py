@@ -1,4 +1,4 @@
-"""Env steps per second beyond one process: what the link leaves of its actors' speed, and what more of them add.
+"""Env steps per second with several processes: the cost of the process link and the gain from more actors.
 
     python bench/scale.py --write
     python bench/scale.py slow --seconds 2
@@ -41,9 +41,9 @@ from rlplug_core.plugins.presets import resolve
 HERE = Path(__file__).parent
 PICTURE = HERE.parent / "docs" / "pictures" / "scale.svg"
 ENDLESS = 10**9
-#: Seconds before the clock runs, in which all actors have begun.
+#: Seconds between the first steps of all actors and the start of the clock.
 WARM = 1.0
-#: The runs whose speed is measured with one and with two actors: what is typed, and what counts them.
+#: Runs with one and two actors: environment, options, and the option for the number of actors.
 RUNS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a3c": ("CartPole-v1", {}, "workers"),
     "impala": ("CartPole-v1", {}, "actors"),
@@ -63,7 +63,7 @@ def plan_of(algorithm: str, env: str, **values: Any) -> Plan:
 
 
 def speed(plan: Plan, seconds: float) -> float:
-    """Env steps per second of a whole run, learner included."""
+    """Return env steps per second of a whole run with its learner."""
     runner = build(plan, Clock(ENDLESS))
     marks: list[tuple[float, int]] = []
 
@@ -86,7 +86,7 @@ def speed(plan: Plan, seconds: float) -> float:
 
 
 def at_work(runner: object) -> bool:
-    """Whether every actor or worker of a run has come with its first steps."""
+    """Return whether every actor or worker has delivered its first steps."""
     if isinstance(runner, Decoupled) and isinstance(runner.fleet, ActorProcesses):
         return all(seat.delivered for seat in runner.fleet.seats)
     assert isinstance(runner, Processes)
@@ -94,8 +94,8 @@ def at_work(runner: object) -> bool:
 
 
 def linked(plan: Plan, seconds: float) -> tuple[float, float]:
-    """Env steps per second that come over the process link to a learner which only publishes weights, and an actor's
-    processor time for each of them."""
+    """Return env steps per second over the process link to a learner that only publishes weights, and the processor
+    time of an actor per step."""
     runner = build(plan, Clock(ENDLESS))
     assert isinstance(runner, Decoupled)
     fleet = runner.fleet
@@ -118,13 +118,13 @@ def linked(plan: Plan, seconds: float) -> tuple[float, float]:
 
 
 def processor(fleet: ActorProcesses) -> float:
-    """Seconds of processor time that all actors have taken."""
+    """Return the seconds of processor time of all actors."""
     spent = [psutil.Process(seat.remote.process.pid).cpu_times() for seat in fleet.seats]
     return sum(each.user + each.system for each in spent)
 
 
 def received(runner: Decoupled, weights: Any) -> list[Any]:
-    """The next chunks, done with at once."""
+    """Receive the next chunks and publish weights for each of them at once."""
     chunks = runner.fleet.receive()
     for _ in chunks:
         runner.fleet.publish(weights)
@@ -139,7 +139,7 @@ def until(end: float, work: Callable[[], object]) -> None:
 def act_alone(
     words: tuple[str, str, dict[str, Any]], seconds: float, rank: int, pipe: Connection
 ) -> None:
-    """An actor's process without a link."""
+    """Run an actor process without a link."""
     actor = RemoteActor(*words, rank)
 
     def chunk() -> int:
@@ -162,7 +162,7 @@ def act_alone(
 
 
 def alone(plan: Plan, seconds: float) -> tuple[float, float]:
-    """The summed env steps per second of actors that run at once, each for itself; their processor time for a step."""
+    """Return the summed env steps per second of independent actors, and their processor time per step."""
     context = multiprocessing.get_context("spawn")
     pipes = []
     processes = []
@@ -185,7 +185,7 @@ def alone(plan: Plan, seconds: float) -> tuple[float, float]:
 
 
 def link(seconds: float, repeats: int) -> str:
-    """What the link leaves of the speed of actors alone; both sides take turns."""
+    """Compare actors with and without the link, in turns."""
     rows = []
     for actors in (1, 2):
         plan = plan_of("impala", "CartPole-v1", actors=actors)
@@ -212,19 +212,19 @@ def link(seconds: float, repeats: int) -> str:
     return table(
         (
             "actors",
-            "alone, summed, steps/s",
+            "independent, summed, steps/s",
             "over the link",
             "share (median of pairs)",
             "bar",
-            "an actor's processor time per step, alone and linked",
-            "share by that",
+            "processor time of an actor per step, independent and linked",
+            "share by processor time",
         ),
         rows,
     )
 
 
 def runs(seconds: float, repeats: int) -> str:
-    """Whole runs with one and with two actors."""
+    """Measure whole runs with one and with two actors."""
     rows = []
     for name, (env, values, counts) in RUNS.items():
         for several in (1, 2):
@@ -245,7 +245,7 @@ def runs(seconds: float, repeats: int) -> str:
 
 
 def slow(seconds: float, repeats: int) -> str:
-    """More actors for environments that take time; draws the picture."""
+    """Measure more actors for slow environments; draw the picture."""
     found: dict[str, list[float]] = {}
     for name, (env, _) in SLOW.items():
         for actors in ACTORS:
@@ -267,14 +267,14 @@ def slow(seconds: float, repeats: int) -> str:
     return table(
         (
             "actors",
-            *(f"a step of {name}: env steps/s (of the most there can be)" for name in found),
+            *(f"a step of {name}: env steps/s (share of the ideal)" for name in found),
         ),
         rows,
     )
 
 
 def draw(found: dict[str, list[float]]) -> None:
-    """Env steps per second over actors, beside what they would be without any cost."""
+    """Draw env steps per second over actors, with the ideal speed as a dotted line."""
     import matplotlib
     from matplotlib import pyplot
 
@@ -294,7 +294,7 @@ def draw(found: dict[str, list[float]]) -> None:
 
 
 def latency(seconds: float, repeats: int) -> str:
-    """How long weights take into another process, and what an env step costs in bytes and copies."""
+    """Measure the time of weights into another process, and bytes and copies per env step."""
     plan = plan_of("impala", "CartPole-v1", actors=1)
     runner = build(plan, Clock(ENDLESS))
     assert isinstance(runner, Decoupled)
@@ -318,7 +318,7 @@ def latency(seconds: float, repeats: int) -> str:
         ("what", "measured"),
         [
             (
-                "weights from the learner into a process that waits",
+                "weights from the learner to a waiting process",
                 f"{1e6 * statistics.median(found[20:]):,.0f} µs",
             ),
             ("weights", f"{shared.memory.numel():,} bytes"),
@@ -339,7 +339,7 @@ def leaves(tree: Any) -> Iterable[Any]:
 
 
 def follow(shared: SharedWeights, weights: dict[str, Any], seen: torch.Tensor) -> None:
-    """Take over each version as soon as it is there, and say so."""
+    """Read each version of the weights as soon as it arrives, and acknowledge it."""
     mark = seen.numpy()
     versions = shared.versions.numpy()
     while True:
@@ -354,13 +354,13 @@ def one_way(shared: SharedWeights, weights: Any, seen: torch.Tensor, version: in
     shared.put(weights, version)
     while mark[0] != version:
         if time.perf_counter() > began + 60:
-            raise TimeoutError("nobody follows")
+            raise TimeoutError("the other process does not read the weights")
     return time.perf_counter() - began
 
 
 PARTS: dict[str, tuple[str, Callable[[float, int], str]]] = {
-    "link": ("The process link beside actors alone", link),
-    "latency": ("What travels over the process link", latency),
+    "link": ("The process link compared with independent actors", link),
+    "latency": ("Traffic of the process link", latency),
     "runs": ("One and two actors", runs),
     "slow": ("More actors for slow environments", slow),
 }
@@ -369,14 +369,14 @@ PARTS: dict[str, tuple[str, Callable[[float, int], str]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "parts", nargs="*", choices=[*PARTS, []], help="what to measure; all without"
+        "parts", nargs="*", choices=[*PARTS, []], help="parts to measure; default: all"
     )
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, help="how long each measurement takes"
-    )
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each measurement")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--note", default="", help="a sentence on the machine's state")
-    parser.add_argument("--write", action="store_true", help="into RESULTS.md")
+    parser.add_argument("--note", default="", help="a sentence about the state of the machine")
+    parser.add_argument(
+        "--write", action="store_true", help="also write the tables into RESULTS.md"
+    )
     chosen = parser.parse_args()
     set_torch(1)
     for name in chosen.parts or PARTS:

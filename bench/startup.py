@@ -1,10 +1,10 @@
-"""How long until the command line answers: help, listing, an algorithm's options and completion, beside `nox --help`.
+"""Response time of the command line: help, listing, options of an algorithm and completion, compared with `nox --help`.
 
     python -m pip install nox && python bench/startup.py --write
 
-What is installed beside this interpreter is seen from a virtual environment with the metadata of more: of five plugins
-with an algorithm each, then of 500 distributions of which 50 are such plugins. Commands take turns, so that a slow
-minute of the machine hits all of them; ratios are taken within a turn.
+A virtual environment adds metadata of more distributions to the installed ones: five plugins with one algorithm each,
+then 500 distributions, 50 of them plugins. Commands take turns, so a slow minute of the machine slows all of them.
+Ratios are computed within a turn.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rlplug_core import plugins
 from rlplug_core.plugins import index
 from rlplug_core.testing.distributions import write_distribution
 
-#: Extra distributions, how many of them are algorithms, and how much more time than `nox --help` is allowed.
+#: Number of extra distributions, number of algorithms among them, allowed time relative to `nox --help`.
 SIZES = ((5, 5, 1.2), (500, 50, 1.6))
 LINE = "rlplug run a3c CartPole-v1 --ro"
 COMPLETION = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": LINE, "COMP_CWORD": "4"}
-#: The first is what the others are compared with.
+#: The first command is the reference of the others.
 COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "nox --help": (["-m", "nox", "--help"], {}),
     "rlplug --help": (["-m", "rlplug_cli", "--help"], {}),
@@ -41,14 +41,14 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "rlplug run a3c --help": (["-m", "rlplug_cli", "run", "a3c", "--help"], {}),
     "completion of an option": (["-m", "rlplug_cli"], COMPLETION),
 }
-#: What a distribution's description is like: a few kilobytes that nobody should have to parse.
+#: A description of a few kilobytes, like a README; discovery should not have to parse it.
 DESCRIPTION = "\n".join(
     f"A line of a description, number {number}, as READMEs have many." for number in range(80)
 )
 
 
 def environment(root: Path, distributions: int, algorithms: int) -> Path:
-    """A virtual environment on top of this one with more distributions; its interpreter."""
+    """Create a virtual environment on top of this one with more distributions; return its interpreter."""
     venv.create(root, symlinks=True)
     (site,) = root.glob("lib/python*/site-packages")
     (site / "below.pth").write_text(
@@ -66,7 +66,7 @@ def environment(root: Path, distributions: int, algorithms: int) -> Path:
 
 
 def write_plugin(site: Path, id: str) -> None:
-    """A plugin with an algorithm and the index of one, as long as that of A3C."""
+    """Write a plugin with an algorithm and an index as long as A3C's."""
     known, _ = index.read(plugins.find("algorithms", "a3c"))
     assert known is not None
     modules = {f"{id}.algorithm": hashlib.sha256(b"").hexdigest()}
@@ -81,7 +81,7 @@ def write_plugin(site: Path, id: str) -> None:
 
 
 def measured(python: Path, words: list[str], variables: dict[str, str]) -> tuple[float, float]:
-    """Milliseconds of processor and of wall time that a command takes."""
+    """Run a command; return milliseconds of processor time and of wall time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(
@@ -95,7 +95,7 @@ def measured(python: Path, words: list[str], variables: dict[str, str]) -> tuple
 
 
 def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ...]]:
-    """A row of the table for each command."""
+    """Return one table row per command."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for turn in range(turns + 1):
         for name, (words, variables) in COMMANDS.items():
@@ -121,8 +121,10 @@ def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ..
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--turns", type=int, default=11, help="how often each command is measured")
-    parser.add_argument("--write", action="store_true", help="put the table into RESULTS.md")
+    parser.add_argument(
+        "--turns", type=int, default=11, help="number of measurements of each command"
+    )
+    parser.add_argument("--write", action="store_true", help="also write the table into RESULTS.md")
     arguments = parser.parse_args()
     lines: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -138,13 +140,14 @@ def main() -> None:
         "ratio of wall",
         "bar",
     )
-    text = f"""## Until the command line answers
+    text = f"""## Response time of the command line
 
 `python bench/startup.py`
 
 {table(header, lines)}
 
-Ratios are to `nox --help` in the same turn; medians of {arguments.turns} turns. Interpreter start is included.
+Ratios are to `nox --help` in the same turn; medians of {arguments.turns} turns. The start of the interpreter is
+included.
 
 {machine()}; rlplug at {revision()}."""
     print(text)

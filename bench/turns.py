@@ -1,4 +1,4 @@
-"""The least time of calls that are measured in turn, so that what disturbs a machine disturbs all of them."""
+"""Minimum time of calls that are measured in turns, so a disturbance of the machine slows all of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-#: What is measured in turn, by name.
+#: Calls that are measured in turns, by name.
 Calls: TypeAlias = dict[str, Callable[[], object]]
 ROUNDS = 60
 TURNS = 5
 
 
 def least(calls: Calls) -> dict[str, float]:
-    """The least microseconds of each, measured in turn by the thread's own clock.
+    """Return the minimum microseconds of each call, measured in turns with the clock of the thread.
 
-    The order changes from round to round: whoever always followed the same one would find the cache as that left it.
+    The order changes from round to round, because a call that always follows the same one finds its cache contents.
     """
     found = dict.fromkeys(calls, np.inf)
     order = random.Random(1)

@@ -56,6 +56,7 @@ def main() -> int:
     """Write build/docs; the exit code is 1 where a page has no place in the navigation, or a place no page."""
     shutil.rmtree(OUT, ignore_errors=True)
     pages = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in BESIDE)]
+    pages += sorted((ROOT / "bench" / "notes").glob("*.md"))
     places = {page: place(page) for page in pages}
     for page in pages:
         write(places[page], rewritten(page, places))
@@ -141,9 +142,9 @@ def reference() -> dict[str, str]:
 
 
 def checked(pages: set[str]) -> int:
-    """Compare pages and navigation; decisions are reached through their index."""
+    """Compare pages and navigation; decisions and notes of the benchmarks are reached through their index."""
     named = set(targets(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
-    own = {page for page in pages if not page.startswith("decisions/0")}
+    own = {page for page in pages if not page.startswith(("decisions/0", "bench/notes/"))}
     for page in sorted(own - named):
         sys.stderr.write(f"{CONFIG.name}: no place in the navigation for {page}\n")
     for page in sorted(named - own):

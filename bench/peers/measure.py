@@ -1,4 +1,4 @@
-"""What every measured script shares: the settings of a pair, and the one JSON line it prints."""
+"""Parts that all measured scripts share: the settings of a pair and the JSON line they print."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-#: How many threads torch gets on either side.
+#: Number of torch threads on each side.
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
 def stored(pair: str) -> dict[str, Any]:
-    """What settings.json says of a pair."""
+    """Return the settings of a pair from settings.json."""
     values: dict[str, Any] = json.loads(Path(__file__).with_name("settings.json").read_text())[pair]
     return values
 
 
 def settings(default: str) -> dict[str, Any]:
-    """The settings of `--pair`, with `--steps`, `--warmup`, `--seed` and `--tuned` of the command line over them."""
+    """Return the settings of `--pair`, overridden by `--steps`, `--warmup`, `--seed` and `--tuned`."""
     chooser = argparse.ArgumentParser(add_help=False)
     chooser.add_argument("--pair", default=default)
     chosen, rest = chooser.parse_known_args()
@@ -34,15 +34,8 @@ def settings(default: str) -> dict[str, Any]:
         "--warmup", type=int, default=values["warmup"], help="env steps before the clock starts"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--episodes", type=int, default=20, help="greedy ones of an evaluation")
     parser.add_argument(
-        "--final",
-        type=int,
-        default=100,
-        help="greedy ones of the final evaluation, where there is one",
-    )
-    parser.add_argument(
-        "--tuned", action="store_true", help="a peer with what a user could still speed up by hand"
+        "--tuned", action="store_true", help="use every speed setting that users of the peer have"
     )
     parser.set_defaults(pair=chosen.pair)
     return values | vars(parser.parse_args(rest))

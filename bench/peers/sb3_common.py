@@ -20,12 +20,12 @@ torch.set_num_threads(measure.THREADS)
 
 
 def environments(setting: dict[str, Any]) -> VecEnv:
-    """The environments, as bare as Stable-Baselines3 takes them: no Monitor, no environment checker.
+    """Return the environments without Monitor and without environment checker.
 
-    Atari games come as its own recipe has them, one frame at a time, four of them stacked.
+    Atari games use the recipe of Stable-Baselines3, with a frame skip of one in ALE and four stacked frames.
     """
     if setting.get("atari"):
-        importlib.import_module("ale_py")  # which registers its games
+        importlib.import_module("ale_py")  # registers its games
         one = {"frameskip": 1, "disable_env_checker": True}
         return VecFrameStack(
             make_atari_env(setting["env"], setting["num_envs"], setting["seed"], env_kwargs=one), 4
@@ -36,7 +36,7 @@ def environments(setting: dict[str, Any]) -> VecEnv:
 
 
 def judged(setting: dict[str, Any], model: BaseAlgorithm) -> float:
-    """The mean return of greedy episodes."""
+    """Return the mean return of greedy episodes."""
     atari = setting.get("atari")
     count = setting.get("judged", 20)
     env = environments({**setting, "num_envs": 1}) if atari else Monitor(gym.make(setting["env"]))
@@ -44,7 +44,7 @@ def judged(setting: dict[str, Any], model: BaseAlgorithm) -> float:
 
 
 class Stopwatch(BaseCallback):
-    """Starts at the first rollout after the warm-up and stops with the last update; costs nothing per step."""
+    """Starts at the first rollout after the warm-up and stops after the last update; costs nothing per step."""
 
     def __init__(self, warmup: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Stopwatch(BaseCallback):
 
 
 def train(setting: dict[str, Any], model: BaseAlgorithm) -> None:
-    """Train without logging or evaluation, and report."""
+    """Train without logs and evaluations, and report."""
     watch = Stopwatch(setting["warmup"])
     model.learn(setting["warmup"] + setting["steps"], callback=watch, log_interval=None)
     assert watch.started is not None
@@ -78,9 +78,9 @@ def train(setting: dict[str, Any], model: BaseAlgorithm) -> None:
 
 
 def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -> dict[str, Any]:
-    """Keyword arguments for the policy; with `--tuned`, what a user can set without touching the library.
+    """Return keyword arguments for the policy; with `--tuned`, every speed setting that a user has.
 
-    That is torch's fused Adam, no argument checks in its distributions, and denormal numbers taken as zero.
+    These are torch's fused Adam, no argument checks in distributions, and denormal numbers set to zero.
     """
     if not setting["tuned"]:
         return {}
@@ -90,7 +90,7 @@ def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -
 
 
 def clipping(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
-    """Keyword arguments of PPO, with a memory or without; `policy` are those of the network."""
+    """Return keyword arguments of PPO and RecurrentPPO; `policy` has those of the network."""
     names = (
         "learning_rate",
         "n_steps",
@@ -112,7 +112,7 @@ def clipping(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
 
 
 def valuing(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
-    """Keyword arguments that DQN and its kin share; `policy` are those of the network beside its layers."""
+    """Return keyword arguments of DQN and its variants; `policy` has those of the network except its layers."""
     return {
         "learning_rate": setting["learning_rate"],
         "buffer_size": setting["buffer_size"],
@@ -132,7 +132,7 @@ def valuing(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
 
 
 def replaying(setting: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments that the algorithms for continuous actions share."""
+    """Return keyword arguments of the algorithms for continuous actions."""
     return {
         "learning_rate": setting["learning_rate"],
         "buffer_size": setting["buffer_size"],

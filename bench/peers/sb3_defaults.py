@@ -1,14 +1,19 @@
-"""What Stable-Baselines3 learns without any option, judged as `bench/defaults.py` judges rlplug: one JSON line."""
+"""Train Stable-Baselines3 with default options, evaluated like rlplug in `bench/defaults.py`; print one JSON line."""
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+from typing import Any
 
 import gymnasium as gym
-from sb3_learn import Best, judged
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
     "a2c": A2C,
@@ -17,6 +22,37 @@ ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
     "sac": SAC,
     "td3": TD3,
 }
+
+
+def mean_return(model: BaseAlgorithm, env: str, episodes: int, seed: int) -> float:
+    """Return the mean return of greedy episodes, one in each environment."""
+    envs = DummyVecEnv([lambda: Monitor(gym.make(env, disable_env_checker=True))] * episodes)
+    envs.seed(seed)
+    mean, _ = evaluate_policy(model, envs, n_eval_episodes=episodes)
+    envs.close()
+    return float(mean)
+
+
+class Best(BaseCallback):
+    """Evaluates every `every` env steps and keeps the best weights."""
+
+    def __init__(self, env: str, every: int, episodes: int, seed: int) -> None:
+        super().__init__()
+        self.env = env
+        self.every = every
+        self.episodes = episodes
+        self.seed = 1_000_000 * seed
+        self.means = list[float]()
+        self.weights = dict[str, Any]()
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % self.every == 0:
+            mean = mean_return(self.model, self.env, self.episodes, self.seed + self.num_timesteps)
+            if not self.means or mean > max(self.means):
+                self.weights = copy.deepcopy(self.model.policy.state_dict())
+            self.means.append(mean)
+        return True
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -31,7 +67,7 @@ if __name__ == "__main__":
     best = Best(given.env, given.steps // given.evaluations, given.episodes, given.seed)
     model.learn(given.steps, callback=best, log_interval=None)
     fresh = 1_000_000 * given.seed + 999_999
-    last = judged(model, given.env, given.final, fresh)
+    last = mean_return(model, given.env, given.final, fresh)
     model.policy.load_state_dict(best.weights)
-    kept = judged(model, given.env, given.final, fresh)
-    print(json.dumps({"best": kept, "last": last, "evaluations": best.means}), flush=True)
+    best_return = mean_return(model, given.env, given.final, fresh)
+    print(json.dumps({"best": best_return, "last": last, "evaluations": best.means}), flush=True)
