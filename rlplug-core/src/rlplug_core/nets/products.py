@@ -1,9 +1,9 @@
 """Matrix products by the faster of the two libraries that torch carries for float32 on a CPU.
 
-Torch asks MKL, which leaves AVX-512 alone on processors that Intel did not make; oneDNN goes by what a processor can
-do. On an AMD EPYC of family 26 that is 210 GFLOPS a core in place of 106 (`bench/notes/measured-once.md`). Which one is asked
-depends on the machine and on the size alone, so a run that is resumed there has the same bits; a measurement at the
-start could choose differently on a busy day.
+Torch uses MKL, which uses AVX-512 only on Intel processors; oneDNN uses every instruction that the processor has. On an
+AMD EPYC of family 26 that is 210 GFLOPS per core instead of 106 (`bench/notes/measured-once.md`). The choice depends
+only on the machine and the size, so a run that is resumed there has the same bits; a measurement at the start could
+choose differently on a busy day.
 """
 
 from __future__ import annotations

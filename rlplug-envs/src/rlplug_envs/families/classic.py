@@ -29,8 +29,9 @@ from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
 from rlplug_envs.vector import SerialEnvs, Wrap
 from rlplug_envs.watch import say_learning
 
-#: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/notes/measured-once.md`).
-#: Fewer rows are better served by `SerialEnvs`: every row of every step is a transition, and each row has its own seed.
+#: Number of environments above which the environment's own vector is 1.5 times as fast as `SerialEnvs`
+#: (`bench/notes/measured-once.md`). Below it `SerialEnvs` is better: every row of every step is a transition, and each
+#: row has its own seed.
 NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
 #: What older ids of Atari games have behind the name of the game.
 _OLDER = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?$")
