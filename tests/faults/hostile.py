@@ -377,7 +377,7 @@ def main_table() -> int:
     rows = [f"| {NAMES[kind]} | {files[kind]} | {answers[kind]} | {wrong[kind] or 'none'} |" for kind in NAMES]
     counts = f"{files.total():,} files, {answers.total():,} answers, {wrong.total()} wrong"
     whole = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {counts}."
-    table = ["<!-- hostile -->", whole, "", "| what is spoiled | files | answers | wrong |", "|---|---|---|---|", *rows]
+    table = ["<!-- hostile -->", whole, "", "| corrupted | files | answers | wrong |", "|---|---|---|---|", *rows]
     marked = re.compile("<!-- hostile -->.*?(?=<!-- /hostile -->)", re.DOTALL)
     PAGE.write_text(marked.sub(lambda _: "\n".join([*table, ""]), PAGE.read_text()))
     return wrong.total()
