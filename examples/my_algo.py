@@ -8,8 +8,7 @@ import rlplug_core as rl
 @dataclass(frozen=True)
 class MyConfig(rl.Config):
     n_steps: rl.Count = 32  # length of a rollout in each environment
-    # learning rate of Adam; falls to 0 over the run
-    learning_rate: rl.Scheduled[rl.Positive] = 2e-3
+    learning_rate: rl.Scheduled[rl.Positive] = 2e-3  # learning rate; falls to 0 over the run
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus
     net: rl.Net = rl.Net()
 
