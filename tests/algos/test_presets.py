@@ -12,7 +12,7 @@ import pytest
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins import records
+from rlplug_core.plugins import algorithm as find_algorithm, records
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.testing.envs import LongRecall
@@ -84,3 +84,43 @@ def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, e
     act = agent.act(obs, np.ones(num_envs, bool), agent.initial(num_envs), clock)
     assert act.action.shape == (num_envs, *acted.shape)
     assert not list(learner.buffer().batches(clock)), "there is nothing to learn from before the first step"
+
+
+#: Algorithms that differ in losses only, so that environments that no table names suit them with the same networks and buffers.
+FAMILIES = {
+    "continuous": ("ddpg", "td3"),
+    "pixels": ("ddpg", "td3", "sac", "tqc", "crossq", "cql", "iql", "sac-discrete"),
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_presets_of_a_family_agree_about_environments_without_a_table(kind: str) -> None:
+    shared = ("net.init", "net.normalize_obs", "buffer_size", "batch_size")
+    options = {name: resolve(name, "Unknown-v0", {}, kind=kind)[0] for name in FAMILIES[kind]}
+    values = {name: [found.get(option) for option in shared] for name, found in options.items()}
+    assert len({str(value) for value in values.values()}) == 1, values
+
+
+def actors() -> list[str]:
+    """Algorithms with policies of their own for continuous actions."""
+    names = [one.id for one in records() if one.group == "algorithms" and one.distribution == "rlplug-algos"]
+    return sorted(
+        name for name in names if "Box" in find_algorithm(name).actions and name not in ("independent", "self-play")
+    )
+
+
+@pytest.mark.parametrize("algorithm", actors())
+def test_an_untrained_policy_uses_the_whole_range_of_actions_even_on_wide_observations(algorithm: str) -> None:
+    """The gradient of a saturated tanh is 0. Speeds of MuJoCo's bodies reach 10."""
+    plan = Plan.make(algorithm, "continuous", resolve(algorithm, "continuous", {"eval_wrap": []}, kind="continuous")[0])
+    obs = np.random.default_rng(0).normal(scale=10, size=(256, 17)).astype(np.float32)
+    agent = plan.make_learner(Spec(box(17), box(6), len(obs), "continuous")).agent()
+    act = agent.act(obs, np.ones(len(obs), bool), agent.initial(len(obs)), Clock(1), explore=False)
+    assert np.mean(np.abs(act.action) > 0.99) < 0.05
+
+
+def test_the_clip_range_of_ppo_falls_for_atari_as_in_the_tables_it_quotes() -> None:
+    """`lin_0.1` in Stable-Baselines3's zoo, `lambda f: f * 0.1` in OpenAI Baselines (defaults.py, atari)."""
+    plan = Plan.make("ppo", "ALE/Pong-v5", resolve("ppo", "ALE/Pong-v5", {})[0])
+    clip = plan.config.schedules["clip_range"]
+    assert [clip(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.1, 0.05, 0.0])
