@@ -12,7 +12,8 @@ import pytest
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins import algorithm as find_algorithm, records
+from rlplug_core.plugins import algorithm as find_algorithm
+from rlplug_core.plugins import records
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.testing.envs import LongRecall
@@ -86,7 +87,7 @@ def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, e
     assert not list(learner.buffer().batches(clock)), "there is nothing to learn from before the first step"
 
 
-#: Algorithms that differ in losses only, so that environments that no table names suit them with the same networks and buffers.
+#: Algorithms that share networks and buffers, and differ in losses only.
 FAMILIES = {
     "continuous": ("ddpg", "td3"),
     "pixels": ("ddpg", "td3", "sac", "tqc", "crossq", "cql", "iql", "sac-discrete"),
