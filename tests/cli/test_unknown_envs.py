@@ -1,7 +1,8 @@
-"""A run in an environment that no preset names: what it is told, and how long its evaluations may take."""
+"""A run in an environment that no preset names: its messages, and the evaluations it plays."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,63 +11,37 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlplug_core import open_run, resume, train
+from rlplug_core import train
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
-from rlplug_core.runs import evaluation_budget
-from rlplug_core.runs.evaluation_budget import EvaluationBudget
-from rlplug_core.runs.evaluation_budget import allowance as allowed
-from rlplug_core.runs.reproduction import reproduce
+from rlplug_core.runs import session
+from rlplug_core.runs.listing import records
 from tests.cli.conftest import Done
 
-MINUTE = 60.0
-#: Two evaluations in few steps; how many episodes they play is left open.
+#: Two evaluations in few steps, with the default numbers of episodes.
 BRIEF = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "env.max_episode_steps": 10}
 
 
-@pytest.mark.parametrize(
-    ("step", "length", "hours", "episodes"),
-    [
-        (4e-6, 500, 0.002, (25, 100)),  # CartPole for seven seconds: a twentieth of one is nothing
-        (1e-4, 1000, 0.01, (1, 100)),  # half a minute of PPO in Hopper
-        (1e-4, 1000, 1.0, (100, 100)),  # an hour of SAC there
-        (3e-2, 40, 0.2, (3, 60)),  # highway-fast
-        (1.0, 1000, 0.2, (1, 10)),  # there is no less
-    ],
-)
-def test_evaluations_take_a_tenth_of_the_run_or_a_moment_each(
-    step: float, length: int, hours: float, episodes: tuple[int, int]
-) -> None:
-    total, every = 100_000, 5_000
-    spent = hours * 60 * MINUTE * every / total  # up to the first evaluation
-    found = allowed(step, length, spent, every, every, total)
-    assert (found.episodes, found.final) == episodes
-    assert bool(found.fewer) == (episodes != (100, 100))
-    if found.episodes > 1:
-        assert found.episodes * found.seconds <= max(0.1 * spent, 0.05)
-
-
-def test_a_slow_run_plays_fewer_episodes_and_its_continuation_as_many(
+def test_a_slow_machine_plays_the_same_episodes_and_is_told_what_they_cost(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 1.0)  # of which ten are an episode
-    run = train("a2c", "CartPole-v1", BRIEF, hooks=False)
-    assert "an episode takes 10 s here: evaluations play 1 episodes, the final one 10;" in capsys.readouterr().err
-    assert EvaluationBudget.recorded(run.path) == EvaluationBudget(1, 10, 10.0)
-    (found,) = [record for record in evaluation_budget.records(run.path) if record.kind == "final_eval"]
-    assert found.data["episodes"] == 10
-    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 0.1)
-    resume(run, total_timesteps=96, hooks=False)
-    assert EvaluationBudget.recorded(run.path) == EvaluationBudget(1, 10, 10.0)
-    assert train("a2c", "CartPole-v1", BRIEF, hooks=False).summary() is not None
-    again = reproduce(train("a2c", "CartPole-v1", {**BRIEF, "final_eval_episodes": 0}, name="base", hooks=False))
-    assert again.run.options["eval_episodes"] == EvaluationBudget.recorded(open_run("base").path).episodes  # type: ignore[union-attr]
-    assert again.same
+    fast = train("a2c", "CartPole-v1", BRIEF, name="fast", hooks=False)
+    assert "evaluation plays" not in capsys.readouterr().err
+    ticks = itertools.count(step=40.0)  # an evaluation takes 40 s by this clock
+    monkeypatch.setattr(session.time, "monotonic", lambda: next(ticks))
+    slow = train("a2c", "CartPole-v1", BRIEF, name="slow", hooks=False)
+    told = capsys.readouterr().err
+    assert "each evaluation plays 10 episodes, about 40 s, 2 times in this run; --eval-episodes" in told
+    assert "the final evaluation plays 200 episodes, about 800 s;" in told
+    kinds = ("evaluation", "final_eval")
+    played = [[one.data for one in records(run.path) if one.kind in kinds] for run in (fast, slow)]
+    assert played[0] == played[1]
+    assert played[0][-1]["episodes"] == 100
 
 
 class Endless(gymnasium.Env[np.ndarray, int]):
-    """Its episodes end with the patience of those who watch."""
+    """Its episodes never end."""
 
     observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
 
@@ -87,39 +62,11 @@ def test_a_fault_of_a_step_before_training_is_the_steps(place: Path) -> None:
         train("a2c", Faulty, {"total_timesteps": 64}, hooks=False)
 
 
-def test_episodes_without_an_end_are_cut_and_it_is_said_once(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where no training episode has ended, an evaluation's may last until it is cut: that many steps are counted."""
-    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 0.01)
+def test_episodes_without_an_end_are_cut_with_one_warning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     brief = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "final_eval_episodes": 0}
-    run = train("a2c", Endless, brief, hooks=False)
-    assert EvaluationBudget.recorded(run.path) == EvaluationBudget(1, 10, 10.0)
-    said = capsys.readouterr().err
-    assert said.count("1 of 1 episodes had not ended after 1,000 steps and count as they stood") == 1
-
-
-def test_what_is_measured_is_a_step_of_one_environment() -> None:
-    """A vector of eight that takes its time is as slow as it is, per environment."""
-    env = make_env("CartPole-v1", 8)
-    plan: Any = evaluation_budget.Plan.make("a2c", "CartPole-v1", {})
-    seconds = evaluation_budget.step_seconds(plan.make_learner(env.spec).agent(), env, 1, evaluation_budget.Clock(1))
-    assert 0 < seconds < 0.1
-
-
-@pytest.mark.parametrize(("env", "episodes"), [("CartPole-v1", 100), (f"{__name__}:Endless", 10)])
-def test_evaluations_that_a_run_reacts_to_are_not_measured(
-    place: Path, monkeypatch: pytest.MonkeyPatch, env: str, episodes: int
-) -> None:
-    """Else weights would depend on how fast the machine is at that moment."""
-    monkeypatch.setattr(evaluation_budget, "step_seconds", lambda *_: 1.0)
-    plan: Any = evaluation_budget.Plan.make("a2c", env, {})
-    agent, clock = plan.make_learner(plan.make_env(1).spec).agent(), evaluation_budget.Clock(100, 50)
-    found = [
-        evaluation_budget.measured(plan, agent, clock, 1.0, 50, [10], watched=watched) for watched in (False, True)
-    ]
-    assert [one.episodes for one in found] == [1, episodes]
-    assert found[1].fewer.startswith("the run reacts to them: evaluations play")
+    train("a2c", Endless, brief, hooks=False)
+    told = capsys.readouterr().err
+    assert told.count("10 of 10 episodes had not ended after 1,000 steps and count as they stood") == 1
 
 
 def test_time_limits_are_known() -> None:

@@ -73,11 +73,9 @@ class RunOptions(Config):
     eval_env: str = ""
     # wrapper for evaluations, instead of those of wrap; none for no wrapper at all
     eval_wrap: Repeated = ()
-    # greedy episodes per evaluation; none is 100, or what a tenth of the run allows
-    eval_episodes: Count | None = None
-    final_eval_episodes: Natural | None = (
-        None  # greedy episodes of the last and of the best weights at the end; none is 100, fewer if slow; 0 for none
-    )
+    eval_episodes: Count = 10  # greedy episodes per evaluation
+    # greedy episodes of the last and of the best weights at the end; 0 for none
+    final_eval_episodes: Natural = 100
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     # begin episodes anew at checkpoints, for exact resumes where no state can be saved
     resume_exact: bool = False

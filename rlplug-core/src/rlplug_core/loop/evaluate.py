@@ -129,13 +129,10 @@ class Evaluation:
 
 
 def longest(env: Env, clock: Clock) -> int:
-    """The steps after which an episode is cut that has not ended."""
-    return LONGEST if near_limit(env) else min(LONGEST, max(SHORT_RUN, clock.total))
-
-
-def near_limit(env: Env) -> int:
-    """The time limit; 0 where there is none, or one so far that it does not tell how long an episode is, as Atari's."""
-    return env.spec.limit if env.spec.limit < LONGEST else 0
+    """Return the number of steps after which an episode that has not ended is cut."""
+    if 0 < env.spec.limit < LONGEST:
+        return LONGEST
+    return min(LONGEST, max(SHORT_RUN, clock.total))
 
 
 def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from rlplug_core.runs.api import again, resume
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation_budget import EvaluationBudget
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.listing import records
 from rlplug_core.runs.reproducibility import differences, environment
@@ -79,7 +78,6 @@ def reproduce(
     algorithm, env, options = names(old.path, old.config, warn)
     options = {
         **options,
-        **_judged(old, options),
         **({"dataset": plan.options.dataset} if plan.dataset else {}),
     }
     env = env if old.env is None else old.env
@@ -116,13 +114,6 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
         goal = new
         status = str(record.data["status"]) if record.kind == "end" else "killed"
     return found
-
-
-def _judged(old: Run, options: Mapping[str, object]) -> dict[str, object]:
-    """Options by which evaluations play as many episodes as those of a run that had to find out how many."""
-    found = EvaluationBudget.recorded(old.path) or EvaluationBudget()
-    numbers = {"eval_episodes": found.episodes, "final_eval_episodes": found.final}
-    return {name: number for name, number in numbers.items() if options.get(name, 0) is None}
 
 
 def compared(one: RunDirectory, other: RunDirectory) -> list[str]:

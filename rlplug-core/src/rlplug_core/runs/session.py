@@ -42,7 +42,6 @@ from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
-from rlplug_core.runs.evaluation_budget import KIND, EvaluationBudget, measured
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
 from rlplug_core.runs.nan_advice import advice
@@ -54,6 +53,8 @@ from rlplug_core.types import State
 Watch = Callable[[Progress], None]
 #: The traceback of a run that failed.
 FAILURE = "error.txt"
+#: Seconds of evaluations in a run above which a warning names them.
+SLOW = 60.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Session:
         self.status = "failed"
         self.ended = ""
         self.said_cut = False
+        #: Seconds that an episode of the last evaluation took; only a warning depends on it.
+        self.episode_seconds = 0.0
 
     def train(
         self,
@@ -295,8 +298,9 @@ class Session:
         episodes = self.plan.options.final_eval_episodes
         if episodes == 0:
             return
+        self._warn_of_slow("the final evaluation plays", 2 * episodes, 1)
         try:
-            found = final_evaluation(self.plan, self.directory, episodes or self._allowance().final)
+            found = final_evaluation(self.plan, self.directory, episodes)
         except BadCheckpoint as error:
             raise BadCheckpoint(
                 f"no final evaluation: {error}; 'rlplug resume {shell_word(self.run.path)}' tries again"
@@ -364,11 +368,17 @@ class Session:
 
     def evaluate(self, learner: Learner[Any]) -> Evaluation:
         if self.eval_env is None:
-            self.eval_env = self.plan.make_eval_env(self._eval_episodes(learner))
+            self.eval_env = self.plan.make_eval_env(self.plan.options.eval_episodes)
         seed = self.plan.seeds().child("evaluation").integer()
         wrappers = self._learned()
         freeze(self.eval_env, wrappers)
+        started = time.monotonic()
         result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
+        first = self.episode_seconds == 0.0
+        self.episode_seconds = (time.monotonic() - started) / result.episodes
+        if first:
+            evaluations = self.clock.limit // self.events.eval_every
+            self._warn_of_slow("each evaluation plays", result.episodes, evaluations)
         self._say_cut(result)
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
         if self.recorder.due(self.clock.steps) and (
@@ -382,27 +392,16 @@ class Session:
             self.said_cut = True
             warn(f"{plain(self.plan.env)}: {result.said_cut}")
 
-    def _eval_episodes(self, learner: Learner[Any]) -> int:
-        """The episodes of an evaluation; where nobody says, found out at the first one and recorded."""
-        options = self.plan.options
-        if options.eval_episodes is None and EvaluationBudget.recorded(self.directory.path) is None:
-            spent = self.events.now() - self.events.began
-            found = measured(
-                self.plan,
-                learner.agent(),
-                self.clock,
-                spent=spent,
-                every=self.events.eval_every,
-                lengths=list(self.events.recent.lengths),
-                watched=bool(self.events.crew.controllers),
-            )
-            self.record(KIND, self.clock.steps, found.record)
-            if found.fewer:
-                warn(found.fewer)
-        return options.eval_episodes or self._allowance().episodes
-
-    def _allowance(self) -> EvaluationBudget:
-        return EvaluationBudget.recorded(self.directory.path) or EvaluationBudget()
+    def _warn_of_slow(self, who: str, episodes: int, times: int) -> None:
+        """Say what evaluations cost if they take long. Their number never depends on it: results would."""
+        seconds = episodes * self.episode_seconds
+        if seconds * times < SLOW:
+            return
+        often = f", {times} times in this run" if times > 1 else ""
+        warn(
+            f"{who} {episodes} episodes, about {seconds:.0f} s{often}; "
+            "--eval-episodes, --eval-every and --final-eval-episodes change this"
+        )
 
     @property
     def _anew(self) -> bool:
