@@ -129,7 +129,7 @@ def reference() -> dict[str, str]:
     """One page per room with the docstrings of the facade's names, by module."""
     modules: dict[str, list[str]] = {}
     for name in sorted(rlplug_core.__all__, key=str.lower):
-        modules.setdefault(rlplug_core._HOMES[name], []).append(name)
+        modules.setdefault(rlplug_core._MODULES[name].removeprefix("rlplug_core."), []).append(name)
     pages = {room: [f"# {room.capitalize()}", "", head, ""] for room, head in ROOMS.items()}
     for module, names in sorted(modules.items()):
         room = module.partition(".")[0] if "." in module else "vocabulary"

@@ -68,10 +68,12 @@ def page() -> str:
 
 def modules() -> Mapping[str, list[str]]:
     """The public names of `rlplug_core`, by the modules that define them."""
-    for node in ast.parse((CORE / "__init__.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
-            return {module: names.split() for module, names in ast.literal_eval(node.value).items()}
-    raise LookupError("rlplug_core/__init__.py has no _MODULES")
+    names: dict[str, list[str]] = {}
+    for node in ast.parse((CORE / "__init__.pyi").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            module = str(node.module).removeprefix("rlplug_core.")
+            names.setdefault(module, []).extend(alias.name for alias in node.names)
+    return {module: sorted(names[module]) for module in sorted(names)}
 
 
 def sources(module: str) -> list[str]:

@@ -3,32 +3,56 @@
 from __future__ import annotations
 
 import ast
-import inspect
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import rlplug_core
 
+STUB = Path(rlplug_core.__file__).with_suffix(".pyi")
+
 
 def test_every_name_is_there_and_is_listed() -> None:
     for name in rlplug_core.__all__:
         assert getattr(rlplug_core, name) is not None
-    assert sorted(rlplug_core.__all__) == sorted(rlplug_core._HOMES)
+    assert len(rlplug_core.__all__) > 100
     assert set(rlplug_core.__all__) < set(dir(rlplug_core))
 
 
-def test_a_type_checker_sees_the_same_names() -> None:
-    tree = ast.parse(inspect.getsource(rlplug_core))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    seen = {
-        alias.name: str(node.module).removeprefix("rlplug_core.")
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert seen == rlplug_core._HOMES
+def test_the_stub_says_nothing_that_the_package_does_not_read() -> None:
+    """A line in another form would be seen by type checkers only."""
+    exported = set()
+    for node in ast.parse(STUB.read_text(encoding="utf-8")).body[1:]:
+        if isinstance(node, ast.ImportFrom):
+            (alias,) = node.names
+            assert alias.asname == alias.name, "a stub exports `X as X` only"
+            exported.add(alias.name)
+        elif isinstance(node, ast.Assign):
+            assert ast.unparse(node.targets[0]) in rlplug_core._RENAMED
+        else:
+            assert ast.unparse(node) == "__version__: str"
+    assert exported == set(rlplug_core.__all__)
+
+
+def test_the_former_name_of_a_part_warns(tmp_path: Path) -> None:
+    package = tmp_path / "rlplug_core"
+    shutil.copytree(STUB.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    stub = package / "__init__.pyi"
+    stub.write_text(stub.read_text(encoding="utf-8") + "Chronometer = Clock\n", encoding="utf-8")
+    script = (
+        "import warnings, rlplug_core\n"
+        "with warnings.catch_warnings(record=True, action='always') as caught:\n"
+        "    assert rlplug_core.Chronometer is rlplug_core.Clock\n"
+        "assert 'Chronometer' not in rlplug_core.__all__\n"
+        "print(caught[0].category.__name__, caught[0].message, caught[0].filename)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout.startswith("DeprecationWarning rlplug_core.Chronometer is now rlplug_core.Clock;")
+    assert done.stdout.endswith("<string>\n"), "it points at the line that uses the name"
 
 
 def test_policies_are_told_apart() -> None:
