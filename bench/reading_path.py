@@ -118,12 +118,10 @@ def whole(name: str) -> tuple[Trace, Trace]:
     runner.clock.stop = False
     trace = traced(lambda: runner.run(lambda: None))
     batches: list[Any] = []
-    lane = runner.actor.lane
     while not batches:
-        for _, step in runner.actor.step():
-            lane.buffer.add(step)
-        batches += lane.buffer.batches(runner.clock)
-    return trace, traced(lambda: lane.learner.update(batches[0], runner.clock))
+        runner.actor.buffer.add(runner.actor.step())
+        batches += runner.actor.buffer.batches(runner.clock)
+    return trace, traced(lambda: runner.learner.update(batches[0], runner.clock))
 
 
 def row(name: str) -> str:

@@ -99,7 +99,7 @@ def linked(plan: Plan, seconds: float) -> tuple[float, float]:
     runner = build(plan, Clock(ENDLESS))
     assert isinstance(runner, Decoupled)
     fleet = runner.fleet
-    weights = runner.lane.agent.weights()
+    weights = runner.agent.weights()
     seen = set[int]()
     assert isinstance(fleet, ActorProcesses)
     try:
@@ -299,12 +299,12 @@ def latency(seconds: float, repeats: int) -> str:
     runner = build(plan, Clock(ENDLESS))
     assert isinstance(runner, Decoupled)
     try:
-        while not (chunks := received(runner, runner.lane.agent.weights())):
+        while not (chunks := received(runner, runner.agent.weights())):
             pass
         size = sum(array.nbytes for array in leaves(chunks[0].data))
     finally:
         runner.close()
-    weights = runner.lane.agent.weights()
+    weights = runner.agent.weights()
     shared = SharedWeights.like(weights)
     seen = torch.zeros(1, dtype=torch.int64).share_memory_()
     context = multiprocessing.get_context("spawn")

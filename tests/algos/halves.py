@@ -15,7 +15,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.learning.mean_gradient import MeanGradient
 from rlplug_core.learning.optimizer import Optimizer
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.plan import Plan
 from rlplug_core.types import Step, tree_map
 
@@ -48,9 +48,9 @@ def learned(rank: int, ranks: int, algorithm: str, env: str, options: dict[str, 
 
 def experience(plan: Plan, learner: Any) -> list[Step]:
     """Steps of all rows, by an agent that does not learn meanwhile."""
-    actor = Actor(plan.make_env(ROWS), Lane(learner, learner.agent(0), learner.buffer()), Clock(TOTAL))
+    actor = Actor(plan.make_env(ROWS), learner, learner.agent(0), learner.buffer(), Clock(TOTAL))
     actor.reset(5)
-    return [part(step, slice(None)) for _ in range(STEPS) for _, step in actor.step()]
+    return [part(actor.step(), slice(None)) for _ in range(STEPS)]
 
 
 def part(step: Step, rows: slice) -> Step:

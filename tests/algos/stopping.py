@@ -537,7 +537,7 @@ def _next_actions(run: Run) -> list[list[float]]:
     runner.load_state_dict(components)
     firsts = {"sync": lambda: runner.actor, "async": lambda: runner.workers[0].actor}
     actor = firsts.get(plan.runner, lambda: runner.fleet.actors[0])()
-    actions = [step.action.ravel().tolist() for _ in range(5) for _, step in actor.step()]
+    actions = [actor.step().action.ravel().tolist() for _ in range(5)]
     runner.close()
     return actions
 

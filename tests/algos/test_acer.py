@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlplug_core.batches import Cuts, Rollout, Samples
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing import envs
 from tests.algos.test_learning import ACER
@@ -99,11 +99,11 @@ def test_region_holds_the_push_away_from_the_average_policy(learner: Callable[..
 
 def collected(made: Any, env: envs.Vector) -> Rollout:
     clock, buffer = Clock(10_000), made.buffer()
-    actor = Actor(env, Lane(made, made.agent(), buffer), clock)
+    actor = Actor(env, made, made.agent(), buffer, clock)
     actor.reset(0)
     while True:
-        for _, step in actor.step():
-            buffer.add(step)
+        step = actor.step()
+        buffer.add(step)
         for rollout in buffer.batches(clock):
             return rollout  # type: ignore[no-any-return]
 
@@ -205,7 +205,7 @@ def test_workers_move_one_average_policy(trained: Callable[..., Any]) -> None:
     runner = trained("acer", "Chain", **{**SMALL, "runner": "async", "inline": True, "workers": 3})
     averages = [worker.learner.average_policy.outputs.weight for worker in runner.workers]
     assert len({tensor.data_ptr() for tensor in averages}) == 1
-    draws = [worker.actor.lane.buffer.generator.bit_generator.state["state"]["state"] for worker in runner.workers]
+    draws = [worker.actor.buffer.generator.bit_generator.state["state"]["state"] for worker in runner.workers]
     assert len(set(draws)) == 3
 
 

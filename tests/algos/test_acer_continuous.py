@@ -15,7 +15,7 @@ from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
 from rlplug_core.learning.gaussian import gaussian_kl_slope as slope
 from rlplug_core.learning.gaussian import gaussian_score as score
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.testing import envs
 
 FAR = 1e9
@@ -91,11 +91,11 @@ def test_targets_on_policy_are_returns_with_dueling_values(learner: Callable[...
     """Episodes of one step: Retrace's target is the reward, and so is the return that no weight cuts."""
     made = learner("acer-continuous", "Continuous", n_steps=6)
     clock, buffer = Clock(100), made.buffer()
-    actor = Actor(envs.Continuous(2), Lane(made, made.agent(), buffer), clock)
+    actor = Actor(envs.Continuous(2), made, made.agent(), buffer, clock)
     actor.reset(0)
     for _ in range(6):
-        for _, step in actor.step():
-            buffer.add(step)
+        step = actor.step()
+        buffer.add(step)
     rollout = next(iter(buffer.batches(clock)))
     assert rollout.terminated.all()
     batch = made.retrace_targets(rollout, made.config)

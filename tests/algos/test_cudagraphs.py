@@ -123,13 +123,13 @@ def in_step(algorithm: str, options: dict[str, Any], world: str = "") -> tuple[A
     eager, results = runner.learner, list[tuple[Result, Result, dict[str, float]]]()
     graphs = type(eager)(runner.actor.env.spec, eager.config, replace(eager.context, cudagraphs=True))
     while runner.clock.updates < UPDATES:
-        for lane, step in runner.actor.step():
-            lane.buffer.add(step)
-            for batch in lane.buffer.batches(runner.clock):
-                pair = eager.update(batch, runner.clock), graphs.update(batch, runner.clock)
-                lane.buffer.feedback(batch, pair[0])
-                runner.clock.updates += 1
-                results.append((*pair, {name: float(value) for name, value in pair[1].metrics.items()}))
+        step = runner.actor.step()
+        runner.actor.buffer.add(step)
+        for batch in runner.actor.buffer.batches(runner.clock):
+            pair = eager.update(batch, runner.clock), graphs.update(batch, runner.clock)
+            runner.actor.buffer.feedback(batch, pair[0])
+            runner.clock.updates += 1
+            results.append((*pair, {name: float(value) for name, value in pair[1].metrics.items()}))
     for expected, found, then in results:
         assert {name: float(value) for name, value in found.metrics.items()} == then
         torch.testing.assert_close(found.metrics, expected.metrics, rtol=1e-3, atol=1e-4)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain, Masked, Truncated, Vector
 from tests.algos.losses import q_loss, q_losses
 
@@ -196,16 +196,16 @@ def test_batches_hold_n_step_transitions(
         batch_size=64,
         exploration_final_eps=1.0,
     )
-    actor = Actor(env(num_envs), Lane(made, made.agent(), made.buffer()), Clock(10**6))
+    actor = Actor(env(num_envs), made, made.agent(), made.buffer(), Clock(10**6))
     actor.reset(0)
     record: list[Any] = []
     for _ in range(60):
-        for lane, step in actor.step():
-            lane.buffer.add(step)
-            record.append([np.copy(part) for part in (
-                step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated,
-            )])  # fmt: skip
-    (batch, *_) = actor.lane.buffer.batches(actor.clock)
+        step = actor.step()
+        actor.buffer.add(step)
+        record.append([np.copy(part) for part in (
+            step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated,
+        )])  # fmt: skip
+    (batch, *_) = actor.buffer.batches(actor.clock)
     ends = set()
     for i, flat in enumerate(batch.index.tolist()):
         t, row = divmod(flat, num_envs)

@@ -11,7 +11,7 @@ import torch
 
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain
 
 SMALL = {"num_envs": 4, "n_steps": 8, "total_timesteps": 640, "net.hidden": [16]}
@@ -21,13 +21,13 @@ PLAIN = {"ent_coef": 0.0, "vf_coef": 0.0, "net.hidden": [8], "n_steps": 6}
 def rollout_of(learner: Any, num_envs: int = 3) -> Rollout:
     """A rollout that the learner's own policy has acted."""
     env, buffer = Chain(num_envs), learner.buffer()
-    actor = Actor(env, Lane(learner, learner.agent(), buffer), Clock(10_000))
+    actor = Actor(env, learner, learner.agent(), buffer, Clock(10_000))
     actor.reset(3)
     while True:
-        for _, step in actor.step():
-            buffer.add(step)
-            for rollout in buffer.batches(actor.clock):
-                return rollout  # type: ignore[no-any-return]
+        step = actor.step()
+        buffer.add(step)
+        for rollout in buffer.batches(actor.clock):
+            return rollout  # type: ignore[no-any-return]
 
 
 def test_without_a_lag_impala_is_a2c(trained: Callable[..., Any]) -> None:

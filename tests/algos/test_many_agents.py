@@ -204,7 +204,7 @@ def test_random_steps_are_those_of_each_agent(algorithm: str, options: dict[str,
     """Two agents in three worlds make six env steps at a time, of which each agent's learner makes three."""
     plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": 60, **options})
     runner: Any = build(plan, Clock(60))
-    agent = runner.actor.lane.agent
+    agent = runner.actor.agent
     own = agent.own if algorithm == "self-play" else next(iter(agent.agents.values()))
     seen: list[int] = []
     chance = own.chance

@@ -14,7 +14,7 @@ from rlplug_core.acting.policy_agent import PolicyAgent
 from rlplug_core.batches import Rollout
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing.envs import Chain
 from tests.algos.test_learning import A2C, ACER, PPO
@@ -29,11 +29,11 @@ NOISY = {"noisy": "factorized", "noisy_sigma": 2.0, "n_steps": 6, "net.hidden": 
 def rollouts_of(made: Any, count: int, num_envs: int = 3) -> list[Rollout]:
     """So many rollouts that the learner's own policy has acted, each as a buffer hands it out."""
     buffer, found = made.buffer(), []
-    actor = Actor(Chain(num_envs), Lane(made, made.agent(), buffer), Clock(10_000))
+    actor = Actor(Chain(num_envs), made, made.agent(), buffer, Clock(10_000))
     actor.reset(3)
     while True:
-        for _, step in actor.step():
-            buffer.add(step)
+        step = actor.step()
+        buffer.add(step)
         for rollout in buffer.batches(Clock(10_000)):
             found.append(rollout)
             if len(found) == count:

@@ -448,10 +448,10 @@ def test_workers_share_one_target_network(trained: Callable[..., Any]) -> None:
 def rollout_of(worker: Any) -> Rollout:
     """The worker's next rollout."""
     while True:
-        for lane, step in worker.actor.step():
-            lane.buffer.add(step)
-            for batch in lane.buffer.batches(worker.clock):
-                return batch  # type: ignore[no-any-return]
+        step = worker.actor.step()
+        worker.actor.buffer.add(step)
+        for batch in worker.actor.buffer.batches(worker.clock):
+            return batch  # type: ignore[no-any-return]
 
 
 def test_worker_processes_share_one_target_network() -> None:

@@ -16,7 +16,7 @@ from torch.distributions import Categorical, Normal
 from rlplug_algos.policy_gradient.ppo import PPO
 from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain
 
 #: All whose loss is that of A2C or PPO.
@@ -357,10 +357,10 @@ def returns_by_hand(made: Any, rollout: Any, steps: int) -> tuple[Tensor, Tensor
 def collect(made: Any, steps: int) -> tuple[Any, Clock]:
     """The learner's first rollout on Chain, one row, with at least one end before its last step."""
     clock, buffer = Clock(100), made.buffer()
-    actor = Actor(Chain(1), Lane(made, made.agent(), buffer), clock)
+    actor = Actor(Chain(1), made, made.agent(), buffer, clock)
     actor.reset(0)
     for _ in range(steps):
-        for _, step in actor.step():
-            buffer.add(step)
+        step = actor.step()
+        buffer.add(step)
     (rollout,) = buffer.batches(clock)
     return rollout, clock

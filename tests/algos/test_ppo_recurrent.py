@@ -15,7 +15,7 @@ from rlplug_core.acting.recurrent import MemoryAgent
 from rlplug_core.batches import Rollout
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing.envs import LongRecall, Recall
 from rlplug_core.types import Array, tree_map
@@ -43,11 +43,11 @@ def memory(request: pytest.FixtureRequest) -> str:
 def rollouts(made: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Clock]]:
     """So many, one after the other; in the first one every row begins without memory."""
     buffer = made.buffer()
-    actor = Actor(env, Lane(made, made.agent(), buffer), Clock(10**6))
+    actor = Actor(env, made, made.agent(), buffer, Clock(10**6))
     actor.reset(3)
     for _ in range(count * made.config.n_steps):
-        for _, step in actor.step():
-            buffer.add(step)
+        step = actor.step()
+        buffer.add(step)
         for rollout in buffer.batches(actor.clock):
             yield rollout, actor.clock
 

@@ -14,7 +14,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.losses import rescaled, sequence_priority, unscaled
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.nets.recurrent import RecurrentQ, Remembered
 from rlplug_core.testing.envs import LongRecall
@@ -35,11 +35,11 @@ def memory(request: pytest.FixtureRequest) -> str:
 def batches(made: Any, count: int, env: Any = None) -> list[Transitions]:
     """So many of the learner's own, drawn while its agent acts at random between ends and absent rows."""
     buffer, found = made.buffer(), []
-    actor = Actor(env or Random(3), Lane(made, made.agent(), buffer), Clock(10**6))
+    actor = Actor(env or Random(3), made, made.agent(), buffer, Clock(10**6))
     actor.reset(3)
     while len(found) < count:
-        for _, step in actor.step():
-            buffer.add(step)
+        step = actor.step()
+        buffer.add(step)
         found += list(buffer.batches(actor.clock))
     return found
 
@@ -158,13 +158,13 @@ def test_sequences_begin_with_the_memory_of_the_actor(learner: Callable[..., Any
     """As long as the weights are the same, unrolling from what was stored gives what the actor remembered later."""
     made = learner("r2d2", RANDOM, **{**SMALL, "sequence_period": 1})
     buffer = made.buffer()
-    actor = Actor(Random(3), Lane(made, made.agent(), buffer), Clock(10**6))
+    actor = Actor(Random(3), made, made.agent(), buffer, Clock(10**6))
     actor.reset(3)
     kept = []
     for _ in range(30):
-        for _, step in actor.step():
-            kept.append({part: one.copy() for part, one in step.recurrent_state.items()})
-            buffer.add(step)
+        step = actor.step()
+        kept.append({part: one.copy() for part, one in step.recurrent_state.items()})
+        buffer.add(step)
     batch = buffer.gather(np.arange(6, 18))
     with torch.no_grad():
         found = made.q_network.along(batch, 3)

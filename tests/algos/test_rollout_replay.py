@@ -81,7 +81,7 @@ def test_workers_draw_other_rollouts(trained: Callable[..., Any], name: str) -> 
     options = {"inline": True, "num_envs": 1, "n_steps": 4, "total_timesteps": 400, "replay_ratio": 2.0}
     runner = trained(name, "Chain", **options, **({"workers": 2} if name == "a3c" else {"actors": 2}))
     if name == "a3c":
-        states = [worker.actor.lane.buffer.state_dict()["generator"]["state"] for worker in runner.workers]
+        states = [worker.actor.buffer.state_dict()["generator"]["state"] for worker in runner.workers]
         assert states[0] != states[1]
     else:
         assert set(runner.buffer.incoming) == {0, 1}

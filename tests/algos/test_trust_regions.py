@@ -13,7 +13,7 @@ from torch import Tensor
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.clock import Clock
 from rlplug_core.learning.estimators import gae
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.testing import envs
 
 
@@ -28,11 +28,11 @@ def samples(learner: Any, obs: Tensor, action: Tensor, advantage: Tensor, weight
 def collected(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollout:
     """The learner's first rollout."""
     clock, buffer = Clock(10_000), learner.buffer()
-    actor = Actor(env(num_envs), Lane(learner, learner.agent(), buffer), clock)
+    actor = Actor(env(num_envs), learner, learner.agent(), buffer, clock)
     actor.reset(0)
     while not (found := list(buffer.batches(clock))):
-        for _, step in actor.step():
-            buffer.add(step)
+        step = actor.step()
+        buffer.add(step)
     rollout: Rollout = found[0]
     return rollout
 

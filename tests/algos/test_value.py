@@ -22,7 +22,7 @@ from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig, UsageError
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.testing import Check, checks
 from rlplug_core.testing.envs import Chain
@@ -50,24 +50,24 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
         "n_step": 3,
     }
     made, clock = learner(name, "Chain", **options), Clock(10_000)
-    actor = Actor(Chain(4), Lane(made, made.agent(), made.buffer()), clock)
+    actor = Actor(Chain(4), made, made.agent(), made.buffer(), clock)
     actor.reset(0)
-    buffer: Any = actor.lane.buffer
+    buffer: Any = actor.buffer
     assert isinstance(buffer, PrioritizedReplay)
     weights: list[torch.Tensor] = []
     for _ in range(60):
-        for lane, step in actor.step():
-            lane.buffer.add(step)
-            for batch in lane.buffer.batches(clock):
-                result = made.update(batch, clock)
-                lane.buffer.feedback(batch, result)
-                assert (result.priority >= 0).all()
-                expected = dict(
-                    zip(batch.index.tolist(), (torch.as_tensor(result.priority).double() + 0.01) ** 0.6, strict=True)
-                )
-                masses = buffer.tree.mass[np.array(list(expected)) % buffer.data.total]
-                np.testing.assert_allclose(masses, [float(mass) for mass in expected.values()], rtol=1e-5)
-                weights.append(batch.weight)
+        step = actor.step()
+        actor.buffer.add(step)
+        for batch in actor.buffer.batches(clock):
+            result = made.update(batch, clock)
+            actor.buffer.feedback(batch, result)
+            assert (result.priority >= 0).all()
+            expected = dict(
+                zip(batch.index.tolist(), (torch.as_tensor(result.priority).double() + 0.01) ** 0.6, strict=True)
+            )
+            masses = buffer.tree.mass[np.array(list(expected)) % buffer.data.total]
+            np.testing.assert_allclose(masses, [float(mass) for mass in expected.values()], rtol=1e-5)
+            weights.append(batch.weight)
     assert len(weights) > 20
     assert any(bool((weight != 1).any()) for weight in weights)
     halved = random_transitions(8, torch.full((8,), 0.5))
@@ -241,6 +241,6 @@ def test_where_observations_are_stored_changes_nothing(trained: Callable[..., An
     }
     memory, disk = (trained(name, env, buffer_storage=store, **options) for store in ("memory", "disk"))
     assert memory.clock.updates == disk.clock.updates > 30
-    assert disk.actor.lane.buffer.store == "disk"
+    assert disk.actor.buffer.store == "disk"
     for one, other in zip(memory.snapshot().parameters(), disk.snapshot().parameters(), strict=True):
         assert torch.equal(one, other)

@@ -12,7 +12,7 @@ import torch
 
 from rlplug_core.batches import Cuts, Rollout
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Agent
 from rlplug_core.types import Chunk, State
@@ -87,13 +87,12 @@ def act(pipe: Connection, algorithm: str, env: str, options: dict[str, Any]) -> 
     plan, link = Plan.make(algorithm, env, options), PipeLink(pipe)
     made = plan.make_env(plan.options.num_envs)
     learner = plan.make_learner(made.spec)
-    lane = Lane(learner, learner.agent(), learner.buffer())
-    actor = Actor(made, lane, Clock(plan.options.total_timesteps))
+    agent, buffer = learner.agent(), learner.buffer()
+    actor = Actor(made, learner, agent, buffer, Clock(plan.options.total_timesteps))
     actor.reset(plan.seeds().child("env").integer())
-    version, clock = link.pull(lane.agent, 0)
+    version, clock = link.pull(agent, 0)
     while not clock.done:
-        for _, step in actor.step():
-            lane.buffer.add(step)
-        for rollout in lane.buffer.batches(actor.clock):
+        buffer.add(actor.step())
+        for rollout in buffer.batches(actor.clock):
             link.send(Chunk(0, version, {"steps": actor.clock.steps, **plain(rollout)}))
-            version, clock = link.pull(lane.agent, version)
+            version, clock = link.pull(agent, version)

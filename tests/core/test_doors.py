@@ -1,9 +1,8 @@
-"""Doors that must stay open, each shown on fakes: two lanes, two processes, memory and masks, a compiled loss."""
+"""Doors that must stay open, shown on fakes: stops, two processes, memory and masks, a compiled loss."""
 
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Sequence
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -14,100 +13,48 @@ import torch
 
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.loop.sync import Meter, loop
 from rlplug_core.protocols import Link
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
-from rlplug_core.types import Step
 from tests.core.decoupled import PipeLink, act, rollout_of
-from tests.core.fakes import ENVS, HERE, TINY, Tiny, TinyConfig, TinyQ, TinyQConfig, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, TINY, TinyConfig, TinyQ, TinyQConfig, assert_same, make_runner, stored
 from tests.core.recurrent import MaskedRecall, RecurrentA2C
 from tests.core.writers import started
 
-# Two lanes: two learners, one for each agent of an environment.
 
+def test_a_stop_between_two_batches_leaves_no_batch_out() -> None:
+    """The batches that are due when a run stops come first when it continues."""
 
-class Pair(Actor):
-    """Steps an environment of two agents, each a chain with a learner of its own; time is counted once for both."""
+    def new() -> Actor:
+        env = Chain(2)
+        learner = TinyQ(env.spec, TinyQConfig(), Context(Seeds(1)))
+        actor = Actor(env, learner, learner.agent(), learner.buffer(), Clock(60))
+        actor.reset(1)
+        return actor
 
-    def __init__(self, actors: Sequence[Actor], clock: Clock) -> None:
-        self.actors, self.clock = actors, clock
-        self.lanes = tuple(actor.lane for actor in actors)
+    whole = new()
+    loop(whole, whole.clock, Meter(), lambda: None)
+    part = new()
+    learner: Any = part.learner
+    update = learner.update
+    seen = []
 
-    def step(self) -> Sequence[tuple[Lane, Step]]:
-        before = self.clock.steps
-        pairs = []
-        for actor in self.actors:
-            self.clock.steps = before
-            pairs += actor.step()
-        return pairs
-
-
-def make_lane(cls: Any, config: Any, seed: int, clock: Clock) -> Actor:
-    env = Chain(2)
-    learner = cls(env.spec, config, Context(Seeds(seed)))
-    actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), clock)
-    actor.reset(seed)
-    return actor
-
-
-# The clock counts the updates of both lanes, so a target network that goes by it would be copied at other times.
-LEARNERS = [(Tiny, TinyConfig(), 1), (TinyQ, TinyQConfig(target_update_interval=10**6), 2)]
-
-
-def test_two_lanes_under_the_one_loop_are_two_runs_of_their_own() -> None:
-    """Bit for bit, although their batches fall due at different times."""
-    clock, meter = Clock(200), Meter()
-    pair = Pair([make_lane(*kind, clock) for kind in LEARNERS], clock)
-    polls: list[int] = []
-    loop(pair, clock, meter, lambda: polls.append(clock.steps))
-    assert polls == list(range(0, 201, 2))
-    updates = 0
-    for kind, lane in zip(LEARNERS, pair.lanes, strict=True):
-        alone = Clock(200)
-        actor = make_lane(*kind, alone)
-        loop(actor, alone, Meter(), lambda: None)
-        assert alone.updates > 20
-        updates += alone.updates
-        assert_same(actor.lane.learner.policy.state_dict() if kind[0] is Tiny else {}, lane_policy(lane, kind[0]))
-        assert_same(actor.lane.buffer.state_dict(), lane.buffer.state_dict())
-    assert clock.updates == updates
-
-
-def lane_policy(lane: Lane, cls: Any) -> Any:
-    learner: Any = lane.learner
-    return learner.policy.state_dict() if cls is Tiny else {}
-
-
-def test_a_stop_in_one_lane_leaves_nothing_out_in_the_other() -> None:
-    """Two replay lanes owe batches at the same step; the stop comes in the first, and the rest is made up for."""
-    kinds = [(TinyQ, TinyQConfig(), seed) for seed in (1, 2)]
-
-    def pair() -> tuple[Pair, Clock]:
-        clock = Clock(60)
-        return Pair([make_lane(*kind, clock) for kind in kinds], clock), clock
-
-    whole, clock = pair()
-    loop(whole, clock, Meter(), lambda: None)
-    part, stopped = pair()
-    learner: Any = part.lanes[0].learner
-    update, seen = learner.update, []
-
-    def stopping(batch: Any, now: Clock) -> Any:
-        seen.append(1)
-        stopped.stop = len(seen) == 2
+    def stop_in_the_second(batch: Any, now: Clock) -> Any:
+        seen.append(now.steps)
+        part.clock.stop = len(seen) == 2
         return update(batch, now)
 
-    learner.update = stopping
-    loop(part, stopped, Meter(), lambda: None)
+    learner.update = stop_in_the_second
+    loop(part, part.clock, Meter(), lambda: None)
     assert len(seen) == 2
-    stopped.stop = False
-    loop(part, stopped, Meter(), lambda: None)
-    for one, other in zip(whole.lanes, part.lanes, strict=True):
-        assert_same(one.buffer.state_dict(), other.buffer.state_dict())
-        assert_same(dict(one.learner.online.state_dict()), dict(other.learner.online.state_dict()))  # type: ignore[attr-defined]
+    part.clock.stop = False
+    loop(part, part.clock, Meter(), lambda: None)
+    assert seen[1] == seen[2], "the stop came between two batches of one step"
+    assert_same(whole.buffer.state_dict(), part.buffer.state_dict())
+    assert_same(dict(whole.learner.online.state_dict()), dict(learner.online.state_dict()))  # type: ignore[attr-defined]
 
 
 # Actor and learner in two processes.
@@ -169,16 +116,16 @@ def test_what_the_loss_unrolls_is_what_the_actor_did(steps: int) -> None:
     """Rollouts begin in the middle of episodes of five steps; memory, openings and masks are where they were."""
     env = MaskedRecall(3)
     learner = RecurrentA2C(env.spec, TinyConfig(n_steps=steps), Context(Seeds(0)))
-    actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), Clock(10**6))
+    actor = Actor(env, learner, learner.agent(), learner.buffer(), Clock(10**6))
     actor.reset(0)
     rollouts = 0
     while rollouts < 6:
-        for lane, step in actor.step():
-            lane.buffer.add(step)
-            for rollout in lane.buffer.batches(actor.clock):
-                expected = rollout.extras["log_prob"]
-                np.testing.assert_allclose(learner.log_probs(rollout).detach(), expected, rtol=1e-4, atol=1e-5)
-                rollouts += 1
+        step = actor.step()
+        actor.buffer.add(step)
+        for rollout in actor.buffer.batches(actor.clock):
+            expected = rollout.extras["log_prob"]
+            np.testing.assert_allclose(learner.log_probs(rollout).detach(), expected, rtol=1e-4, atol=1e-5)
+            rollouts += 1
 
 
 def test_memory_is_learned_through_a_rollouts_carry() -> None:

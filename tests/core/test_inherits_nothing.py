@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.sync import Sync
 from rlplug_core.seeds import Seeds
 from tests.typing.inherits_nothing import Bandit, BanditConfig, Corridors
@@ -14,7 +14,7 @@ def test_it_learns_under_the_sync_runner() -> None:
     env = Corridors().make("corridor", 3)
     learner = Bandit(env.spec, BanditConfig(), Context(Seeds(0)))
     clock = Clock(600)
-    actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), clock)
+    actor = Actor(env, learner, learner.agent(), learner.buffer(), clock)
     actor.reset(0)
     runner = Sync(actor, clock)
     runner.run(lambda: None)

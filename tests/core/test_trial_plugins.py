@@ -10,7 +10,7 @@ import pytest
 
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.plugins import algorithm
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing import Check, checks
@@ -53,19 +53,19 @@ def test_steps_of_two_actors_are_never_mixed() -> None:
     config, clock = cls.Config(learning_starts=64, n_step=1), Clock(10_000)
     learner = cls(Chain(3).spec, config, Context(Seeds(0)))
     buffer = learner.buffer()
-    actors = [Actor(Chain(3), Lane(learner, learner.agent(rank, 2), buffer), clock) for rank in range(2)]
+    actors = [Actor(Chain(3), learner, learner.agent(rank, 2), buffer, clock) for rank in range(2)]
     for rank, actor in enumerate(actors):
         actor.reset(rank)
     batches = 0
     for _ in range(64):
         for rank, actor in enumerate(actors):
-            for lane, step in actor.step():
-                lane.buffer.add(step, rank)
-                for batch in lane.buffer.batches(clock):
-                    place = batch.obs.argmax(1) + 2 * batch.action - 1
-                    inside = (place >= 0) & (place < 5)
-                    assert (batch.next_obs[inside].argmax(1) == place[inside]).all()
-                    assert (batch.next_obs[~inside] == 0).all()
-                    batches += 1
+            step = actor.step()
+            actor.buffer.add(step, rank)
+            for batch in actor.buffer.batches(clock):
+                place = batch.obs.argmax(1) + 2 * batch.action - 1
+                inside = (place >= 0) & (place < 5)
+                assert (batch.next_obs[inside].argmax(1) == place[inside]).all()
+                assert (batch.next_obs[~inside] == 0).all()
+                batches += 1
     assert batches > 50
     assert len(np.unique([ring.added for ring in buffer.rings.values()])) == 1

@@ -20,7 +20,7 @@ from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
 from rlplug_core.loop import evaluate as evaluating
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
 from rlplug_core.plugins.envs import make_env
@@ -68,13 +68,13 @@ class Choosing:
 
 def transitions(env: Agents, agent: Any, calls: int) -> dict[str, list[tuple[Any, ...]]]:
     """What an actor hands to a buffer, by agent: the rows that hold a transition."""
-    actor = Actor(env, Lane(None, agent, None), Clock(10**9))  # type: ignore[arg-type]
+    actor = Actor(env, None, agent, None, Clock(10**9))  # type: ignore[arg-type]
     actor.reset(3)
     found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in env.agents}
     for _ in range(calls):
-        for _, step in actor.step():
-            for row in np.flatnonzero(step.valid):
-                found[env.agents[row]].append(_row(step, row))
+        step = actor.step()
+        for row in np.flatnonzero(step.valid):
+            found[env.agents[row]].append(_row(step, row))
     return found
 
 
@@ -122,12 +122,12 @@ def test_the_spec_says_whether_agents_act_in_turn_and_wrappers_keep_it() -> None
 def test_a_waiting_agent_keeps_the_action_that_it_took() -> None:
     """The transition of a turn game holds what was said in the turn, not what was asked for while it waited."""
     env, agent = Agents(lambda: Turns(in_turns(50)), 1, "d"), Choosing()
-    actor = Actor(env, Lane(None, agent, None), Clock(10**9))  # type: ignore[arg-type]
+    actor = Actor(env, None, agent, None, Clock(10**9))  # type: ignore[arg-type]
     actor.reset(0)
     asked = []
     for _ in range(20):
         turn = env._turn()
-        ((_, step),) = actor.step()
+        step = actor.step()
         assert turn is not None
         asked.append((np.flatnonzero(turn).tolist(), [float(one) for one in step.extras["asked"][step.valid]]))
     assert [turn for turn, _ in asked[:4]] == [[0], [1], [0], [1]]

@@ -5,13 +5,13 @@ Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, 
     env = provider.make("CartPole-v1", num_envs=8)
     learner = A2C(env.spec, A2CConfig(), context)
     agent, buffer = learner.agent(), learner.buffer()
-    actor = Actor(env, Lane(learner, agent, buffer), clock)
+    actor = Actor(env, learner, agent, buffer, clock)
     actor.reset(seed)
     while not clock.done:
-        for lane, step in actor.step():
-            lane.buffer.add(step)
-            for batch in lane.buffer.batches(clock):
-                lane.buffer.feedback(batch, lane.learner.update(batch, clock))
+        step = actor.step()
+        actor.buffer.add(step)
+        for batch in actor.buffer.batches(clock):
+            actor.buffer.feedback(batch, actor.learner.update(batch, clock))
 
 All protocols are structural: a plugin that inherits nothing is as good as one that does. Provisional until 1.0.
 A published protocol never gains a method; further abilities are the separate `SupportsX` protocols at the end.
@@ -132,6 +132,11 @@ class Learner(Stateful, Protocol[B]):
 
     def buffer(self) -> Buffer[B]: ...
     def update(self, batch: B, clock: Clock) -> Result: ...
+
+
+#: A learner and a buffer of some kind of batch: what a runner passes between them is theirs.
+AnyLearner: TypeAlias = Learner[Any]
+AnyBuffer: TypeAlias = Buffer[Any]
 
 
 class Link(Protocol):
@@ -462,6 +467,8 @@ class SupportsSettings(Protocol):
 __all__ = [
     "ActorLink",
     "Agent",
+    "AnyBuffer",
+    "AnyLearner",
     "Buffer",
     "Controller",
     "Env",

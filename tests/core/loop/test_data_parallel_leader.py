@@ -95,7 +95,7 @@ def test_a_stop_between_two_updates_of_a_burst_is_exact_as_well() -> None:
         first.member.learner.update = update
         first.run(lambda: None)
         assert first.clock.updates == 8
-        assert first.member.actor.lane.buffer.owed > 0
+        assert first.member.actor.buffer.owed > 0
         ends_alike(whole, first, again)
     finally:
         for runner in (whole, first, again):

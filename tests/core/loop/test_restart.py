@@ -9,7 +9,7 @@ import numpy as np
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Act, Array, State, Step
@@ -34,14 +34,13 @@ class Right:
 
 
 def actor(buffer: Any) -> Actor:
-    lane = Lane(None, Right(), buffer)  # type: ignore[arg-type]
-    made = Actor(Chain(2), lane, Clock(1000))
+    made = Actor(Chain(2), None, Right(), buffer, Clock(1000))  # type: ignore[arg-type]
     made.reset(3)
     return made
 
 
 def steps(actor: Actor, count: int) -> list[Step]:
-    return [step for _ in range(count) for _, step in actor.step()]
+    return [actor.step() for _ in range(count)]
 
 
 def test_an_uncapturable_environment_begins_anew() -> None:

@@ -218,7 +218,7 @@ def test_views_are_never_stale(runner: dict[str, Any], env: str) -> None:
 
     def look() -> None:
         for actor in actors:
-            agent, learner = actor.agent, actor.lane.learner
+            agent, learner = actor.agent, actor.learner
             assert isinstance(agent.forward, NumpyForward)
             assert isinstance(learner.values, NumpyForward)
             for plain, module in ((agent.forward, learner.policy), (learner.values, learner.critic)):
@@ -228,7 +228,7 @@ def test_views_are_never_stale(runner: dict[str, Any], env: str) -> None:
     made.run(look)
     state = made.state_dict()
     for actor in actors:
-        for parameter in actor.lane.learner.parameters():
+        for parameter in actor.learner.parameters():
             with torch.no_grad():
                 parameter.fill_(0.1)
     look()

@@ -256,13 +256,13 @@ def test_moments_are_those_of_all_observations_that_were_acted_on(env: str) -> N
         return loss(batch)
 
     made.loss = watched
-    add = runner.actor.lane.buffer.add
+    add = runner.actor.buffer.add
 
     def noted(step: Step, source: int = 0) -> None:
         seen.append(np.array(step.obs if env == "Chain" else step.obs["cue"]))
         add(step, source)
 
-    runner.actor.lane.buffer.add = noted
+    runner.actor.buffer.add = noted
     runner.run(lambda: None)
     assert counts == [12.0 * update for update in range(5)]
     rows = np.concatenate(seen).astype(np.float64)

@@ -16,7 +16,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.net import Net
@@ -102,7 +102,7 @@ def test_weights_begin_orthogonal_and_the_gate_that_keeps_open(cell: str) -> Non
 def actor_of(made: RecurrentPolicyAndCritic, env: Any, steps: int) -> Actor:
     """An actor whose buffer gives rollouts of so many steps."""
     agent = MemoryAgent(made.policy, Seeds(0), log_prob=True)
-    actor = Actor(env, Lane(None, agent, RolloutBuffer(steps)), Clock(10**6))  # type: ignore[arg-type]
+    actor = Actor(env, None, agent, RolloutBuffer(steps), Clock(10**6))  # type: ignore[arg-type]
     actor.reset(5)
     return actor
 
@@ -110,11 +110,11 @@ def actor_of(made: RecurrentPolicyAndCritic, env: Any, steps: int) -> Actor:
 def rollouts(actor: Actor, count: int) -> Iterator[Rollout]:
     """So many, one after the other in the same memory."""
     while count:
-        for lane, step in actor.step():
-            lane.buffer.add(step)
-            for rollout in lane.buffer.batches(actor.clock):
-                count -= 1
-                yield rollout
+        step = actor.step()
+        actor.buffer.add(step)
+        for rollout in actor.buffer.batches(actor.clock):
+            count -= 1
+            yield rollout
 
 
 @pytest.mark.parametrize("absent", [0.0, 0.3])
@@ -208,7 +208,7 @@ def test_evaluation_remembers_as_acting_does(cell: str) -> None:
 def test_masks_hold_with_memory(cell: str) -> None:
     actor = actor_of(network(cell, Masked(8).spec), Masked(8), 4)
     for _ in range(50):
-        ((_, step),) = actor.step()
+        step = actor.step()
         assert step.obs["action_mask"][np.arange(8), step.action].all()
 
 

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
 from rlplug_core.clock import Clock
 from rlplug_core.loop.step_agent import carried, holding
 from rlplug_core.plugins.transform import learned
-from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
+from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env, SupportsRestart
 from rlplug_core.types import Act, Episode, State, Step, tree_map
 
 
-@dataclass(slots=True)
-class Lane:
-    """A learner with its agent and its buffer."""
-
-    learner: Learner[Any]
-    agent: Agent
-    buffer: Buffer[Any]
-
-
 class Actor:
-    """Steps `env` for one lane, advances the clock by what is valid, keeps finished episodes until they are taken."""
+    """Steps `env` with `agent`, advances the clock by the valid rows, collects finished episodes.
 
-    def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
+    It holds the learner and the buffer that its steps are for; the runner passes steps and batches between them.
+    """
+
+    def __init__(
+        self, env: Env, learner: AnyLearner, agent: Agent, buffer: AnyBuffer, clock: Clock
+    ) -> None:
         self.env = env
-        self.lane = lane
+        self.learner = learner
+        self.agent = agent
+        self.buffer = buffer
         self.clock = clock
-        self.lanes: tuple[Lane, ...] = (lane,)
-        self.agent = lane.agent
         self.episodes: list[tuple[int, Episode]] = []
 
     def reset(self, seed: int) -> None:
@@ -46,8 +38,8 @@ class Actor:
         self.held: Act | None = None
         self.recurrent_state = self.agent.initial(self.env.spec.num_envs)
 
-    def step(self) -> Sequence[tuple[Lane, Step]]:
-        """Act in every environment once; return one transition of each, per lane, of which this actor has one."""
+    def step(self) -> Step:
+        """Act in every environment once; return the transition of every row."""
         obs = self.obs
         first = self.is_first
         recurrent_state = self.recurrent_state
@@ -64,7 +56,7 @@ class Actor:
         self.clock.advance(now.count)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
-        step = Step(
+        return Step(
             obs=obs,
             action=act.action,
             reward=now.reward,
@@ -77,7 +69,6 @@ class Actor:
             extras=act.extras,
             recurrent_state=recurrent_state,
         )
-        return ((self.lane, step),)
 
     def take_episodes(self) -> list[tuple[int, Episode]]:
         """The episodes that finished since the last call, each with the clock's steps at that moment."""
@@ -123,5 +114,5 @@ class Actor:
         if learned(self.env):
             self.env.load_state_dict(env)
         self._open(self.seed + self.clock.steps)
-        if isinstance(self.lane.buffer, SupportsRestart):
-            self.lane.buffer.restart()
+        if isinstance(self.buffer, SupportsRestart):
+            self.buffer.restart()

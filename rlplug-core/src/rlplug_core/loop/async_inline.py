@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -20,12 +19,12 @@ from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory, SharedState
 from rlplug_core.learning.update_rules import UpdateRule
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, train, turn
 from rlplug_core.plugins.transform import configure
-from rlplug_core.protocols import Env, Learner
+from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, State
 
@@ -67,7 +66,7 @@ class Shared:
 
 
 def share(
-    learner: Learner[Any],
+    learner: AnyLearner,
     place: Callable[[Tensor], Tensor],
     lock: Callable[[], AbstractContextManager[object]],
 ) -> Shared:
@@ -117,10 +116,8 @@ class Worker:
         self.others = _others(learner)
         for name, tensor in self.others.items():
             tensor.data = shared.others[name].data
-        self.learner: Learner[Any] = learner
-        self.actor = Actor(
-            env, Lane(learner, learner.agent(rank, ranks), learner.buffer()), self.clock
-        )
+        self.learner: AnyLearner = learner
+        self.actor = Actor(env, learner, learner.agent(rank, ranks), learner.buffer(), self.clock)
         self.actor.reset(plan.seeds().child("env", rank).integer())
         self.meter = Meter()
 
@@ -133,7 +130,7 @@ class Worker:
                 for name, value in self.learner.state_dict().items()
                 if name not in self.others
             },
-            "buffer": self.actor.lane.buffer.state_dict(),
+            "buffer": self.actor.buffer.state_dict(),
             "actor": self.actor.state_dict(),
             "meter": self.meter.state_dict(),
         }
@@ -141,7 +138,7 @@ class Worker:
     def load_state_dict(self, state: State) -> None:
         self.clock.load_state_dict(state["clock"])
         self.learner.load_state_dict({**self.learner.state_dict(), **state["learner"]})
-        self.actor.lane.buffer.load_state_dict(state["buffer"])
+        self.actor.buffer.load_state_dict(state["buffer"])
         self.actor.load_state_dict(state["actor"])
         self.meter.load_state_dict(state["meter"])
 
@@ -169,7 +166,12 @@ class Inline:
         for worker in self.workers:
             worker.clock.limit = self.clock.limit
             worker.clock.total = self.clock.total
-            self._turn(worker, lambda worker: train(worker.actor.lane, worker.clock, worker.meter))
+            self._turn(
+                worker,
+                lambda worker: train(
+                    worker.learner, worker.actor.buffer, worker.clock, worker.meter
+                ),
+            )
         while not self.clock.stop:
             poll()
             if self.clock.done:
@@ -204,7 +206,7 @@ class Inline:
         for worker in self.workers:
             configure(worker.actor.env, settings)
 
-    def snapshot(self) -> Learner[Any]:
+    def snapshot(self) -> AnyLearner:
         return pulled(self.master)
 
     def state_dict(self) -> State:
@@ -233,7 +235,7 @@ class Inline:
             worker.actor.env.close()
 
 
-def pulled(master: Learner[Any]) -> Learner[Any]:
+def pulled(master: AnyLearner) -> AnyLearner:
     """The owner of the shared state, with a private copy of the parameters as they are now."""
     assert isinstance(master, Algorithm)
     for optimizer in master.optimizers:

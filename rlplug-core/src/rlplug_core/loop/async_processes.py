@@ -21,7 +21,7 @@ from rlplug_core.loop.async_inline import mean_of, pulled, share
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import launched, lock, prepare
 from rlplug_core.loop.worker import CLOSE, GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
-from rlplug_core.protocols import Learner
+from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
 
 #: Seconds between two looks at the workers when they are silent.
@@ -186,7 +186,7 @@ class Processes:
                         post(remote.connection, ("settings", self.settings))
             self.flags[SETTINGS] += 1
 
-    def snapshot(self) -> Learner[Any]:
+    def snapshot(self) -> AnyLearner:
         return pulled(self.master)
 
     def state_dict(self) -> State:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from rlplug_core.buffers.dataset import Dataset, Fitted
 from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
@@ -12,7 +11,7 @@ from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.buffers.sequences import SequenceReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.actor_placement import LOCAL, before_import
 from rlplug_core.loop.events import Trainable
 from rlplug_core.loop.offline import Offline
@@ -20,7 +19,13 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.closing import closed_if_it_fails
 from rlplug_core.plugins.wrapper_spec import wrapped
-from rlplug_core.protocols import Buffer, Env, Learner, SupportsActionSpace, SupportsReward
+from rlplug_core.protocols import (
+    AnyBuffer,
+    AnyLearner,
+    Env,
+    SupportsActionSpace,
+    SupportsReward,
+)
 
 
 def build(plan: Plan, clock: Clock) -> Trainable:
@@ -41,14 +46,14 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         learner = plan.make_learner(env.spec)
         if plan.runner == "decoupled":
             return _decoupled(plan, clock, env, learner)
-        actor = Actor(env, Lane(learner, learner.agent(), _buffer(plan, learner, env)), clock)
+        actor = Actor(env, learner, learner.agent(), _buffer(plan, learner, env), clock)
         actor.reset(plan.seeds().child("env").integer())
     anew = plan.options.resume_exact and env.spec.inexact
     return Sync(actor, clock, (lambda: training_env(plan)) if anew else None)
 
 
-def _buffer(plan: Plan, learner: Learner[Any], env: Env) -> Buffer[Any]:
-    buffer: Buffer[Any] = learner.buffer()
+def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:
+    buffer: AnyBuffer = learner.buffer()
     if plan.dataset is None:
         return buffer
     return WarmReplay(fillable(plan, buffer), fitted(plan.dataset, env))
@@ -107,14 +112,14 @@ def training_env(plan: Plan) -> Env:
     return plan.configured(wrapped(EnvWorkers(plan), plan.wrappings))
 
 
-def _decoupled(plan: Plan, clock: Clock, env: Env, learner: Learner[Any]) -> Trainable:
+def _decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> Trainable:
     from rlplug_core.buffers.sources import of_sources
     from rlplug_core.loop.decoupled import Decoupled, Fleet
     from rlplug_core.loop.decoupled_inline import InlineActors
     from rlplug_core.loop.decoupled_processes import ActorProcesses
 
-    lane = Lane(learner, learner.agent(), of_sources(learner.buffer, plan.options.actors))
-    make: Callable[[Plan, Lane, Clock, Env], Fleet] = (
+    buffer = of_sources(learner.buffer, plan.options.actors)
+    make: Callable[[Plan, AnyLearner, Clock, Env], Fleet] = (
         InlineActors if plan.options.inline else ActorProcesses
     )
     if plan.options.on != LOCAL:
@@ -122,4 +127,4 @@ def _decoupled(plan: Plan, clock: Clock, env: Env, learner: Learner[Any]) -> Tra
         from rlplug_core.loop.decoupled_ray import RayActors
 
         make = RayActors
-    return Decoupled(lane, make(plan, lane, clock, env), clock)
+    return Decoupled(learner, buffer, make(plan, learner, clock, env), clock)

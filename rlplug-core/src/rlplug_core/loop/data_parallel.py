@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.mean_gradient import MeanGradient
 from rlplug_core.learning.optimizer import Optimizer
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, load_state, state_of
 from rlplug_core.plugins.transform import learned
-from rlplug_core.protocols import Env, Learner
+from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import State
 
 
@@ -48,12 +48,12 @@ class Member:
     def __init__(self, plan: Plan, clock: Clock, rank: int, env: Env) -> None:
         self.plan, self.clock, self.rank, self.ranks = plan, clock, rank, plan.options.learners
         self.mean = MeanGradient(rank, self.ranks, plan.device(rank), plan.options.worker_timeout)
-        self.learner: Learner[Any] = plan.make_learner(
+        self.learner: AnyLearner = plan.make_learner(
             env.spec, partial(Optimizer, mean=self.mean), rank, self.ranks
         )
         self._check(env)
-        lane = Lane(self.learner, self.learner.agent(rank, self.ranks), self.learner.buffer())
-        self.actor = Actor(env, lane, clock)
+        agent = self.learner.agent(rank, self.ranks)
+        self.actor = Actor(env, self.learner, agent, self.learner.buffer(), clock)
         seeds = (
             plan.seeds().child("env", rank) if rank else plan.seeds().child("env")
         )  # the first has those of sync
@@ -73,7 +73,7 @@ class Member:
     def _turn(self, pace: Pace) -> None:
         before = self.clock.steps
         told = len(self.actor.episodes)
-        ((lane, step),) = self.actor.step()
+        step = self.actor.step()
         rows = self.clock.steps - before
         expected = self.actor.env.spec.num_envs
         if rows != expected:
@@ -85,15 +85,15 @@ class Member:
         self.clock.advance(rows * (self.ranks - 1))
         ended = self.actor.episodes  # which have the env steps of this one alone
         ended[told:] = [(self.clock.steps, episode) for _, episode in ended[told:]]
-        lane.buffer.add(step)
+        self.actor.buffer.add(step)
         self._train(pace)
 
     def _train(self, pace: Pace) -> None:
-        lane = self.actor.lane
-        for batch in lane.buffer.batches(self.clock):
+        buffer = self.actor.buffer
+        for batch in buffer.batches(self.clock):
             pace.begins()
-            result = lane.learner.update(batch, self.clock)
-            lane.buffer.feedback(batch, result)
+            result = self.learner.update(batch, self.clock)
+            buffer.feedback(batch, result)
             self.clock.updates += 1
             self.meter.add(result)
             if not pace.goes_on():

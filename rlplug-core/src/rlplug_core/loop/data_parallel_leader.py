@@ -23,7 +23,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
 from rlplug_core.loop.worker import fetch, post
 from rlplug_core.plugins.transform import configure
-from rlplug_core.protocols import Learner
+from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
 
 
@@ -97,7 +97,7 @@ class LearnerProcesses:
         configure(self.member.actor.env, settings)
         self._ask("configure", self.settings)
 
-    def snapshot(self) -> Learner[Any]:
+    def snapshot(self) -> AnyLearner:
         return self.member.learner
 
     def state_dict(self) -> State:

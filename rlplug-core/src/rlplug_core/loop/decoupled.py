@@ -7,13 +7,12 @@ versions the learner is ahead of the one that acted in it (Espeholt et al., 2018
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Lane
 from rlplug_core.loop.chunks import read
 from rlplug_core.loop.sync import Meter, train
-from rlplug_core.protocols import Learner, Link, Stateful, SupportsSources
+from rlplug_core.protocols import AnyLearner, Link, Stateful, SupportsSources
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Chunk, Episode, State
 
@@ -39,11 +38,15 @@ class Decoupled:
 
     name = "decoupled"
 
-    def __init__(self, lane: Lane, fleet: Fleet, clock: Clock) -> None:
-        self.lane, self.fleet, self.clock, self.inexact = lane, fleet, clock, fleet.inexact
-        assert isinstance(lane.buffer, SupportsSources)
-        self.buffer = lane.buffer
-        self.learner: Learner[Any] = lane.learner
+    def __init__(
+        self, learner: AnyLearner, buffer: SupportsSources, fleet: Fleet, clock: Clock
+    ) -> None:
+        self.learner = learner
+        self.buffer = buffer
+        self.fleet = fleet
+        self.clock = clock
+        self.inexact = fleet.inexact
+        self.agent = learner.agent()
         self.meter = Meter()
         self.lags: list[int] = []
         #: What the learner is at, and how many of its steps are in the buffer.
@@ -69,15 +72,15 @@ class Decoupled:
 
     def _learn(self) -> None:
         """Go on with the chunk, and with what a stop left undone; publish once it is learned from."""
-        train(self.lane, self.clock, self.meter)
+        train(self.learner, self.buffer, self.clock, self.meter)
         while self.chunk is not None and not self.clock.stop:
             if self.taken == len(self.chunk.data["ended"]):
                 self.chunk = None
-                self.fleet.publish(self.lane.agent.weights())
+                self.fleet.publish(self.agent.weights())
             else:
                 self.buffer.add(read(self.chunk.data, self.taken), self.chunk.source)
                 self.taken += 1
-                train(self.lane, self.clock, self.meter)
+                train(self.learner, self.buffer, self.clock, self.meter)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         return self.fleet.episodes()
@@ -93,7 +96,7 @@ class Decoupled:
     def configure(self, settings: Mapping[str, object]) -> None:
         self.fleet.configure(settings)
 
-    def snapshot(self) -> Learner[Any]:
+    def snapshot(self) -> AnyLearner:
         return self.learner
 
     def state_dict(self) -> State:

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.chunks import chunk_arrays, write
 from rlplug_core.loop.decoupled import plain
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.transform import configure
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
 
@@ -20,12 +20,12 @@ class InlineActors:
     lag says. Without a lag, chunks are learned from at once: one actor then gives the bits of the synchronous runner.
     """
 
-    def __init__(self, plan: Plan, lane: Lane, clock: Clock, first: Env) -> None:
+    def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, first: Env) -> None:
         self.lag = plan.max_lag
         self.length = plan.chunk_steps
         self.inexact = first.spec.inexact
         self.actors = [
-            self._actor(plan, lane, clock, rank, first) for rank in range(plan.options.actors)
+            self._actor(plan, learner, clock, rank, first) for rank in range(plan.options.actors)
         ]
         self.waiting: deque[Chunk] = deque()
         self.turn = self.version = 0
@@ -34,10 +34,10 @@ class InlineActors:
         self._begin()
 
     @staticmethod
-    def _actor(plan: Plan, lane: Lane, clock: Clock, rank: int, first: Env) -> Actor:
+    def _actor(plan: Plan, learner: AnyLearner, clock: Clock, rank: int, first: Env) -> Actor:
         env = plan.make_env(plan.options.num_envs) if rank else first
-        agent = lane.learner.agent(rank, plan.options.actors)
-        actor = Actor(env, Lane(lane.learner, agent, lane.learner.buffer()), clock)
+        agent = learner.agent(rank, plan.options.actors)
+        actor = Actor(env, learner, agent, learner.buffer(), clock)
         actor.reset(plan.seeds().child("env", rank).integer())
         return actor
 
@@ -59,16 +59,16 @@ class InlineActors:
         return [self.waiting.popleft()] if len(self.waiting) > self.lag else []
 
     def _act(self) -> None:
-        for _, step in self.actors[self.turn].step():
-            if self.data is None:
-                self.data = chunk_arrays(step, self.length)
-            write(self.data, self.position, step)
-            self.position += 1
-            if self.position == self.length:
-                self.waiting.append(Chunk(self.turn, self.began, self.data, self.turn in self.anew))
-                self.anew.discard(self.turn)
-                self.turn = (self.turn + 1) % len(self.actors)
-                self._begin()
+        step = self.actors[self.turn].step()
+        if self.data is None:
+            self.data = chunk_arrays(step, self.length)
+        write(self.data, self.position, step)
+        self.position += 1
+        if self.position == self.length:
+            self.waiting.append(Chunk(self.turn, self.began, self.data, self.turn in self.anew))
+            self.anew.discard(self.turn)
+            self.turn = (self.turn + 1) % len(self.actors)
+            self._begin()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         """In the order in which they ended, however often they are asked for."""

@@ -13,7 +13,7 @@ import torch.multiprocessing  # registers how tensors in shared memory travel
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, warn
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.actor_process import OVER, PAUSED, ActorTask, work
 from rlplug_core.loop.async_processes import GLANCE, Remote, close, patience, silence
 from rlplug_core.loop.chunk_queue import Traffic
@@ -22,7 +22,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
 from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.worker import fetch, post
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map
 
 #: Chunks that one actor may be ahead of the learner, however large the lag may be: its share of the shared memory.
@@ -55,15 +55,15 @@ class ActorProcesses:
 
     inexact = "actor processes arrive in an order that nothing fixes; --inline is exact"
 
-    def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
+    def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, probe: Env) -> None:
         self.plan = plan
         self.clock = clock
         prepare()
-        self.weights = lane.agent.weights()
+        self.weights = learner.agent().weights()
         self.traffic = Traffic(plan.max_lag, AHEAD, plan.options.actors, clock)
         self.permits = self.traffic.permits
         places = Places()
-        layout = chunk_arrays(example(lane, probe), plan.chunk_steps, places)
+        layout = chunk_arrays(example(learner, probe), plan.chunk_steps, places)
         slots = torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8).share_memory_()
         self.slots = [
             tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()
@@ -261,10 +261,10 @@ class ActorProcesses:
         seat.asked = False
 
 
-def example(lane: Lane, env: Env) -> Step:
+def example(learner: AnyLearner, env: Env) -> Step:
     """A step with the shapes and types of those to come, from an environment that is closed afterwards."""
-    actor = Actor(env, Lane(lane.learner, lane.learner.agent(), lane.learner.buffer()), Clock(1))
+    actor = Actor(env, learner, learner.agent(), learner.buffer(), Clock(1))
     actor.reset(0)
-    ((_, step),) = actor.step()
+    step = actor.step()
     env.close()
     return step

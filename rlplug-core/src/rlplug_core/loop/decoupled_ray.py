@@ -12,14 +12,13 @@ from ray.exceptions import RayError, RayTaskError
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, plain, warn
-from rlplug_core.loop.actor import Lane
 from rlplug_core.loop.async_processes import GLANCE, patience, silence
 from rlplug_core.loop.chunk_queue import Traffic
 from rlplug_core.loop.chunks import unpacked
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.ray_actor import RayActor
 from rlplug_core.loop.ray_cluster import check_nodes, check_room, join, leave, needed, reserve
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
 #: Chunks that one actor may be ahead of the learner, however large the lag may be: one that it acts and one to come.
@@ -62,12 +61,12 @@ class RayActors:
 
     inexact = "actors arrive in an order that nothing fixes; --inline is exact"
 
-    def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
+    def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, probe: Env) -> None:
         probe.close()
         o = plan.options
         self.plan = plan
         self.clock = clock
-        self.weights = lane.agent.weights()
+        self.weights = learner.agent().weights()
         self.traffic = Traffic(plan.max_lag, AHEAD, o.actors, clock)
         self.calls: dict[Any, tuple[Seat, int]] = {}
         self.pulses: dict[Any, tuple[Seat, int]] = {}

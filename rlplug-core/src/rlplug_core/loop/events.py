@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
@@ -16,7 +16,7 @@ from rlplug_core.loop.controller_group import ControllerGroup
 from rlplug_core.loop.controllers import Limits, controllers_of
 from rlplug_core.loop.episode_stats import INFO, EpisodeStats, columns
 from rlplug_core.loop.evaluate import Evaluation
-from rlplug_core.protocols import Controller, Learner
+from rlplug_core.protocols import AnyLearner, Controller
 from rlplug_core.types import Episode, State
 
 #: Seconds between two looks at wall time: progress display, signals, workers.
@@ -69,7 +69,7 @@ class Runner(Protocol):
         """Set attributes of the environments, in each one from its next episode on."""
         ...
 
-    def snapshot(self) -> Learner[Any]:
+    def snapshot(self) -> AnyLearner:
         """A learner whose weights stay as they are while they are evaluated and saved."""
         ...
 
@@ -92,7 +92,7 @@ class Sink(Protocol):
     """The receivers of events: journal and hooks, checkpoints, evaluation, display."""
 
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None: ...
-    def evaluate(self, learner: Learner[Any]) -> Evaluation: ...
+    def evaluate(self, learner: AnyLearner) -> Evaluation: ...
     def checkpoint(
         self, kind: str, step: int, components: Mapping[str, State], reason: str
     ) -> None: ...

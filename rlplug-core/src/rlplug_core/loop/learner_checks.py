@@ -10,7 +10,7 @@ import torch
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import UsageError
-from rlplug_core.protocols import Learner
+from rlplug_core.protocols import AnyLearner
 
 
 def check_learners(
@@ -70,7 +70,7 @@ def _reasons(
         yield f"each learner needs a GPU of its own, and torch sees {torch.cuda.device_count()}; use --device cpu"
 
 
-def check_optimized(learner: Learner[Any], runner: str, learners: int) -> None:
+def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:
     """Refuse parameters of which each process would train one of its own, seen by nobody else.
 
     What goes through `Optimizer.minimize` is shared, and so is what requires no gradient, such as targets.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rlplug_core.buffers.recorded import RecordedReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.sync import Meter
-from rlplug_core.protocols import Learner
+from rlplug_core.protocols import AnyLearner
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, State
 
@@ -20,7 +19,7 @@ class Offline:
     name = "offline"
     inexact = ""
 
-    def __init__(self, learner: Learner[Any], buffer: RecordedReplay, clock: Clock) -> None:
+    def __init__(self, learner: AnyLearner, buffer: RecordedReplay, clock: Clock) -> None:
         self.learner = learner
         self.buffer = buffer
         self.clock = clock
@@ -52,7 +51,7 @@ class Offline:
             f"a controller sets {', '.join(settings)} of the environments, and an offline run has none; leave it out"
         )
 
-    def snapshot(self) -> Learner[Any]:
+    def snapshot(self) -> AnyLearner:
         return self.learner
 
     def state_dict(self) -> State:

@@ -31,7 +31,7 @@ from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, sourc
 from rlplug_core.plugins.reserved import check_options
 from rlplug_core.plugins.transform import configure
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
-from rlplug_core.protocols import Env, Learner
+from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
@@ -63,7 +63,7 @@ class Plan:
     eval_wrappings: tuple[Wrapping, ...] | None = field(default=None, kw_only=True)
     controllings: tuple[Controlling, ...] = field(default=(), kw_only=True)
     #: What a new learner begins with instead of random weights.
-    start: Callable[[Learner[Any]], None] | None = field(default=None, kw_only=True)
+    start: Callable[[AnyLearner], None] | None = field(default=None, kw_only=True)
     #: The content of the option `dataset`, once it is read.
     dataset: Dataset | None = field(default=None, kw_only=True)
 
@@ -301,7 +301,7 @@ class Plan:
         rank: int = 0,
         ranks: int = 1,
         absorbing: AbstractContextManager[object] | None = None,
-    ) -> Learner[Any]:
+    ) -> AnyLearner:
         """Make a learner with freshly initialized networks, the same for every rank.
 
         Raises:
@@ -325,7 +325,7 @@ class Plan:
             runner=self.runner,
             absorbing=absorbing or nullcontext(),
         )
-        learner: Learner[Any] = self.learner(spec, self.config, context)
+        learner: AnyLearner = self.learner(spec, self.config, context)
         if self.start is not None:
             self.start(learner)
         freeze(learner, o.freeze)

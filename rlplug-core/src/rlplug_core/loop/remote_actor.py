@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.plugins.transform import configure
@@ -34,7 +34,7 @@ class RemoteActor:
         learner = plan.make_learner(made.spec)
         agent = learner.agent(rank, plan.options.actors)
         self.clock = Clock(plan.options.total_timesteps)
-        self.actor = Actor(made, Lane(learner, agent, learner.buffer()), self.clock)
+        self.actor = Actor(made, learner, agent, learner.buffer(), self.clock)
         self.actor.reset(plan.seeds().child("env", rank).integer())
         self.own = agent.weights()
         self.begins = True
@@ -62,8 +62,7 @@ class RemoteActor:
         self.clock.steps = steps
         self.clock.total = total
         for _ in range(self.length):
-            for _, step in self.actor.step():
-                yield step
+            yield self.actor.step()
 
     def end_chunk(self, steps: int) -> tuple[bool, int, list[Episode]]:
         """Return whether the chunk that began at env step `steps` begins anew, how many it has, and its episodes."""

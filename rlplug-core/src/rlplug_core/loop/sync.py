@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.plugins.transform import configure
-from rlplug_core.protocols import Env, Learner
+from rlplug_core.protocols import AnyBuffer, AnyLearner, Env
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, Result, State
 
 
 def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> None:
-    """Act, store, learn, look at the clock, until it is done. What a stop left undone comes first, batches and poll."""
-    for lane in actor.lanes:
-        train(lane, clock, meter)
+    """Act, store, learn, check the clock, until it is done; batches and a poll that a stop left undone come first."""
+    train(actor.learner, actor.buffer, clock, meter)
     while not clock.stop:
         poll()
         if clock.done:
@@ -28,17 +26,17 @@ def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> 
 
 
 def turn(actor: Actor, clock: Clock, meter: Meter) -> None:
-    """One vector step of every lane, and the batches it makes due."""
-    for lane, step in actor.step():
-        lane.buffer.add(step)
-        train(lane, clock, meter)
+    """Take one vector step and learn from the batches that are due after it."""
+    step = actor.step()
+    actor.buffer.add(step)
+    train(actor.learner, actor.buffer, clock, meter)
 
 
-def train(lane: Lane, clock: Clock, meter: Meter) -> None:
-    """Learn from the batches that are due; a stop is honored between two of them."""
-    for batch in lane.buffer.batches(clock):
-        result = lane.learner.update(batch, clock)
-        lane.buffer.feedback(batch, result)
+def train(learner: AnyLearner, buffer: AnyBuffer, clock: Clock, meter: Meter) -> None:
+    """Learn from the due batches; a stop takes effect between two of them."""
+    for batch in buffer.batches(clock):
+        result = learner.update(batch, clock)
+        buffer.feedback(batch, result)
         clock.updates += 1
         meter.add(result)
         if clock.stop:
@@ -86,8 +84,8 @@ class Meter:
 def state_of(actor: Actor, meter: Meter) -> State:
     """Return the state of one learner's loop: learner, buffer, actor, metrics, and the process's generators."""
     return {
-        "learner": actor.lane.learner.state_dict(),
-        "buffer": actor.lane.buffer.state_dict(),
+        "learner": actor.learner.state_dict(),
+        "buffer": actor.buffer.state_dict(),
         "actor": actor.state_dict(),
         "meter": meter.state_dict(),
         "globals": global_state(),
@@ -96,8 +94,8 @@ def state_of(actor: Actor, meter: Meter) -> State:
 
 def load_state(actor: Actor, meter: Meter, state: State) -> None:
     """Go on from what `state_of` returned."""
-    actor.lane.learner.load_state_dict(state["learner"])
-    actor.lane.buffer.load_state_dict(state["buffer"])
+    actor.learner.load_state_dict(state["learner"])
+    actor.buffer.load_state_dict(state["buffer"])
     actor.load_state_dict(state["actor"])
     meter.load_state_dict(state["meter"])
     load_global_state(state["globals"])
@@ -115,7 +113,7 @@ class Sync:
         self.actor = actor
         self.clock = clock
         self.make_env = make_env
-        self.learner: Learner[Any] = actor.lane.learner
+        self.learner = actor.learner
         self.inexact = "" if make_env else actor.env.spec.inexact
         self.meter = Meter()
 
@@ -132,7 +130,7 @@ class Sync:
     def configure(self, settings: Mapping[str, object]) -> None:
         configure(self.actor.env, settings)
 
-    def snapshot(self) -> Learner[Any]:
+    def snapshot(self) -> AnyLearner:
         return self.learner
 
     def saved(self, settings: Mapping[str, object]) -> None:

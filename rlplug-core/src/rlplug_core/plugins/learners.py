@@ -12,14 +12,14 @@ from rlplug_core.plugins import algorithm
 from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.wrapper_spec import split, values_of
+from rlplug_core.protocols import AnyLearner
 
 if TYPE_CHECKING:
     from rlplug_core.algorithm import Context
-    from rlplug_core.protocols import Learner
     from rlplug_core.types import Spec
 
 
-def learner_of(words: str, spec: Spec, context: Context) -> Learner[Any]:
+def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
     """The learner of `ppo`, or of `ppo:learning_rate=1e-3,net.hidden=64,64`, with its presets.
 
     Only installed algorithms have names here: a run's own record would otherwise say which file is executed.
@@ -43,5 +43,5 @@ def learner_of(words: str, spec: Spec, context: Context) -> Learner[Any]:
         key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in own
     }
     given = values_of(learner.Config, text, name, "algorithm")
-    made: Learner[Any] = learner(spec, convert(learner.Config, {**presets, **given}, name), context)
+    made: AnyLearner = learner(spec, convert(learner.Config, {**presets, **given}, name), context)
     return made

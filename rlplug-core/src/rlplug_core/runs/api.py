@@ -31,7 +31,7 @@ from rlplug_core.plugins.env_source import EnvSource, source_of
 from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.plugins.transform import learned
-from rlplug_core.protocols import Env, Learner
+from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.config_warnings import remarks
 from rlplug_core.runs.data import unlike, with_dataset
@@ -145,7 +145,7 @@ def probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
     _probe(Plan.make(absolute(algorithm), env, values))
 
 
-def _probe(plan: Plan) -> Learner[Any]:
+def _probe(plan: Plan) -> AnyLearner:
     """Refuse what cannot be made, before anything is written; returns the learner that it made.
 
     Raises:
@@ -169,7 +169,7 @@ def _probe(plan: Plan) -> Learner[Any]:
     return learner
 
 
-def _fitting_learner(plan: Plan, env: Env) -> Learner[Any]:
+def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
     """A learner for the environment, where runner, wrappers and data fit both."""
     if plan.options.offline and learned(env):
         raise UsageError(
@@ -215,7 +215,7 @@ def again(
     )
 
 
-def _fitting(warm: WarmStart | None, learner: Learner[Any], plan: Plan) -> Mapping[str, Any] | None:
+def _fitting(warm: WarmStart | None, learner: AnyLearner, plan: Plan) -> Mapping[str, Any] | None:
     """The buffer's state to begin with, if one is taken over; it fits that of a learner of this run."""
     buffer = warm.buffer() if warm else None
     if warm and buffer is not None:

@@ -16,7 +16,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.transform import freeze
 from rlplug_core.plugins.wrapper_spec import Wrapping
-from rlplug_core.protocols import Agent, Env, Learner
+from rlplug_core.protocols import Agent, AnyLearner, Env
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, digests, read
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.env_summary import apart
@@ -167,7 +167,7 @@ def ready(
 
 def load_learner(
     plan: Plan, directory: RunDirectory, env: Env, checkpoint: str
-) -> tuple[Learner[Any], Saved]:
+) -> tuple[AnyLearner, Saved]:
     """A learner with a checkpoint's weights, and which one it is; the environment's wrappers stand as they did then.
 
     Raises:

@@ -13,7 +13,7 @@ from rlplug_core.films.film import Films, film, usual_suffix
 from rlplug_core.films.player import Reel, play
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.transform import freeze
-from rlplug_core.protocols import Learner, SupportsLimit, SupportsShow
+from rlplug_core.protocols import AnyLearner, SupportsLimit, SupportsShow
 from rlplug_core.runs.watching import shown_env
 from rlplug_core.types import State
 
@@ -42,7 +42,7 @@ class Recorder:
         return bool(self.every) and steps - self.filmed >= self.every
 
     def record(
-        self, learner: Learner[Any], seed: int, clock: Clock, wrappers: State
+        self, learner: AnyLearner, seed: int, clock: Clock, wrappers: State
     ) -> dict[str, Any] | None:
         """Make a film; what the journal says of it, or None where it cannot be made: then there will be no more."""
         path = self.run / FOLDER / f"step-{clock.steps:012d}{usual_suffix()}"
@@ -54,7 +54,7 @@ class Recorder:
             return None
 
     def _record(
-        self, learner: Learner[Any], path: Path, seed: int, clock: Clock, wrappers: State
+        self, learner: AnyLearner, path: Path, seed: int, clock: Clock, wrappers: State
     ) -> dict[str, object]:
         began = time.monotonic()
         env = shown_env(self.plan, "rgb_array")

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
@@ -38,7 +37,7 @@ from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.transform import freeze, learned
-from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
+from rlplug_core.protocols import AnyLearner, Env, SupportsFinish, SupportsRestart
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
@@ -236,7 +235,7 @@ class Session:
             UsageError: it has other shapes than this run's.
         """
         assert isinstance(self.runner, Sync)  # checked before anything was written
-        own = self.runner.actor.lane.buffer
+        own = self.runner.actor.buffer
         try:
             own.load_state_dict(dict(buffer))
             if isinstance(own, SupportsRestart):
@@ -366,7 +365,7 @@ class Session:
         if kind == "episodes":
             self.hooks.episodes(self.run, step, written.data)
 
-    def evaluate(self, learner: Learner[Any]) -> Evaluation:
+    def evaluate(self, learner: AnyLearner) -> Evaluation:
         if self.eval_env is None:
             self.eval_env = self.plan.make_eval_env(self.plan.options.eval_episodes)
         seed = self.plan.seeds().child("evaluation").integer()

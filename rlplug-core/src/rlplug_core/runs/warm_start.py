@@ -14,7 +14,7 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.import_string import message_of
 from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.learning.targets import Target
-from rlplug_core.protocols import Learner
+from rlplug_core.protocols import AnyLearner
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, read
 from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
@@ -58,7 +58,7 @@ class WarmStart:
             tuple(parts),
         )
 
-    def __call__(self, learner: Learner[Any]) -> None:
+    def __call__(self, learner: AnyLearner) -> None:
         """Give a new learner the weights.
 
         Raises:

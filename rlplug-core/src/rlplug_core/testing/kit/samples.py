@@ -130,12 +130,12 @@ class Samples:
         count = 0
         last = BUDGET
         for turn in range(BUDGET):
-            for lane, step in self.trial.actor.step():
-                lane.buffer.add(step)
-                for batch in lane.buffer.batches(self.trial.clock):
-                    last = min(last, 4 * (turn + 1))
-                    count += _weight(batch).size
-                    yield copy.deepcopy(batch)
+            step = self.trial.actor.step()
+            self.trial.actor.buffer.add(step)
+            for batch in self.trial.actor.buffer.batches(self.trial.clock):
+                last = min(last, 4 * (turn + 1))
+                count += _weight(batch).size
+                yield copy.deepcopy(batch)
             if count >= enough or turn >= last:
                 return
 

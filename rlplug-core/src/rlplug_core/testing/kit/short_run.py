@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +10,9 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
-from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.sync import Meter, Sync, train, turn
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env
 from rlplug_core.seeds import Seeds, seed_globals
 from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, Result, State, Step
@@ -49,17 +49,18 @@ class Updates(Meter):
 class Recording(Actor):
     """Keeps a copy of all actions, and counts what the clock should count."""
 
-    def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
-        super().__init__(env, lane, clock)
+    def __init__(
+        self, env: Env, learner: AnyLearner, agent: Agent, buffer: AnyBuffer, clock: Clock
+    ) -> None:
+        super().__init__(env, learner, agent, buffer, clock)
         self.actions: list[Array] = []
         self.counted = 0
 
-    def step(self) -> Sequence[tuple[Lane, Step]]:
-        lanes = super().step()
-        for _, step in lanes:
-            self.actions.append(np.array(step.action))
-            self.counted += int(step.valid.sum())
-        return lanes
+    def step(self) -> Step:
+        step = super().step()
+        self.actions.append(np.array(step.action))
+        self.counted += int(step.valid.sum())
+        return step
 
 
 class Trial:
@@ -86,8 +87,7 @@ class Trial:
         self.learner = subject.learner(env.spec, seeds, optimizer)
         self.agent = self.learner.agent()
         self.buffer = self.learner.buffer()
-        self.lane = Lane(self.learner, self.agent, self.buffer)
-        self.actor = Recording(env, self.lane, self.clock)
+        self.actor = Recording(env, self.learner, self.agent, self.buffer, self.clock)
         self.actor.reset(env_seed)
         self.updates = Updates(self.clock)
         self.runner = Sync(self.actor, self.clock)
@@ -99,7 +99,7 @@ class Trial:
 
     def run(self, turns: int) -> Trial:
         """Go on until `turns` vector steps are made, or the clock stops; batches owed from before come first."""
-        train(self.lane, self.clock, self.updates)
+        train(self.learner, self.buffer, self.clock, self.updates)
         while self.turns < turns and not self.clock.stop:
             self.updates.turn += 1
             turn(self.actor, self.clock, self.updates)

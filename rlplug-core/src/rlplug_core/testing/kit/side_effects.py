@@ -25,15 +25,15 @@ def inputs(subject: Subject) -> None:
         _check_acting(subject, explore)
     trial = Trial(subject, Probe(subject.spec, Story("either")))
     for _ in range(TURNS):
-        for lane, step in trial.actor.step():
-            before = _fields(step)
-            lane.buffer.add(step)
-            if path := difference(before, _fields(step)):
-                raise Failed(
-                    f"`add` of {type(lane.buffer).__name__} writes into the step's '{path}'; write into a copy"
-                )
-            for _ in lane.buffer.batches(trial.clock):
-                pass
+        step = trial.actor.step()
+        before = _fields(step)
+        trial.actor.buffer.add(step)
+        if path := difference(before, _fields(step)):
+            raise Failed(
+                f"`add` of {type(trial.actor.buffer).__name__} writes into the step's '{path}'; write into a copy"
+            )
+        for _ in trial.actor.buffer.batches(trial.clock):
+            pass
 
 
 def explore(subject: Subject) -> None:
