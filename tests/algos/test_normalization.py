@@ -41,8 +41,9 @@ CHECKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
-def test_conformance_where_observations_are_badly_scaled(check: Check) -> None:
+def test_conformance_with_badly_scaled_observations(check: Check) -> None:
     check()
 
 

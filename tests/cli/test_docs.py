@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its commands and snippets run, its links lead somewhere, its options exist.
+"""The documentation is correct: its commands and snippets run, its links and options exist.
 
 Every fenced block of the README, `docs/*.md`, `docs/algorithms/*.md`, `docs/environments/*.md` and of some pages for
 authors is run, page by page, in an empty directory.
@@ -47,15 +47,11 @@ LINKED = [*DECISIONS, ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs" / "plug
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
 
-#: Pages whose commands take some five seconds or more, and that are not on the way of everybody, and those of all
-#: algorithms but two; `nox -s pages` has the time for them.
-LONG_PAGES = {
-    "walk-through", "tune", "mlflow", "atari", "compare", "environments", "own-environment", "export", "networks",
-    "scale", "mujoco", "watch", "continuous-actions", "offline",
-    *(page.stem for page in ALGORITHMS if page.stem not in ("dqn", "ppo")),
+#: Pages whose commands the plain tests run; those of all others are `slow`, and the session `pages` runs all.
+CORE_PAGES = {
+    "README", "walk-through", "algorithms", "evaluate", "goals", "normalization", "python", "resume", "training",
+    "words", "ppo", "classic", "off-policy", "state",
 }  # fmt: skip
-#: Set where they are to be run too.
-ALL_PAGES = "RLPLUG_ALL_PAGES"
 
 #: Pages whose commands need packages that are large or not rlplug's: the session that has them, and their modules.
 NEEDS = {
@@ -117,6 +113,12 @@ def blocks(text: str) -> Iterator[Block]:
     pattern = r"^( *)```(\w*)(?: title=(\S+))?\n(.*?)^\1```$"
     for indent, language, title, content in re.findall(pattern, text, re.M | re.S):
         yield Block(language, title, re.sub(f"^{indent}", "", content, flags=re.M))
+
+
+def examples(page: Path) -> list[Block]:
+    """Return the blocks of a page that are files or run, without the README's section of plugins."""
+    text = page.read_text(encoding="utf-8").replace(section(page, PLUGINS), "")
+    return [block for block in blocks(text) if block.title or block.language in ("sh", "console", "python")]
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -244,20 +246,20 @@ def pattern_of(line: str) -> str:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_page_shows_runs(page: Path, warm: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the README shows runs as its reader types it; the commands of the other pages in forks of one process."""
-    if page.stem in LONG_PAGES and ALL_PAGES not in os.environ:
-        pytest.skip("`nox -s pages` has the time for it")
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=() if page.stem in CORE_PAGES else pytest.mark.slow) for page in PAGES if examples(page)],
+    ids=lambda page: page.stem,
+)
+def test_commands_of_a_page_run(page: Path, warm: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run in forks of one process; `tests/wheels` runs the installed command in processes of its own."""
     session, modules = NEEDS.get(page.stem, ("", []))
     if missing := [module for module in modules if find_spec(module) is None]:
         pytest.skip(f"`nox -s {session}` has {', '.join(missing)}")
-    if page.stem != "README":
-        monkeypatch.setenv(WARM, str(warm))
+    monkeypatch.setenv(WARM, str(warm))
     if page.stem not in MIRRORED:
         monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    text = page.read_text(encoding="utf-8")
-    for block in blocks(text.replace(section(page, PLUGINS), "")):
+    for block in examples(page):
         if block.title:
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
@@ -269,11 +271,11 @@ def test_what_a_page_shows_runs(page: Path, warm: Path, with_store: str, monkeyp
                     assert_runs(command)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_is_of_a_known_kind(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert text.count("```") == 2 * len(list(blocks(text)))
-    assert {block.language for block in blocks(text)} <= {"sh", "console", "python", "toml", "text"}
+def test_every_block_is_of_a_known_kind() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert text.count("```") == 2 * len(list(blocks(text))), page.name
+        assert {block.language for block in blocks(text)} <= {"sh", "console", "python", "toml", "text"}, page.name
 
 
 def test_the_readme_holds_the_example_word_for_word() -> None:
@@ -288,14 +290,17 @@ def test_the_readme_shows_the_command_that_continuous_integration_runs() -> None
     assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("page", [*PAGES, *LINKED], ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
-    """To a file that is there, and to a heading in it."""
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        name, _, heading = target.partition("#")
-        if not target.startswith("https://"):
-            assert (page.parent / name).exists(), target
-            assert not heading or heading in headings(page.parent / name if name else page), target
+def test_links_lead_to_files_and_headings() -> None:
+    faults = []
+    for page in [*PAGES, *LINKED]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            name, _, heading = target.partition("#")
+            path = page.parent / name if name else page
+            if target.startswith("https://"):
+                continue
+            if not path.exists() or (heading and heading not in headings(path)):
+                faults.append(f"{page.name}: {target}")
+    assert not faults, faults
 
 
 def headings(page: Path) -> set[str]:
@@ -324,14 +329,15 @@ def test_every_algorithm_has_its_place_in_the_documentation() -> None:
     assert {(ROOT / "docs" / target) for _, target in lines} == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("page", ALGORITHMS, ids=lambda page: page.stem)
-def test_the_lines_that_a_page_quotes_stand_in_the_file_it_names(page: Path) -> None:
-    quotes = re.findall(r"\]\((\S+\.py)\):\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
-    assert quotes
-    for target, text in quotes:
-        source = (page.parent / target).read_text(encoding="utf-8")
-        lines = {line.strip() for line in source.splitlines()}
-        assert [line for line in text.splitlines() if line.strip() not in lines] == []
+def test_lines_that_a_page_quotes_are_in_the_file_it_names() -> None:
+    faults = []
+    for page in ALGORITHMS:
+        quotes = re.findall(r"\]\((\S+\.py)\):\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+        assert quotes, page.name
+        for target, text in quotes:
+            source = {line.strip() for line in (page.parent / target).read_text(encoding="utf-8").splitlines()}
+            faults += [f"{page.name}: {line}" for line in text.splitlines() if line.strip() not in source]
+    assert not faults, faults
 
 
 def test_the_index_names_every_decision() -> None:
