@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
+import pytest
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import RlplugError
