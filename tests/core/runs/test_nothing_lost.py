@@ -411,3 +411,22 @@ def test_checkpoints_of_before_know_no_record_and_take_nothing_back(done: Run, t
         (saved.path / "manifest.json").write_bytes(sealed(kept))
     resume(run, hooks=False)
     assert run.status == "finished"
+
+
+def test_a_power_loss_undoes_no_name_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The strict model of file systems: a name is durable once its directory was synced after it was made."""
+    durable: set[Path] = set()
+    fsync = os.fsync
+
+    def sync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_dir():
+            durable.update(path.iterdir())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    run = trained(tmp_path / "runs", final_eval_episodes=1)
+    directory = run.directory
+    needed = {tmp_path / "runs", run.path, run.path / "lock", directory.config_path, directory.journal_path}
+    needed |= {directory.checkpoints_path, *(saved.path for saved in Checkpoints(directory.checkpoints_path).kept())}
+    assert not {path.relative_to(tmp_path) for path in needed - durable}

@@ -25,7 +25,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from rlplug_core.config.files import STATE, as_type, from_json, opened, own_directory
+from rlplug_core.config.files import (
+    STATE,
+    as_type,
+    from_json,
+    opened,
+    own_directory,
+    sync_directory,
+)
 from rlplug_core.config.files import content as content_of
 from rlplug_core.errors import BadCheckpoint, BadFile, plain
 from rlplug_core.runs.files import writing
@@ -93,7 +100,9 @@ class Checkpoints:
     def _write(
         self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]
     ) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.directory.is_dir():
+            self.directory.mkdir(parents=True)
+            sync_directory(self.directory.parent)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         files: dict[str, str] = {}
@@ -107,7 +116,7 @@ class Checkpoints:
             **about,
         }
         _write(place / "manifest.json", sealed(manifest))
-        _sync_directory(place)
+        sync_directory(place)
 
     def kept(self, *kinds: str) -> list[Saved]:
         """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
@@ -175,7 +184,7 @@ class Checkpoints:
             shutil.rmtree(aside, ignore_errors=True)
             final.rename(aside)
         temporary.rename(final)
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
         shutil.rmtree(aside, ignore_errors=True)
 
     def _prune(self, newest: Saved) -> None:
@@ -439,11 +448,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from rlplug_core.config.files import content, opened, regular, replace
+from rlplug_core.config.files import content, opened, regular, replace, sync_directory
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs import config as configuration
 from rlplug_core.runs.files import shell_word, writing
@@ -61,7 +61,9 @@ class RunDirectory:
             name or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{time.strftime('%Y%m%d-%H%M%S')}"
         )
         try:
-            out.mkdir(parents=True, exist_ok=True)
+            if not out.is_dir():
+                out.mkdir(parents=True, exist_ok=True)
+                sync_directory(out.parent)
             path = _make(path, unique=name is None)
         except OSError as error:
             if not isinstance(error, FileExistsError) or not out.is_dir():
@@ -243,5 +245,6 @@ def _make(path: Path, unique: bool) -> Path:
             if not unique:
                 raise
             continue
+        sync_directory(attempt.parent)
         return attempt
     raise RlplugError(f"a thousand runs named {path.name} exist; choose a --name")
