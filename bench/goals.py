@@ -1,4 +1,4 @@
-"""What each algorithm shall reach, on which environment; `learn.py` finds out whether it does."""
+"""Goals of the algorithms by environment; `learn.py` tests them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-#: What is made of the seeds' final returns before the bar is held against it.
+#: How the final returns of the seeds become one number that is compared with the bar.
 Judge = Literal["every seed", "median", "interquartile mean"]
-#: The algorithms that learn from a replay buffer; each must pass on CartPole, and the classic check.
+#: The algorithms with a replay buffer; each must pass on CartPole, and the classic check.
 REPLAY = (
     "dqn",
     "ddqn",
@@ -23,7 +23,7 @@ REPLAY = (
     "rainbow-iqn",
 )
 SEEDS = (1, 2, 3, 4, 5)
-#: How the table `offline` evaluates, how its data sets are recorded, and how long they are.
+#: Table `offline`: evaluation options, options of the recording runs, lengths of the data sets.
 FROM_DATA: dict[str, tuple[tuple[str, Any], ...]] = {
     "Pendulum-v1": (("eval_episodes", 20), ("eval_every", 1_000)),
     "HalfCheetah-v5": (("eval_episodes", 5), ("eval_every", 2_500), ("final_eval_episodes", 20)),
@@ -41,7 +41,7 @@ RECORDERS: dict[str, dict[str, Any]] = {
 }
 RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000, "Reacher-v5": 20_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
-#: A world that asks for a memory, and how long it is learned.
+#: An environment that needs memory, and the length of its training.
 GRID = "MiniGrid-MemoryS7-v0"
 LOOKED: tuple[tuple[str, Any], ...] = (("total_timesteps", 1_500_000), ("eval_episodes", 50))
 PARTS = (
@@ -60,25 +60,25 @@ PARTS = (
 SPREAD = "pettingzoo/mpe2.simple_spread_v3"
 LENGTH = ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
-#: Worlds in which two agents speak. Speaker and listener have different spaces, which a shared critic does not take.
+#: Worlds with two communicating agents. Speaker and listener have different spaces, so a shared critic is impossible.
 SPEAKING = (
     ("mappo", "simple_reference_v3"),
     ("independent", "simple_reference_v3"),
     ("independent", "simple_speaker_listener_v4"),
 )
-#: Games of two, and what shall be won against who chooses at random.
+#: Games of two players and the required result against a random opponent.
 OF_TWO = {"connect_four": 0.8, "tictactoe": None, "leduc_holdem": None}
-#: Where the actors of the decoupled runner are, if not in processes.
+#: Options of the decoupled runner with actors outside of local processes.
 ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {
     "inline": (("inline", True),),
     "ray": (("on", "ray"),),
 }
-#: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
+#: Both make a gradient step every four env steps; the learning rates are the best of each, and returns are at most 30.
 BRICKS: dict[str, dict[str, Any]] = {
     "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
     "rainbow": {"learning_rate": 5e-4, "v_min": 0.0, "v_max": 20.0, "noisy_sigma": 0.1},
 }
-#: The games of the table `minatar`, and how long each algorithm learns them; DQN and Rainbow as in `BRICKS`.
+#: Table `minatar`: games and training lengths; DQN and Rainbow as in `BRICKS`.
 MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 PLAYED: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
 MINATAR_STEPS = {"ppo": 500_000, "dqn": 200_000, "rainbow": 100_000}
@@ -87,17 +87,18 @@ MINATAR_OPTIONS: dict[str, dict[str, Any]] = {
     "dqn": {**BRICKS["dqn"], "train_freq": 4, "exploration_fraction": 0.2},
     "rainbow": {**BRICKS["rainbow"], "train_freq": 4, "target_update_interval": 500},
 }
-#: Those of the table `robots`, which are evaluated as follows.
+#: Table `robots`: environments and evaluation options.
 ROBOTS = ("Hopper", "Walker2d", "Ant", "HalfCheetah", "Reacher", "InvertedPendulum", "Swimmer")
 SHORT: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 20))
-#: How long those learn them that make a gradient step at every env step; two robots are learned sooner.
+#: Training lengths of algorithms with a gradient step at every env step; two robots need fewer steps.
 EACH_STEP = {**dict.fromkeys(ROBOTS, 30_000), "Reacher": 10_000, "InvertedPendulum": 10_000}
-#: Those that learn on Acrobot with what suits CartPole, and how long.
+#: Algorithms that use the options of CartPole on Acrobot, and their training length.
 ACROBATS = ("a3c", "impala", "appo", "trpo", "acer", "acktr", "vpg", "vac", "nstep-q")
 LONG: tuple[tuple[str, Any], ...] = (("total_timesteps", 300_000), ("eval_episodes", 20))
-#: How the table `atari` evaluates: a game takes some 2,000 steps.
+#: Table `atari`: evaluation options; a game takes about 2,000 steps.
 GAMES: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
-#: As the published curves have it: no sticky actions, and a learning rate that hardly falls in so short a run.
+#: Like published curves: no sticky actions, and a constant learning rate, because theirs hardly falls in so short a
+#: run.
 UNSTUCK: tuple[tuple[str, Any], ...] = (
     ("eval_episodes", 5),
     ("final_eval_episodes", 10),
@@ -108,7 +109,7 @@ UNSTUCK: tuple[tuple[str, Any], ...] = (
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
 
-#: The table `kinds`: on which environment, how long, and who.
+#: Table `kinds`: environment, training length, algorithms.
 BRIEFLY: tuple[tuple[str, Any], ...] = (("eval_episodes", 20),)
 ON_POLICY = ("a2c", "a3c", "impala", "appo", "trpo", "vpg", "vac")
 KINDS = (
@@ -129,7 +130,7 @@ KINDS = (
     ("Reacher-v5", 10_000, ("ddpg", "crossq")),
     ("Reacher-v5", 100_000, ("acer-continuous",)),
 )
-#: What rl-baselines3-zoo reports of one run, and after how many env steps.
+#: Results of one run from rl-baselines3-zoo, with their env steps.
 PUBLISHED = {
     "a2c": {"CartPole-v1": "500 (500k)", "Acrobot-v1": "-83.4 (500k)", "ALE/Pong-v5": "17.3 (10M)"},
     "ppo": {
@@ -164,13 +165,13 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps.
+    """The required result of an algorithm on an environment.
 
-    Without a bar the preset is there to start from, and the table says how far it gets. `judge` makes one number of the
-    seeds' final returns, `options` are given on top of the presets, and `variant` is a word for them where the
-    algorithm has another goal there; `part` is the table it belongs to. With `goes_on` its runs are those of the goal
-    without the variant, resumed until there. With `at_most` no seed may pass the bar, which
-    says what cannot be had. With `success` it is the share of episodes that reach their goal that is judged.
+    `bar` is a mean return (without it the table only reports), `steps` are the env steps of the preset. `judge` turns
+    the final returns of the seeds into one number. `options` are added to the preset; `variant` is a word for them if
+    the algorithm has another goal on this environment. `part` is the table. With `extends` the runs of the goal without
+    the variant are resumed to `steps`. With `at_most` the bar is an upper limit for every seed, to show that a task is
+    impossible. With `success` returns are shares of episodes that reach their goal.
     """
 
     algorithm: str
@@ -183,16 +184,16 @@ class Goal:
     at_most: bool = False
     variant: str = ""
     success: bool = False
-    goes_on: bool = False
+    extends: bool = False
 
     @property
     def called(self) -> str:
-        """The algorithm, with a word for what its options make of it."""
+        """The algorithm and its variant."""
         return "-".join(filter(None, (self.algorithm, self.variant)))
 
     @property
     def name(self) -> str:
-        """As `--only` takes it."""
+        """The form that `--only` accepts."""
         return f"{self.called}/{self.env.rpartition(':')[2]}"
 
 
@@ -206,17 +207,17 @@ def measured(
     bar: float | None = None,
     variant: str = "",
 ) -> Goal:
-    """Make a goal whose length is not the preset's, and whose seeds are judged by their interquartile mean."""
+    """Make a goal with its own training length, judged by the interquartile mean of the seeds."""
     options = (*options, ("total_timesteps", steps))
     return Goal(
         name, env, steps, bar, "interquartile mean", options=options, part=part, variant=variant
     )
 
 
-def gone_on(goal: Goal, before: int) -> Goal:
-    """Make a goal of runs that had ended after `before` steps, evaluated on as often as until there."""
+def extended(goal: Goal, before: int) -> Goal:
+    """Make a goal that extends runs of `before` steps, with the same interval between evaluations."""
     options = (*goal.options, ("eval_every", before // 20))
-    return replace(goal, options=options, variant="long", goes_on=True)
+    return replace(goal, options=options, variant="long", extends=True)
 
 
 GOALS = (
@@ -317,7 +318,7 @@ GOALS = (
         for robot, steps in EACH_STEP.items()
     ),
     *(
-        gone_on(measured(name, f"{robot}-v5", 100_000, part="robots", options=SHORT), steps)
+        extended(measured(name, f"{robot}-v5", 100_000, part="robots", options=SHORT), steps)
         for name in ("sac", "td3", "tqc")
         for robot, steps in EACH_STEP.items()
     ),

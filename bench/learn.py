@@ -1,11 +1,11 @@
-"""Does each algorithm learn? Trains with the presets on classic control and writes final returns to LEARNING.md.
+"""Train every algorithm with its presets and write the final returns to LEARNING.md.
 
-    python bench/learn.py                                     # every goal, seeds 1 to 5: some hours
-    python bench/learn.py --only dqn/CartPole-v1 --seeds 1 2  # some of it
-    python bench/learn.py --report                            # train nothing, write the tables
+    python bench/learn.py                                     # every goal, seeds 1 to 5: many hours
+    python bench/learn.py --only dqn/CartPole-v1 --seeds 1 2  # one goal
+    python bench/learn.py --report                            # write the tables without training
 
-What each seed came to is added to learning.jsonl, from which the tables are made; of several lines the last counts.
-Finished runs of the same configuration are reused, interrupted ones are resumed.
+Appends the outcome of each seed to learning.jsonl, the source of the tables; the last of several lines counts.
+Finished runs of the same configuration are used again, interrupted ones are resumed.
 """
 
 from __future__ import annotations
@@ -32,144 +32,154 @@ from rlplug_core.runs.journal import read
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
 OUTCOMES = Path(__file__).with_name("learning.jsonl")
-#: The ending of the file beside a run directory that says which commits trained it.
+#: Suffix of the file next to a run directory that names the commits that trained it.
 REVISION = "revision"
-ABOUT = """# What the algorithms learn
+ABOUT = """# Learning results of all algorithms
 
-`python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with nothing but the presets. While it trains, the
-weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the final return of a seed is the
-mean return of these over another 100 greedy episodes on fresh seeds. Those who learn Acrobot-v1 in 300,000 env steps
-are evaluated over 20 on the way. "Judged" is one number of the five, "last" the same of the last weights, where they
-were written down. "To the bar" is the env step of the first evaluation that reaches it, the median of the seeds. The
-bar holds for every seed, or for what stands beside it. "Zoo" is what rl-baselines3-zoo publishes for the algorithm of
-Stable-Baselines3 or sb3-contrib with tuned settings, in brackets its env steps: the last weights of one run (its
-`benchmark.md`, commit 0088472b8c), robots and lander in their older versions.
-Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
-nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Some presets turn
-noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1, of `rainbow-iqn` for CartPole-v1, and those of
-both for FrozenLake-v1. The rows of `a2c-noisy` are `a2c --noisy factorized --ent-coef 0`, those of `acer-async` are
-`acer --runner async --workers 2`, and those of `sac-actors` are `sac --runner decoupled --actors 2`; `-inline` and
-`-ray` say where two actors are: `--inline`, `--on ray`. `ppo` misses its bar on Acrobot-v1 by half a return with one
-seed since its first rollout is scaled, too; the mean of the five is -75.3, and was -76.2.
+`python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with the preset only. During training the
+weights are evaluated twenty times over 100 greedy episodes, and the best are kept. The final return of a seed is the
+mean return of the best weights over another 100 greedy episodes on new seeds. Runs of 300,000 env steps on Acrobot-v1
+use 20 episodes during training. The columns:
+
+- "result": one number for the five seeds. It is the worst seed unless the cell names another aggregate;
+- "last": the same number for the last weights, if it was recorded;
+- "zoo": the number that rl-baselines3-zoo publishes for the algorithm of Stable-Baselines3 or sb3-contrib with tuned
+  settings and, in brackets, its env steps. It is the return of the last weights of one run (`benchmark.md`, commit
+  0088472b8c), with older versions of the robots and the lander;
+- "bar", "pass": the result that is required, and if it was reached;
+- "to the bar": the env step of the first evaluation that reaches the bar, as a median over the seeds;
+- a dash: a seed that was not run.
+
+Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes with no fixed
+order, so their numbers differ a little from run to run. Some presets turn noisy weights off and explore with epsilon:
+`rainbow` on Acrobot-v1, `rainbow-iqn` on CartPole-v1, and both on FrozenLake-v1. `a2c-noisy` is
+`a2c --noisy factorized --ent-coef 0`, `acer-async` is `acer --runner async --workers 2`, and `sac-actors` is
+`sac --runner decoupled --actors 2`. Two actors run with `--inline` in rows with `-inline`, and with `--on ray` in rows
+with `-ray`. `ppo` misses its bar on Acrobot-v1 by 0.5 with one seed since the reward scaling covers the first rollout;
+the mean of the five seeds is -75.3, before that it was -76.2.
 
 {learning}
 
 ## The classic check
 
-CartPole cut after 200 steps, a memory of 1,000 transitions, 10,000 env steps, and one test episode of the best weights:
-the setting in which tutorials show DQN. The bar is 200, the most there is. One episode may be lucky: "to the bar" says
-which seeds had an evaluation of 200 in the mean of 100 episodes before.
+CartPole with a limit of 200 steps, a replay buffer of 1,000 transitions, 10,000 env steps, and one test episode with
+the best weights: the usual setting of DQN tutorials. The bar is 200, the maximum. One episode may be lucky, so "to the
+bar" counts the seeds with an earlier evaluation of 200 over 100 episodes.
 
 {classic}
 
 ## Pixels
 
-A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the interquartile mean over the seeds.
+A game of bricks in 10 by 10 pixels (`bench/pixels.py`). The result is the interquartile mean over the seeds.
 
 {pixels}
 
 ## MinAtar
 
-Five games of Young and Tian (2019, arXiv:1903.03176), with the smallest set of actions. Its authors publish curves of
-5,000,000 frames, no table. `ppo` learns with its preset, in some two minutes; `dqn` and `rainbow` make a gradient step
-every four env steps, with the step sizes of the bricks above, and take some three and four minutes. Evaluations are of
-10 games, the final one of 30. The rows of `rainbow` are older than the random actions with which it begins, but for its
-fourth seed in Breakout, which learned nothing without them (0.4), and for Seaquest from the second seed on.
+Five games of Young and Tian (2019, arXiv:1903.03176) with the smallest set of actions. The authors publish curves over
+5,000,000 frames and no table. `ppo` uses its preset and takes about two minutes. `dqn` and `rainbow` make a gradient
+step every four env steps with the learning rates of the bricks above, and take about three and four minutes.
+Evaluations have 10 games, the final one 30. The rows of `rainbow` are older than its initial random actions, except
+the fourth seed of Breakout, which learned nothing without them (0.4), and Seaquest from the second seed on.
 
 {minatar}
 
 ## Robots
 
-MuJoCo's, evaluated over 10 episodes and at the end over 20: 100,000 env steps of `ppo`; of those who make a gradient
-step for each 30,000, and 10,000 on Reacher and InvertedPendulum. Rows of `-long` are the same runs gone on with until
-100,000, and the seconds of all of it. TD3's initial weights are torch's, and were orthogonal: with those one seed had
-2,789 on Hopper, 1,566 on Walker2d, 550 on Ant and 67 on Swimmer.
+MuJoCo environments, evaluated over 10 episodes and at the end over 20. `ppo` trains for 100,000 env steps; algorithms
+with one gradient step per env step train for 30,000, and for 10,000 on Reacher and InvertedPendulum. Rows with `-long`
+continue the same runs to 100,000 steps; their seconds include the first part. TD3 uses torch's initial weights. With
+the former orthogonal ones one seed had 2,789 on Hopper, 1,566 on Walker2d, 550 on Ant and 67 on Swimmer.
 
 {robots}
 
 ## Atari
 
-Pong with the recipe of `--wrap atari`: score of a whole game, as many steps as an hour of one core makes. With sticky
-actions (Machado et al., 2018) evaluations are of 10 games, the final one of 30. The rows of `-not-sticky` are as most
-published curves: `--wrap atari:sticky=0 --no-anneal-lr`, here with `--net.precision bfloat16`, and evaluations of 5
+Pong with the preprocessing of `--wrap atari`: score of a whole game, as many steps as one core makes in an hour. With
+sticky actions (Machado et al., 2018) evaluations have 10 games, the final one 30. Rows with `-not-sticky` follow most
+published curves: `--wrap atari:sticky=0 --no-anneal-lr`, here with `--net.precision bfloat16` and evaluations of 5
 games, the final one of 10. CleanRL's documentation gives 20.36 ± 0.20 for `ppo_atari.py` after 10,000,000 steps.
-`a2c` loses every point for 2,400,000 steps and begins to score then; its runs had tests beside them, which takes half
-of their speed.
+`a2c` loses every point for 2,400,000 steps and then starts to score; tests ran at the same time as its runs and halved
+their speed.
 
 {atari}
 
 ## Other kinds of environments
 
-FrozenLake-v1 has numbers as observations and slips two steps in three: no policy can pass 0.75. InvertedPendulum-v5
-gives 1 for each of at most 1,000 steps, Reacher-v5 is an arm. No preset names these environments; what `appo`, `impala`
-and `vpg` have for continuous control was chosen by one seed of InvertedPendulum-v5, what `acktr` and `nstep-q` have for
-discrete actions by one of Acrobot-v1 and FrozenLake-v1. What `a3c` and `acer-continuous` have for continuous control,
-and `impala` for discrete actions, was chosen by two seeds of those rows, and so was the target of `appo`. Evaluations
-are of 20 episodes. Acrobot-v1 is for those whom the first table does not show there: random actions end one episode in
-a hundred, and the online `vqn` and `vsarsa`, which remember none, never learn from it. LunarLander-v3 is for these two.
-The presets of `sac-discrete` for Acrobot-v1, and of those two for LunarLander-v3, were chosen by their first seeds.
-With noisy weights instead of epsilon `rainbow` and `rainbow-iqn` end at 0.38 (one seed) and 0.24 on FrozenLake-v1.
-`r2d2` learns the lake that does not slip within 11,000 env steps (`--env.is_slippery false --train-freq 8
---target-update-interval 50`, one seed); where it slips, neither more gradient steps nor one-step targets without
-priorities did more. `apex` differs between runs of one seed on FrozenLake-v1: a second one of the fifth ended at 0.76.
-Before its batches came from both actors' memories at once and beta stayed at 0.4, as in the paper, five seeds had 0.73;
-its row for Acrobot-v1 is from then.
+FrozenLake-v1 has numbers as observations and slips in two of three steps: no policy can exceed 0.75.
+InvertedPendulum-v5 gives 1 for each of at most 1,000 steps, Reacher-v5 is an arm. These environments use the presets
+of their kind. Those of `appo`, `impala` and `vpg` for continuous control were chosen with one seed of
+InvertedPendulum-v5, those of `acktr` and `nstep-q` for discrete actions with one seed of Acrobot-v1 and FrozenLake-v1.
+Those of `a3c` and `acer-continuous` for continuous control, of `impala` for discrete actions, and the target network
+of `appo` were chosen with two seeds of these rows. Evaluations have 20 episodes. Acrobot-v1 is here for the algorithms
+that the first table leaves out: random actions end one episode in a hundred, and the online algorithms `vqn` and
+`vsarsa` never learn from it because they have no replay buffer. LunarLander-v3 is for these two. The presets of
+`sac-discrete` for Acrobot-v1 and of those two for LunarLander-v3 were chosen with their first seeds. With noisy
+weights instead of epsilon `rainbow` and `rainbow-iqn` end at 0.38 (one seed) and 0.24 on FrozenLake-v1. `r2d2` learns
+the lake without slipping within 11,000 env steps (`--env.is_slippery false --train-freq 8 --target-update-interval
+50`, one seed); with slipping, neither more gradient steps nor one-step targets without priorities helped. `apex`
+differs between runs of one seed on FrozenLake-v1: a second run of the fifth seed ended at 0.76. Before batches came
+from the buffers of both actors at once and beta stayed at 0.4, as in the paper, five seeds had 0.73; the row for
+Acrobot-v1 is from that time.
 
 {kinds}
 
 ## From data
 
-Every seed learns from the same data, which `sac` recorded with its best weights and its own exploration: on
-Pendulum-v1 20,000 steps after 15,000 steps of training, on HalfCheetah-v5 50,000 steps after 30,000, on Reacher-v5
-20,000 after 10,000. The greedy return of these weights is -148.5 (100 episodes), 2,481 (50 episodes) and -5.44 (100
-episodes). The bar is 0.9 of it; of a negative return, it over 0.9; Reacher-v5 has none. Steps are updates.
-The rows of `iql` are older than the bounds of its policy's deviation; on data recorded anew three seeds of Pendulum-v1
-and one of Reacher-v5 come to the same evaluations with them and without. How good the data is decides more: the
-weights that recorded Pendulum-v1 anew had been the best of 20 evaluations of 10 episodes, and return -169.0 in 100.
-From these data `iql` ends at -155, -268, -145, -156 and -158, its last weights at -269, -281, -340, -326 and -249, and
-`cql` at -331 and -238 by the best of five evaluations (two seeds). The code of the rows below does the same with them.
+Every seed learns from the same data, recorded with the best weights of `sac` and its own exploration: on Pendulum-v1
+20,000 steps after 15,000 steps of training, on HalfCheetah-v5 50,000 steps after 30,000, on Reacher-v5 20,000 after
+10,000. The greedy return of these weights is -148.5 (100 episodes), 2,481 (50 episodes) and -5.44 (100 episodes). The
+bar is 0.9 times this return, or the return divided by 0.9 if it is negative; Reacher-v5 has no bar. Steps are updates.
+The rows of `iql` are older than the limits of its policy's standard deviation; on newly recorded data three seeds of
+Pendulum-v1 and one of Reacher-v5 reach the same evaluations with and without them. The quality of the data matters
+more: the weights that recorded Pendulum-v1 again had been the best of 20 evaluations of 10 episodes, and return -169.0
+in 100 episodes. From these data `iql` ends at -155, -268, -145, -156 and -158, its last weights at -269, -281, -340,
+-326 and -249, and `cql` at -331 and -238 with the best of five evaluations (two seeds). The code that trained the rows
+below reaches the same with them.
 
 {offline}
 
 ## Memory
 
-A cue in the first observation, ten that say nothing, then the question (`rlplug_core.testing.envs:LongRecall`): who
-remembers gets 1, who does not 0.5 in the mean. `MiniGrid-MemoryS7-v0` shows an object in the first room and two
-behind it; who goes to the same one gets some 0.96, who goes to the other gets nothing. Evaluations there are of 50
-episodes. Without memory the bar is a bound from above: no one else may pass.
+A cue in the first observation, ten observations without information, then the question
+(`rlplug_core.testing.envs:LongRecall`): a policy with memory gets 1, one without gets 0.5 on average.
+`MiniGrid-MemoryS7-v0` shows an object in the first room and two objects at the end of a corridor; going to the same one
+gives about 0.96, the other one nothing. Evaluations there have 50 episodes. For algorithms without memory the bar is an
+upper limit that no seed may exceed.
 
 {memory}
 
 ## Other families
 
-What a preset reaches where someone else wrote the environment. `sac` on FetchReach-v4 learns with hindsight, and its
-numbers are the share of episodes that end at their goal.
+Results of presets on environments from other packages. `sac` uses hindsight replay on FetchReach-v4, and its
+numbers are the share of episodes that reach their goal.
 
 {families}
 
 ## Many agents
 
-`simple_spread_v3` of mpe2: three agents that work together; random actions give -27.0 to each, and the bar is 30 %
-above. In `simple_reference_v3` two agents tell each other where to go, and random actions give -28.9; in
-`simple_speaker_listener_v4` one tells, the other goes, and they give -42.9. `independent` has weights for each agent.
-In `multiwalker_v9` three walkers carry a beam, and random actions give -102.0 to each: they fall, which costs 100.
-Connect four, tic-tac-toe and Leduc hold'em against an opponent who chooses at random, half of the games moving first: 0
-is a draw, and in connect four 0.8 is 90 % won; hold'em is counted in chips. Steps are steps of single agents.
+`simple_spread_v3` of mpe2: three cooperating agents. Random actions give -27.0 to each, and the bar is 30 %
+above. In `simple_reference_v3` two agents tell each other their targets; random actions give -28.9. In
+`simple_speaker_listener_v4` one agent speaks and the other moves; random actions give -42.9. `independent` has separate
+weights for each agent. In `multiwalker_v9` three walkers carry a beam; random actions give -102.0 to each, because they
+fall, which costs 100. Connect four, tic-tac-toe and Leduc hold'em are played against a random opponent, moving first in
+half of the games: 0 is a draw, 0.8 in connect four means 90 % won, and hold'em counts chips. Steps are steps of single
+agents.
 
 {agents}
 
-Seconds are of a whole run with its evaluations, the median of the seeds, beside other work, on machines like this one:
-{machine}. The last column says which commits trained the seeds
-(`learning.jsonl` has it for each).
+Seconds are medians of whole runs with their evaluations, with other work on the same machine:
+{machine}. The last column names the commits that trained the seeds
+(`learning.jsonl` has the commit of each seed).
 """
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one seed of a goal came to, with its best weights and its last ones.
+    """The outcome of one seed of a goal, with its best and its last weights.
 
-    `curve` is the env step and the mean return of each evaluation on the way. Of a goal with `success` all of these
-    are shares of successes.
+    `curve` has the env step and the mean return of each evaluation during training. For a goal with `success` all
+    returns are shares of successful episodes.
     """
 
     goal: str
@@ -190,9 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", choices=names, default=names)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "runs" / "learn", help="where the run directories are"
+        "--out", type=Path, default=ROOT / "runs" / "learn", help="folder of the run directories"
     )
-    parser.add_argument("--report", action="store_true", help="train nothing")
+    parser.add_argument("--report", action="store_true", help="only write the tables")
     given = parser.parse_args(arguments)
     for goal in installed():
         for seed in given.seeds if goal.name in given.only and not given.report else ():
@@ -207,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def installed() -> list[Goal]:
-    """The goals of the algorithms that are there."""
+    """Return the goals of the installed algorithms."""
     names = {
         record.id for record in records() if record.group == "algorithms" and record.status == "ok"
     }
@@ -215,8 +225,11 @@ def installed() -> list[Goal]:
 
 
 def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
-    """The options that the presets give, and the name of the run directory: one per configuration and seed."""
-    judging = {"eval_episodes": 100, "final_eval_episodes": 100}  # whatever they cost
+    """Return the options with presets and the name of the run directory, one per configuration and seed."""
+    judging = {
+        "eval_episodes": 100,
+        "final_eval_episodes": 100,
+    }  # a fixed number, so runs are comparable
     values, _ = resolve(goal.algorithm, goal.env, {"seed": seed, **judging, **dict(goal.options)})
     plan = Plan.make(goal.algorithm, goal.env, values)
     assert plan.options.total_timesteps == goal.steps, (
@@ -227,30 +240,30 @@ def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
 
 
 def run_of(goal: Goal, seed: int, out: Path) -> Run:
-    """The finished run, which may mean training it."""
+    """Return the finished run; train or resume it if necessary."""
     values, name = options_of(goal, seed)
-    if goal.goes_on:
+    if goal.extends:
         return longer(goal, seed, out, name)
     if goal.part == "offline":
         values |= {"offline": True, "dataset": str(data_of(goal.env, out))}
     if not (out / name).exists():
-        by = beside(out / name)
+        by = revision_file(out / name)
         by.parent.mkdir(parents=True, exist_ok=True)
-        by.write_text(revision(), encoding="utf-8")  # before it trains, which may be interrupted
+        by.write_text(revision(), encoding="utf-8")  # before training, which may be interrupted
         return train(goal.algorithm, goal.env, values, out=out, name=str(name), hooks=False)
     run = Run(RunDirectory.open(out / name))
     return run if run.status == "finished" else resume(run, hooks=False)
 
 
 def longer(goal: Goal, seed: int, out: Path, name: Path) -> Run:
-    """The run of the shorter goal, copied and gone on with."""
+    """Copy the run of the shorter goal and continue it."""
     if not (out / name).exists():
         (shorter,) = (one for one in GOALS if one.called == goal.algorithm and one.env == goal.env)
         before = run_of(shorter, seed, out)
         copy = out / f"{name}.copy"
         shutil.copytree(before.path, copy, dirs_exist_ok=True)
         by = ", ".join(dict.fromkeys([trained_by(before), revision()]))
-        beside(out / name).write_text(by, encoding="utf-8")
+        revision_file(out / name).write_text(by, encoding="utf-8")
         copy.rename(out / name)
     run = Run(RunDirectory.open(out / name))
     finished = run.status == "finished" and run.summary().steps >= goal.steps
@@ -258,7 +271,7 @@ def longer(goal: Goal, seed: int, out: Path, name: Path) -> Run:
 
 
 def data_of(env: str, out: Path) -> Path:
-    """The data set of an environment, recorded once."""
+    """Return the data set of an environment; record it if it does not exist."""
     path = out / f"sac-{env}.npz"
     if not path.exists():
         values, _ = resolve("sac", env, RECORDERS[env])
@@ -297,18 +310,18 @@ def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
 
 
 def trained_by(run: Run) -> str:
-    """The commits that trained a run."""
-    by = beside(run.path)
+    """Return the commits that trained a run."""
+    by = revision_file(run.path)
     return by.read_text(encoding="utf-8") if by.exists() else "unknown"
 
 
-def beside(run: Path) -> Path:
-    """The file that says which commits trained a run."""
+def revision_file(run: Path) -> Path:
+    """Return the file that names the commits that trained a run."""
     return run.with_name(f"{run.name}.{REVISION}")
 
 
 def outcomes() -> dict[str, dict[int, Outcome]]:
-    """For every goal what its seeds came to."""
+    """Return the outcomes of each goal by seed."""
     found: dict[str, dict[int, Outcome]] = {}
     for line in OUTCOMES.read_text(encoding="utf-8").splitlines() if OUTCOMES.exists() else ():
         outcome = Outcome(**json.loads(line))
@@ -317,7 +330,7 @@ def outcomes() -> dict[str, dict[int, Outcome]]:
 
 
 def write(found: dict[str, dict[int, Outcome]]) -> None:
-    """LEARNING.md from what is known."""
+    """Write LEARNING.md from the known outcomes."""
     rows: dict[str, list[list[str]]] = {part: [] for part in PARTS}
     for goal in GOALS:
         if goal.name in found:
@@ -328,7 +341,7 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
         "environment",
         "env steps",
         *names,
-        "judged",
+        "result",
         "last",
         "zoo",
         "bar",
@@ -346,7 +359,7 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
 
 def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     finals = [number(goal, found[seed].final_return) if seed in found else "-" for seed in SEEDS]
-    judged = judge(goal, [outcome.final_return for outcome in found.values()])
+    result = judge(goal, [outcome.final_return for outcome in found.values()])
     lasts = [outcome.last for outcome in found.values() if outcome.last is not None]
     last = number(goal, judge(goal, lasts)) if len(lasts) == len(found) else "-"
     steps = [outcome.reached for outcome in found.values() if outcome.reached is not None]
@@ -356,13 +369,13 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
         else f"{len(steps)} of {len(found)}"
     )
     seconds = statistics.median(outcome.seconds for outcome in found.values())
-    beside = "" if goal.judge == "every seed" else f" ({goal.judge})"
+    aggregate = "" if goal.judge == "every seed" else f" ({goal.judge})"
     what = [f"`{goal.called}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
     commits = sorted({outcome.revision for outcome in found.values()})
     by = ", ".join(commits) if len(commits) < 3 else "several"
     aim = ["-", "-", "-"]
     if goal.bar is not None:
-        missed = judged > goal.bar if goal.at_most else judged < goal.bar
+        missed = result > goal.bar if goal.at_most else result < goal.bar
         passed = "no" if missed else "yes" if len(found) == len(SEEDS) else "so far"
         aim = (
             [f"≤ {goal.bar:g}", passed, "-"] if goal.at_most else [f"{goal.bar:g}", passed, reached]
@@ -371,7 +384,7 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     return [
         *what,
         *finals,
-        f"{number(goal, judged)}{beside}",
+        f"{number(goal, result)}{aggregate}",
         last,
         zoo,
         *aim,
@@ -381,14 +394,14 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
 
 
 def number(goal: Goal, value: float) -> str:
-    """A return as the table has it: shares of right answers, of goals reached and of games won need two digits."""
+    """Format a return for the table: shares of right answers, reached goals and won games get two digits."""
     small = goal.env.startswith("FrozenLake") or goal.algorithm == "self-play"
     share = goal.part == "memory" or abs(goal.bar or 100) < 1 or small
     return f"{value:.2f}" if share else f"{value:.1f}"
 
 
 def judge(goal: Goal, finals: Sequence[float]) -> float:
-    """One number of the seeds' final returns: the worst, the median, or their interquartile mean."""
+    """Return one number for the final returns of the seeds: the worst, the median or the interquartile mean."""
     if goal.judge == "every seed":
         return max(finals) if goal.at_most else min(finals)
     if goal.judge == "median":

@@ -120,7 +120,7 @@ def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
         "anneal_lr": False,
         "net.hidden": setting["hidden"],
         "total_timesteps": total,
-        "eval_episodes": setting.get("judged", QUIET["eval_episodes"]),
+        "eval_episodes": setting.get("final_episodes", QUIET["eval_episodes"]),
         **setting.get("options", {}),
     }
 

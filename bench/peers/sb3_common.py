@@ -35,10 +35,10 @@ def environments(setting: dict[str, Any]) -> VecEnv:
     )
 
 
-def judged(setting: dict[str, Any], model: BaseAlgorithm) -> float:
+def mean_return(setting: dict[str, Any], model: BaseAlgorithm) -> float:
     """Return the mean return of greedy episodes."""
     atari = setting.get("atari")
-    count = setting.get("judged", 20)
+    count = setting.get("final_episodes", 20)
     env = environments({**setting, "num_envs": 1}) if atari else Monitor(gym.make(setting["env"]))
     return float(evaluate_policy(model, env, n_eval_episodes=count)[0])
 
@@ -68,7 +68,7 @@ def train(setting: dict[str, Any], model: BaseAlgorithm) -> None:
     watch = Stopwatch(setting["warmup"])
     model.learn(setting["warmup"] + setting["steps"], callback=watch, log_interval=None)
     assert watch.started is not None
-    mean = judged(setting, model)
+    mean = mean_return(setting, model)
     steps = watch.ended[1] - watch.started[1]
     seconds = watch.ended[0] - watch.started[0]
     packages = ["stable-baselines3", "gymnasium", "torch", "numpy"]
