@@ -1,4 +1,4 @@
-"""rlplug-cem keeps the contract, and does what its paper says."""
+"""rlplug-cem keeps the contract and follows its paper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def learner() -> CEM:
     return CEM(SPEC, CEMConfig(), Context(Seeds(1)))
 
 
-def test_parameters_change_only_where_an_episode_begins() -> None:
+def test_parameters_change_only_at_the_start_of_an_episode() -> None:
     agent = learner().agent()
     obs = np.ones((2, 3), np.float32)
     clock = Clock(1)
@@ -38,7 +38,7 @@ def test_parameters_change_only_where_an_episode_begins() -> None:
     np.testing.assert_array_equal(other.recurrent_state[1], same.recurrent_state[1])
 
 
-def test_without_exploring_the_mean_acts() -> None:
+def test_mean_acts_without_exploration() -> None:
     made = learner()
     made.mean[:, 1] = 1
     agent = made.agent()

@@ -1,4 +1,4 @@
-"""The curriculum keeps the contract, and with it a goal is reached that chance never finds."""
+"""The curriculum keeps the contract and reaches a goal that random actions never find."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlplug_core.protocols import Controller
 from rlplug_core.runs.journal import read
 from rlplug_core.testing import Check, controller_checks
 
-#: A type checker holds the class to the protocol here.
+#: A type checker compares the class with the protocol here.
 CONTROLLER: Controller = GoalCurriculum(GoalCurriculumConfig())
 
 
@@ -22,7 +22,7 @@ def test_conformance(check: Check) -> None:
 
 
 @pytest.mark.parametrize(("controllers", "reached"), [((), 0.0), (("goal-curriculum",), 1.0)])
-def test_the_goal_is_reached_by_steps_alone(
+def test_goal_is_reached_only_with_the_curriculum(
     tmp_path: Path, controllers: tuple[str, ...], reached: float
 ) -> None:
     options = {

@@ -1,4 +1,4 @@
-"""The bonus is what a loop over rows would pay, is not reported, and goes on from a saved state."""
+"""The bonus equals a loop over rows, is not part of returns, and continues from a saved state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rlplug_core.errors import UsageError
 from rlplug_core.protocols import Wrapper
 from rlplug_core.testing.envs import Pixels
 
-#: A type checker holds the class to the protocol here.
+#: A type checker compares the class with the protocol here.
 WRAPPER: Wrapper = VisitBonus
 ACTIONS = np.random.default_rng(0).integers(0, 4, (300, 6))
 
 
-def made() -> VisitBonus:
+def make() -> VisitBonus:
     return VisitBonus(GridWorld("Room-v0", GRIDS["Room-v0"], 6), VisitBonusConfig(scale=0.5))
 
 
@@ -26,8 +26,8 @@ def test_it_is_found_by_its_name() -> None:
     assert plugins.wrapper("visit-bonus") is VisitBonus
 
 
-def test_it_pays_what_a_loop_over_rows_would() -> None:
-    env = made()
+def test_bonus_equals_a_loop_over_rows() -> None:
+    env = make()
     bare = GridWorld("Room-v0", GRIDS["Room-v0"], 6)
     env.reset(1)
     bare.reset(1)
@@ -42,9 +42,9 @@ def test_it_pays_what_a_loop_over_rows_would() -> None:
         assert now.episodes == below.episodes
 
 
-def test_it_goes_on_from_its_state() -> None:
-    env = made()
-    fresh = made()
+def test_bonus_continues_from_its_state() -> None:
+    env = make()
+    fresh = make()
     env.reset(1)
     for action in ACTIONS[:100]:
         env.step(action)
@@ -53,6 +53,6 @@ def test_it_goes_on_from_its_state() -> None:
         np.testing.assert_array_equal(env.step(action).reward, fresh.step(action).reward)
 
 
-def test_what_has_no_cells_is_refused() -> None:
+def test_observations_without_cells_are_refused() -> None:
     with pytest.raises(UsageError, match="observations of Pixels are not one-hot vectors"):
         VisitBonus(Pixels(1), VisitBonusConfig())

@@ -1,4 +1,4 @@
-"""rlplug-gridworld keeps the contract of environments, and its best returns are what its floor plans say."""
+"""rlplug-gridworld keeps the contract of environments, and its best returns follow from its floor plans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = pytest.mark.parametrize("name", GRIDS)
 
 
 def distances(grid: Grid) -> Array:
-    """The length of the shortest path from every cell to the goal."""
+    """Return the length of the shortest path from every cell to the goal."""
     found = {grid.goal: 0}
     queue = deque([grid.goal])
     while queue:
@@ -55,7 +55,7 @@ def test_the_shortest_path_has_the_best_return_and_terminates(name: str) -> None
         cells = now.obs.argmax(1)
 
 
-def test_an_episode_that_does_not_arrive_is_cut() -> None:
+def test_episode_that_does_not_arrive_is_truncated() -> None:
     grid = GRIDS["Room-v0"]
     env = GridWorld("Room-v0", grid, 3)
     env.reset(1)
@@ -68,7 +68,7 @@ def test_an_episode_that_does_not_arrive_is_cut() -> None:
 
 
 @NAMES
-def test_it_goes_on_from_its_state_in_a_fresh_environment(name: str) -> None:
+def test_state_continues_in_a_new_environment(name: str) -> None:
     actions = np.random.default_rng(0).integers(0, 4, (300, 4))
     env, fresh = (GridWorld(name, GRIDS[name], 4) for _ in range(2))
     env.reset(1)
@@ -83,7 +83,7 @@ def test_it_goes_on_from_its_state_in_a_fresh_environment(name: str) -> None:
         assert one.episodes == other.episodes
 
 
-def test_a_row_does_not_depend_on_how_many_there_are() -> None:
+def test_row_does_not_depend_on_the_number_of_rows() -> None:
     few, many = (GridWorld("Room-v0", GRIDS["Room-v0"], rows) for rows in (2, 5))
     np.testing.assert_array_equal(few.reset(7).obs, many.reset(7).obs[:2])
 

@@ -1,4 +1,4 @@
-"""rlplug-rnd keeps the contract, and finds by novelty what it never finds by reward."""
+"""rlplug-rnd keeps the contract and finds a reward with novelty that it never finds without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_conformance(check: Check) -> None:
 
 
 @pytest.mark.parametrize(("int_coef", "found"), [(0.0, 0.0), (1.0, 1.0)])
-def test_novelty_leads_to_a_reward_that_chance_does_not_find(
+def test_novelty_finds_a_reward_that_random_actions_miss(
     tmp_path: Path, int_coef: float, found: float
 ) -> None:
     options = {

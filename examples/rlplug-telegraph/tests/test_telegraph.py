@@ -1,4 +1,4 @@
-"""rlplug-telegraph posts every event of a run, in order, and nothing without its variable."""
+"""rlplug-telegraph writes every event of a run in order, and nothing without its variable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlplug_telegraph import hooks
 from rlplug_core import train
 from rlplug_core.plugins import Hooks
 
-#: A run that takes a moment.
+#: Options of a short run.
 SHORT = {
     "total_timesteps": 300,
     "eval_episodes": 2,
@@ -24,21 +24,21 @@ CHAIN = "rlplug_core.testing.envs:Chain"
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of the hook plugins only this one."""
+def only_telegraph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Disable all other hook plugins."""
     monkeypatch.setenv("RLPLUG_CONFIG", str(tmp_path / "none.toml"))
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     monkeypatch.delenv(hooks.VARIABLE, raising=False)
 
 
-def posted(path: Path) -> list[dict[str, Any]]:
+def read_events(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_run_is_told_from_start_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_reported_from_start_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(hooks.VARIABLE, str(tmp_path / "wire.jsonl"))
     run = train("a2c", CHAIN, SHORT, out=tmp_path)
-    events = posted(tmp_path / "wire.jsonl")
+    events = read_events(tmp_path / "wire.jsonl")
     assert {event["run"] for event in events} == {run.name}
     assert events[0]["event"] == "start"
     assert (events[0]["algorithm"], events[0]["env"]) == ("a2c", CHAIN)
@@ -46,21 +46,23 @@ def test_a_run_is_told_from_start_to_end(tmp_path: Path, monkeypatch: pytest.Mon
     assert (events[-1]["event"], events[-1]["status"]) == ("end", "finished")
 
 
-def test_a_failure_is_told_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_is_reported_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(hooks.VARIABLE, str(tmp_path / "wire.jsonl"))
     with pytest.raises(RuntimeError, match="the environment broke"):
         train("a2c", "rlplug_core.testing.envs:Crashing", SHORT, out=tmp_path)
-    *_, error, end = posted(tmp_path / "wire.jsonl")
+    *_, error, end = read_events(tmp_path / "wire.jsonl")
     assert (error["event"], error["kind"]) == ("error", "RuntimeError")
     assert (end["event"], end["status"]) == ("end", "failed")
 
 
-def test_without_the_variable_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_without_the_variable(tmp_path: Path) -> None:
     run = train("a2c", CHAIN, SHORT, out=tmp_path)
     assert list(tmp_path.iterdir()) == [run.path]
 
 
-def test_the_doctor_says_where_events_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     report: list[str] = []
     Hooks().doctor(report)
     monkeypatch.setenv(hooks.VARIABLE, "wire.jsonl")

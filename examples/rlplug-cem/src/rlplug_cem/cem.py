@@ -10,14 +10,16 @@ import rlplug_core as rl
 
 @dataclass(frozen=True)
 class CEMConfig(rl.Config):
-    # episodes, each with parameters of its own, between two updates of their distribution
+    # episodes between two updates of the distribution, each with its own parameters
     population: rl.Count = 32
-    elite: rl.Count = 6  # the best of them, to which the distribution is fitted
-    noise: rl.NonNegative = 0.1  # added to the elite's standard deviation, falls to 0 over the run
+    elite: rl.Count = 6  # number of best episodes that the distribution is fitted to
+    noise: rl.NonNegative = (
+        0.1  # added to the standard deviation of the elite, falls to 0 over the run
+    )
 
 
-class Perturbed:
-    """Draws parameters where an episode begins and carries them to its end; without exploring, the mean."""
+class PerturbedAgent:
+    """Draws parameters at the start of an episode and keeps them to its end; uses the mean without exploration."""
 
     def __init__(
         self, mean: rl.Array, std: rl.Array, spec: rl.Spec, generator: np.random.Generator
@@ -42,16 +44,14 @@ class Perturbed:
         explore: bool = True,
     ) -> rl.Act:
         if explore and is_first.any():
-            drawn = self.mean + self.std * self.generator.standard_normal(
-                recurrent_state.shape, np.float32
-            )
-            recurrent_state = np.where(is_first[:, None, None], drawn, recurrent_state)
+            noise = self.generator.standard_normal(recurrent_state.shape, np.float32)
+            new = self.mean + self.std * noise
+            recurrent_state = np.where(is_first[:, None, None], new, recurrent_state)
         inputs = np.insert(obs.reshape(len(obs), 1, -1), 0, 1, -1)  # the 1 is for the bias
         outputs = (inputs @ (recurrent_state if explore else self.mean[None]))[:, 0]
-        action = (
-            outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
-        )
-        return rl.Act(action, recurrent_state, {"played": recurrent_state})
+        shape = self.spec.action.shape
+        action = outputs.reshape(-1, *shape) if shape else outputs.argmax(-1)
+        return rl.Act(action, recurrent_state, {"parameters": recurrent_state})
 
     def state_dict(self) -> rl.State:
         return {"generator": self.generator.bit_generator.state}
@@ -61,7 +61,7 @@ class Perturbed:
 
 
 class CEM:
-    """A learner without gradients, which inherits nothing."""
+    """A learner without gradients and without a base class."""
 
     Config = CEMConfig
     runners = ("sync",)
@@ -84,8 +84,8 @@ class CEM:
         self.returns = np.zeros(1)
         self.finished = list[tuple[float, rl.Array]]()
 
-    def agent(self, rank: int = 0, ranks: int = 1) -> Perturbed:
-        return Perturbed(
+    def agent(self, rank: int = 0, ranks: int = 1) -> PerturbedAgent:
+        return PerturbedAgent(
             self.mean, self.std, self.spec, self.seeds.child("agent", rank).generator()
         )
 
@@ -98,25 +98,25 @@ class CEM:
                 np.where(batch.is_first[t], 0.0, self.returns) + batch.weight[t] * batch.reward[t]
             )
             self.finished += [
-                (self.returns[n], batch.extras["played"][t, n].copy()) for n in np.flatnonzero(over)
+                (self.returns[n], batch.extras["parameters"][t, n].copy())
+                for n in np.flatnonzero(over)
             ]
         if len(self.finished) < self.config.population:
             return rl.Result({})
         if not np.isfinite([total for total, _ in self.finished]).all():
             raise rl.NonFinite("the return of an episode is not finite")
         elite = sorted(self.finished, key=lambda episode: -episode[0])[: self.config.elite]
-        parameters = np.stack([played for _, played in elite])
+        parameters = np.stack([values for _, values in elite])
         self.finished = []
-        self.mean[:], self.std[:] = (
-            parameters.mean(0),
-            parameters.std(0) + self.config.noise * (1 - clock.progress),
-        )
+        self.mean[:] = parameters.mean(0)
+        self.std[:] = parameters.std(0) + self.config.noise * (1 - clock.progress)
         return rl.Result({"cem/elite_return": elite[-1][0], "cem/std": float(self.std.mean())})
 
     def state_dict(self) -> rl.State:
         return {name: getattr(self, name).copy() for name in ("mean", "std", "returns", "finished")}
 
     def load_state_dict(self, state: rl.State) -> None:
-        self.mean[:], self.std[:] = state["mean"], state["std"]
+        self.mean[:] = state["mean"]
+        self.std[:] = state["std"]
         self.returns = state["returns"]
         self.finished = list(state["finished"])

@@ -1,4 +1,4 @@
-"""A goal curriculum: goals move further away as soon as the present ones are reached (Florensa et al., 2018)."""
+"""A goal curriculum: goals move further away as soon as the current ones are reached (Florensa et al., 2018)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from rlplug_core.types import Episode, State
 class GoalCurriculumConfig(Config):
     """The comments are the help: `rlplug info goal-curriculum` shows them."""
 
-    attribute: str = "goal"  # the attribute of the environment that says how far the goal is
-    begin: Positive = 2.0  # its value at the beginning
-    end: Positive = 20.0  # its value at the end
-    step: Positive = 1.0  # how much further it moves
-    success: Fraction = 0.6  # as soon as this share of episodes succeeds
-    episodes: Count = 20  # of so many, all at the present distance
+    attribute: str = "goal"  # attribute of the environment with the distance of the goal
+    begin: Positive = 2.0  # its initial value
+    end: Positive = 20.0  # its final value
+    step: Positive = 1.0  # how far the goal moves at once
+    success: Fraction = 0.6  # share of successful episodes that moves the goal
+    episodes: Count = 20  # number of recent episodes that are counted, all at the current distance
 
 
 class GoalCurriculum:
-    """Moves the goal away when most episodes reach it; an episode succeeds that says so in `info`."""
+    """Moves the goal away when most episodes reach it, according to `info["is_success"]`."""
 
     Config = GoalCurriculumConfig
-    #: It never stops a run.
+    #: This controller never stops a run.
     reason = ""
 
     def __init__(self, config: GoalCurriculumConfig) -> None:
-        self.config, self.distance, self.successes = config, config.begin, list[bool]()
+        self.config = config
+        self.distance = config.begin
+        self.successes = list[bool]()
 
     def ended(self, episodes: Sequence[Episode], clock: Steering) -> None:
-        """Episodes that began before the last move count too: they were easier, and are few."""
+        """Count successes. Episodes that started before the last move count too: they were easier and are few."""
         c = self.config
         self.successes = [*self.successes, *(bool(episode.success) for episode in episodes)][
             -c.episodes :

@@ -1,4 +1,4 @@
-"""A corridor whose goal may stand anywhere: for those who never get there by chance."""
+"""A corridor with a movable goal that random actions never reach."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gymnasium import spaces
 
 
 class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
-    """Walk from 0 to the goal: 1 for arriving, else 0. Which of two actions goes on differs from place to place.
+    """Walk from 0 to the goal: reward 1 for arriving, else 0. The action that moves forward differs from place to
+    place.
 
-    The observation is one-hot over the places. An episode is cut after 30 steps.
+    The observation is one-hot over the places. An episode is truncated after 30 steps.
     """
 
     length = 20
@@ -22,7 +23,7 @@ class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
     def __init__(self, goal: float = 20.0) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (self.length + 1,), np.float32)
         self.action_space = spaces.Discrete(2)
-        #: How far the goal is; a curriculum may set it between episodes.
+        #: Distance of the goal; a curriculum may set it between episodes.
         self.goal = goal
         self.place = self.age = 0
 

@@ -1,4 +1,4 @@
-"""Dyna: Q-learning from real steps and from steps that a learned model imagines (Sutton, 1990; Sutton et al., 2008)."""
+"""Dyna: Q-learning from real steps and from steps of a learned model (Sutton, 1990; Sutton et al., 2008)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class DynaConfig(rl.Config):
     train_freq: rl.Count = 2  # env steps between updates
     batch_size: rl.Count = 64  # transitions per gradient step
     buffer_size: rl.Count = 50_000  # transitions kept in the replay buffer
-    # steps imagined, one after the other, from every transition of a batch; 0 is DQN
+    # successive model steps from every transition of a batch; 0 is DQN
     planning_steps: rl.Natural = 4
-    model_hidden: rl.Count = 128  # units in each of the model's two hidden layers
+    model_hidden: rl.Count = 128  # units in each of the two hidden layers of the model
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # share of the run over which the chance of a random action falls
+    # share of the run during which the probability of a random action falls
     exploration_fraction: rl.Positive = 0.3
-    exploration_final_eps: rl.Fraction = 0.05  # that chance at the end
+    exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
     tau: rl.Scheduled[rl.Share] = 0.01  # how far the target network moves per gradient step
     net: rl.Net = rl.Net(hidden=(64, 64), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of values and model
@@ -35,7 +35,7 @@ class DynaConfig(rl.Config):
 
 
 class WorldModel(nn.Module):
-    """Observations [B, F] and actions [B] to the next observations [B, F], rewards [B] and logits of an end [B]."""
+    """Maps observations [B, F], actions [B] to next observations [B, F], rewards [B] and termination logits [B]."""
 
     def __init__(self, features: int, actions: int, hidden: int) -> None:
         super().__init__()
@@ -49,13 +49,13 @@ class WorldModel(nn.Module):
         )
 
     def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        chosen = nn.functional.one_hot(action, self.actions).to(obs.dtype)
-        outputs: Tensor = self.layers(torch.cat([obs, chosen], 1))
+        one_hot = nn.functional.one_hot(action, self.actions).to(obs.dtype)
+        outputs: Tensor = self.layers(torch.cat([obs, one_hot], 1))
         return obs + outputs[:, :-2], outputs[:, -2], outputs[:, -1]
 
 
 class Dyna(rl.Algorithm[rl.Transitions]):
-    """Each batch teaches values and model; then the model goes on from it, and values learn from what it imagines."""
+    """Trains values and model on each batch, then trains the values on transitions that the model predicts from it."""
 
     Config = DynaConfig
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
@@ -63,17 +63,17 @@ class Dyna(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        seen = self.spec.obs
+        obs = self.spec.obs
         action = self.spec.action
-        if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
+        if not isinstance(obs, spaces.Box) or len(obs.shape) != 1:
             raise rl.UsageError(
-                f"dyna imagines vectors, and {self.spec.id} shows {seen}; try --wrap flatten"
+                f"dyna models vectors, but observations of {self.spec.id} are {obs}; try --wrap flatten"
             )
         assert isinstance(action, spaces.Discrete)
         self.q_network = rl.QNetwork(self.spec, c.net).to(self.device)
         self.target_network = rl.target_network(self.q_network)
         self.target = rl.Target(self.q_network, self.target_network)
-        self.model = WorldModel(seen.shape[0], int(action.n), c.model_hidden).to(self.device)
+        self.model = WorldModel(obs.shape[0], int(action.n), c.model_hidden).to(self.device)
         rate = self.schedule("learning_rate")
         self.q_optimizer = self.optimizer(
             "q_network", [self.q_network], learning_rate=rate, max_grad_norm=10.0
@@ -107,12 +107,12 @@ class Dyna(rl.Algorithm[rl.Transitions]):
                 "loss/gradient_norm": self.q_optimizer.minimize(loss, clock),
             }
             self.target.move(now.tau)
-            batch = self.imagined(batch, now)
+            batch = self.imagine(batch, now)
         return rl.Result(metrics)
 
     @rl.pure
     def loss(self, batch: rl.Transitions) -> Tensor:
-        """Huber losses of r + discount * max Q_target(s', a') - Q(s, a)."""
+        """Return the Huber loss of r + discount * max Q_target(s', a') - Q(s, a)."""
         q = rl.of_action(self.q_network(batch.obs), batch.action)
         with torch.no_grad():
             next_q = self.target_network(batch.next_obs)
@@ -121,9 +121,9 @@ class Dyna(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def model_loss(self, batch: rl.Transitions) -> Tensor:
-        """Squared errors of the next observation and the reward, and the cross-entropy of an end.
+        """Return squared errors of next observation and reward plus the cross-entropy of termination.
 
-        What is seen after an end is nobody's business: there the observation does not count.
+        The observation after a termination is arbitrary, so its error does not count.
         """
         ended = (batch.discount == 0).to(batch.reward.dtype)
         next_obs, reward, logit = self.model(batch.obs, batch.action)
@@ -134,11 +134,11 @@ class Dyna(rl.Algorithm[rl.Transitions]):
         )
 
     @torch.no_grad()
-    def imagined(self, batch: rl.Transitions, now: DynaConfig) -> rl.Transitions:
-        """One step further in the model, by random actions; rows that ended stay at their last observation."""
+    def imagine(self, batch: rl.Transitions, now: DynaConfig) -> rl.Transitions:
+        """Predict the next step with random actions; rows that have terminated stay at their last observation."""
         obs = torch.where(batch.discount.unsqueeze(1) > 0, batch.next_obs, batch.obs)
-        drawn = self.generator.integers(self.model.actions, size=len(obs))
-        action = torch.from_numpy(drawn).to(self.device)
+        choices = self.generator.integers(self.model.actions, size=len(obs))
+        action = torch.from_numpy(choices).to(self.device)
         next_obs, reward, logit = self.model(obs, action)
         discount = now.gamma * (1 - logit.sigmoid())
         return replace(

@@ -1,1 +1,1 @@
-"""Grid worlds whose shortest paths are known, as a plugin of rlplug."""
+"""Grid worlds with known shortest paths, as a plugin of rlplug."""

@@ -1,4 +1,4 @@
-"""`VisitBonus`: new places are worth going to."""
+"""`VisitBonus`: a reward for visiting new places."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rlplug_core.types import Array, State, Timestep
 
 @dataclass(frozen=True)
 class VisitBonusConfig(Config):
-    scale: NonNegative = 0.5  # what the first visit of a cell is worth
+    scale: NonNegative = 0.5  # bonus of the first visit of a cell
 
 
 class VisitBonus(Transform):
     """A bonus of scale / √n for the n-th visit of a cell (Strehl and Littman, 2008).
 
-    Cells are one-hot observations. They are counted over all rows and episodes, a cell that several rows enter at once
-    as if they did so one after the other. Reported returns are the environment's, without any bonus.
+    Cells are one-hot observations. Visits are counted over all rows and episodes; rows that enter the same cell in the
+    same step count one after the other. Reported returns do not contain the bonus.
     """
 
     Config = VisitBonusConfig
@@ -42,10 +42,10 @@ class VisitBonus(Transform):
         cells = now.final_obs.argmax(1)[now.valid]
         order = np.argsort(cells, kind="stable")
         ordered = cells[order]
-        # Each row's place among those that enter the same cell now.
-        among = np.arange(len(cells)) - np.searchsorted(ordered, ordered)
+        # Position of each row among the rows that enter the same cell in this step.
+        position = np.arange(len(cells)) - np.searchsorted(ordered, ordered)
         count = np.empty(len(cells), np.int64)
-        count[order] = self.visits[ordered] + among + 1
+        count[order] = self.visits[ordered] + position + 1
         self.visits += np.bincount(cells, minlength=len(self.visits))
         reward = now.reward.copy()
         reward[now.valid] += self.scale / np.sqrt(count)

@@ -1,4 +1,4 @@
-"""Any number of walkers through one floor plan, all stepped at once."""
+"""Any number of walkers on one floor plan, all stepped at once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from rlplug_gridworld.grid import DIRECTIONS, Grid
 
 
 class GridWorld:
-    """Walk to the goal from anywhere; every step costs 1, so the best return is minus the length of the shortest path.
+    """Walk to the goal from any cell; every step costs 1, so the best return is minus the length of the shortest path.
 
-    Observations are one-hot over the cells. Each row draws where its episodes begin from a generator of its own, so
-    that what happens in a row does not depend on how many there are.
+    Observations are one-hot over the cells. Each row has its own generator for start cells, so a row does not depend on
+    the number of rows.
     """
 
     def __init__(self, id: str, grid: Grid, num_envs: int) -> None:
-        self.grid, self.starts = grid, grid.starts
+        self.grid = grid
+        self.starts = grid.starts
         self.one_hot = np.eye(len(grid.moves), dtype=np.float32)
-        seen = spaces.Box(0, 1, (len(grid.moves),), np.float32)
-        self.spec = Spec(seen, spaces.Discrete(len(DIRECTIONS)), num_envs, id)
+        obs = spaces.Box(0, 1, (len(grid.moves),), np.float32)
+        self.spec = Spec(obs, spaces.Discrete(len(DIRECTIONS)), num_envs, id)
         self.never = np.zeros(num_envs, np.bool_)
         self.always = np.ones(num_envs, np.bool_)
 
@@ -30,7 +31,7 @@ class GridWorld:
         self.generators = [Seeds(seed).child("row", row).generator() for row in range(num_envs)]
         self.cell = np.zeros(num_envs, np.int64)
         self.age = np.zeros(num_envs, np.int64)
-        self._begin(range(num_envs))
+        self._start(range(num_envs))
         obs = self.one_hot[self.cell]
         reward = np.zeros(num_envs, np.float32)
         return Timestep(
@@ -59,7 +60,7 @@ class GridWorld:
             for row in np.flatnonzero(over)
         ]
         if episodes:
-            self._begin([episode.row for episode in episodes])
+            self._start([episode.row for episode in episodes])
             obs = self.one_hot[self.cell]
         reward = np.full(num_envs, -1, np.float32)
         return Timestep(
@@ -76,7 +77,7 @@ class GridWorld:
         )
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing; the environment holds no resources."""
 
     def state_dict(self) -> State:
         states = [generator.bit_generator.state for generator in self.generators]
@@ -89,7 +90,7 @@ class GridWorld:
         for generator, saved in zip(self.generators, state["generators"], strict=True):
             generator.bit_generator.state = saved
 
-    def _begin(self, rows: range | list[int]) -> None:
+    def _start(self, rows: range | list[int]) -> None:
         for row in rows:
             self.cell[row] = self.starts[self.generators[row].integers(len(self.starts))]
             self.age[row] = 0

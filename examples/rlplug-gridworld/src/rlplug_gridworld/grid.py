@@ -1,4 +1,4 @@
-"""The floor plans: text to tables of moves."""
+"""Floor plans, parsed from text into tables of moves."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Grid:
     """A floor plan over its numbered cells.
 
     Attributes:
-        moves: [cells, 4] the cell that each direction leads to; a wall leaves one where one is.
+        moves: [cells, 4] the next cell for each direction; at a wall it is the same cell.
         goal: the cell that ends an episode.
-        limit: the number of steps after which an episode is cut.
+        limit: the number of steps after which an episode is truncated.
     """
 
     moves: Array
@@ -28,10 +28,13 @@ class Grid:
 
     @classmethod
     def parse(cls, plan: str, limit: int) -> Grid:
-        """A plan in which `#` is wall, `G` the goal, and every other sign floor; walls on all four sides."""
+        """Parse a plan: `#` is wall, `G` is the goal, all else is floor. It needs walls on all four sides."""
         lines = plan.split()
         places = [
-            (y, x) for y, line in enumerate(lines) for x, sign in enumerate(line) if sign != "#"
+            (y, x)
+            for y, line in enumerate(lines)
+            for x, character in enumerate(line)
+            if character != "#"
         ]
         number = {place: cell for cell, place in enumerate(places)}
         moves = [
@@ -43,7 +46,7 @@ class Grid:
 
     @property
     def starts(self) -> Array:
-        """The cells in which episodes begin: all but the goal."""
+        """The start cells of episodes: all except the goal."""
         return np.delete(np.arange(len(self.moves)), self.goal)
 
 

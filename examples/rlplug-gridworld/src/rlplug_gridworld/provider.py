@@ -1,4 +1,4 @@
-"""Grid worlds to walk through: `gridworld/Room-v0` and `gridworld/FourRooms-v0` (Sutton, Precup and Singh, 1999)."""
+"""Grid worlds: `gridworld/Room-v0` and `gridworld/FourRooms-v0` (Sutton, Precup and Singh, 1999)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from rlplug_gridworld.grid import GRIDS
 
 
 class GridWorlds:
-    """Makes the grid worlds by their ids."""
+    """Creates grid worlds by id."""
 
     def ids(self) -> Iterable[str]:
         return [f"gridworld/{name}" for name in GRIDS]
 
     def make(self, id: str, num_envs: int) -> GridWorld:
-        """Raises UnknownEnv, with the nearest ids, for one that is not among `ids`."""
+        """Create a grid world.
+
+        Raises:
+            UnknownEnv: the id is unknown; the message names similar ids.
+        """
         grid = GRIDS.get(id.partition("/")[2])
         if grid is None:
             known = ", ".join(self.ids())

@@ -1,4 +1,4 @@
-"""A corridor whose only reward is at its far end, where chance hardly ever gets."""
+"""A corridor with its only reward at the far end, which random actions hardly ever reach."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gymnasium import spaces
 
 
 class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
-    """Walk from the left end to the right one (action 1 walks right, 0 left): 1 for arriving, 0 for all else.
+    """Walk from the left end to the right end (action 1 moves right, 0 left): reward 1 for arriving, else 0.
 
-    The observation is one-hot over 30 places. An episode is cut after 60 steps, in which chance arrives once in
-    some thousand.
+    The observation is one-hot over 30 places. An episode is truncated after 60 steps; random actions arrive about once
+    in a thousand episodes.
     """
 
     length = 30

@@ -1,6 +1,6 @@
-"""Random network distillation: novelty as a second reward with a value head of its own (Burda et al., 2018).
+"""Random network distillation: novelty as a second reward with its own value head (Burda et al., 2018).
 
-arXiv:1810.12894. The policy learns by PPO from the sum of both advantages.
+arXiv:1810.12894. The policy learns with PPO from the sum of both advantages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RNDConfig(rl.Config):
     int_coef: rl.Scheduled[rl.NonNegative] = 1.0  # weight of the advantages of novelty
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.001  # weight of the entropy bonus in the loss
-    features: rl.Count = 32  # outputs of the random network, which the predictor learns
+    features: rl.Count = 32  # outputs of the random network, the targets of the predictor
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of all networks
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
@@ -39,7 +39,7 @@ class RNDConfig(rl.Config):
 
 
 class RND(rl.Algorithm[rl.Rollout]):
-    """What a predictor cannot yet say of a random network's outputs is new, and new is good."""
+    """PPO with a bonus for observations that a predictor of a random network gets wrong."""
 
     Config = RNDConfig
     actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
@@ -48,20 +48,19 @@ class RND(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        seen = self.spec.obs
-        if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
+        obs = self.spec.obs
+        if not isinstance(obs, spaces.Box) or len(obs.shape) != 1:
             raise rl.UsageError(
-                f"rnd compares vectors, and {self.spec.id} shows {seen}; try --wrap flatten"
+                f"rnd compares vectors, but observations of {self.spec.id} are {obs}; try --wrap flatten"
             )
         self.networks = rl.PolicyAndCritic(self.spec, replace(c.net, shared=False))
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.novelty_critic = rl.Critic(self.spec, c.net)
-        self.random, self.predictor = (self.features(seen.shape[0]) for _ in range(2))
+        self.random, self.predictor = (self.features(obs.shape[0]) for _ in range(2))
         self.random.requires_grad_(False)
-        self.register_buffer(
-            "square", torch.ones((), device=self.device)
-        )  # the running mean square of novelty
+        # running mean square of novelty
+        self.register_buffer("square", torch.ones((), device=self.device))
         self.all_optimizer = self.optimizer(
             "all",
             [self.policy, self.critic, self.novelty_critic, self.predictor],
@@ -96,32 +95,34 @@ class RND(rl.Algorithm[rl.Rollout]):
             now.gae_lambda,
         )
         samples = batch.samples(now.ext_coef * advantage + now.int_coef * new, target, self.device)
-        told = torch.from_numpy(new_target.reshape(-1)).to(self.device)
-        samples = replace(samples, extras={**samples.extras, "novelty": told}, share=samples.counts)
+        novelty = torch.from_numpy(new_target.reshape(-1)).to(self.device)
+        samples = replace(
+            samples, extras={**samples.extras, "novelty": novelty}, share=samples.counts
+        )
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 norm = self.all_optimizer.minimize(loss, clock)
-        there = batch.weight > 0
-        if there.any():
-            self.square.lerp_(torch.tensor(float(np.square(reward[there]).mean()) + 1e-8), 0.05)
+        valid = batch.weight > 0
+        if valid.any():
+            self.square.lerp_(torch.tensor(float(np.square(reward[valid]).mean()) + 1e-8), 0.05)
         return rl.Result(
             {**metrics, "loss/gradient_norm": norm, "rnd/novelty": float(reward.mean())}
         )
 
     def intrinsic(self, batch: rl.Rollout) -> rl.Array:
-        """The novelty [T, N] of what each action led to; 0 after a termination, or where the row is absent then."""
-        _, found = batch.values(self.novelty)
-        there = batch.weight > 0
+        """Return the novelty [T, N] of the successor of each step; 0 after a termination or for an absent row."""
+        _, novelty = batch.values(self.novelty)
+        valid = batch.weight > 0
         ended = batch.terminated | batch.truncated
-        seen = ended | np.concatenate([there[1:], np.ones_like(there[:1])])
-        return np.where(there & seen & ~batch.terminated, found, 0).astype(np.float32)
+        has_successor = ended | np.concatenate([valid[1:], np.ones_like(valid[:1])])
+        return np.where(valid & has_successor & ~batch.terminated, novelty, 0).astype(np.float32)
 
     @torch.no_grad()
     def novelty(self, obs: rl.Array) -> rl.Array:
-        """Squared errors of the predictor [B], the mean over features."""
-        found: rl.Array = self.errors(torch.from_numpy(obs).to(self.device)).cpu().numpy()
-        return found
+        """Return squared errors of the predictor [B], averaged over features."""
+        errors: rl.Array = self.errors(torch.from_numpy(obs).to(self.device)).cpu().numpy()
+        return errors
 
     def errors(self, obs: Tensor) -> Tensor:
         error: Tensor = (self.predictor(obs.float()) - self.random(obs.float())).square().mean(1)
@@ -129,7 +130,7 @@ class RND(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: RNDConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """PPO's clipped surrogate and entropy, squared errors of both values, and the predictor's."""
+        """Return the sum of PPO's clipped loss, the entropy bonus, squared errors of both values and the predictor."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         ratio = (log_prob - batch.extras["log_prob"]).exp()

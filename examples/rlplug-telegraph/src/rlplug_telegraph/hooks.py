@@ -6,7 +6,7 @@
     {"event": "error", "run": "…", "time": …, "kind": "BadEnv", "message": "…"}
     {"event": "end", "run": "…", "time": …, "status": "finished"}
 
-Without the variable nothing is posted. Numbers that JSON does not have (NaN, infinities) are posted as null.
+Without the variable nothing is written. NaN and infinities, which JSON does not have, are written as null.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def rlplug_doctor(report: list[str]) -> None:
 
 
 def post(run: Run, event: str, data: Mapping[str, object]) -> None:
-    """Append one line in one write, so that runs which share a file do not cut into each other's lines."""
+    """Append one line with one write, so runs that share a file do not mix their lines."""
     place = os.environ.get(VARIABLE)
     if not place:
         return
