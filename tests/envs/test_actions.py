@@ -16,7 +16,7 @@ from rlplug_core.nets.actions import sample, shape_of
 from rlplug_core.runs.policy import Policy
 from rlplug_core.types import Act, Array
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.capture import self_test
+from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
 

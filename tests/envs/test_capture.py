@@ -25,7 +25,10 @@ from rlplug_core.protocols import Env
 from rlplug_core.runs import checkpoint
 from rlplug_core.seeds import global_state
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.capture.decoder import restore
+from rlplug_envs.capture.encoder import capture
+from rlplug_envs.capture.self_test import self_test
+from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from tests.envs.continuing import continued_afresh, run

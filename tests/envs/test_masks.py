@@ -20,7 +20,7 @@ from rlplug_core.nets.actions import legal, sample, shape_of
 from rlplug_core.plugins.single_wrappers import Single
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.agents import Agents
-from rlplug_envs.capture import self_test
+from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.games import Game, Parallel, Turns
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import ActionRepeat, ActionRepeatConfig, StickyActions, StickyActionsConfig, forbids

@@ -12,7 +12,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlplug_envs.capture import Uncapturable, capture, restore
+from rlplug_envs.capture.decoder import restore
+from rlplug_envs.capture.encoder import capture
+from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from tests.envs.continuing import continued_afresh

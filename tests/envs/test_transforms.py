@@ -21,7 +21,7 @@ from rlplug_core.protocols import Env, SupportsReward, SupportsTranslate, Wrappe
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.capture import self_test
+from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import ActionRepeat, ActionRepeatConfig, StickyActions

@@ -11,7 +11,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
-from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.capture.decoder import restore
+from rlplug_envs.capture.encoder import capture
+from rlplug_envs.capture.self_test import self_test
+from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.limits import registered
 from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
 from rlplug_envs.shown import numbers, of_row, success
@@ -24,6 +27,7 @@ from rlplug_envs.watch import (
     check_late_mask,
     check_results,
     check_rewards,
+    close_env,
 )
 
 GymVector: TypeAlias = VectorEnv[Any, Any, Any]
@@ -403,7 +407,8 @@ class Adapter:
         )
 
     def close(self) -> None:
-        self.venv.close()
+        """Close the vector environment; if it raises in `close`, that ends nothing."""
+        close_env(self.venv.close, self.spec.id)
 
 
 def _check_own(env: GymEnv, id: str) -> None:

@@ -16,13 +16,16 @@ from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
-from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.capture.decoder import restore
+from rlplug_envs.capture.encoder import capture
+from rlplug_envs.capture.self_test import self_test
+from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed
-from rlplug_envs.watch import NUMBERS, check_counted, check_info, checked_reward
+from rlplug_envs.watch import NUMBERS, check_counted, check_info, checked_reward, close_env
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -291,8 +294,9 @@ class Agents:
         }
 
     def close(self) -> None:
+        """Close every world; one that raises in `close` ends nothing."""
         for game in self._games:
-            game.env.close()
+            close_env(game.env.close, self.spec.id)
 
 
 def _kinds(game: Game) -> dict[str, str]:

@@ -31,7 +31,10 @@ from rlplug_core.types import (
     Timestep,
     tree_map,
 )
-from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.capture.decoder import restore
+from rlplug_envs.capture.encoder import capture
+from rlplug_envs.capture.self_test import self_test
+from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
 from rlplug_envs.observation_dtypes import (
@@ -56,6 +59,7 @@ from rlplug_envs.watch import (
     check_reset,
     check_result,
     checked_reward,
+    close_env,
 )
 
 Make: TypeAlias = Callable[[], GymEnv]
@@ -449,8 +453,9 @@ class SerialEnvs:
             one.paid_so_far = total
 
     def close(self) -> None:
+        """Close every environment; one that raises in `close` ends nothing."""
         for env in self.envs:
-            env.close()
+            close_env(env.close, self.spec.id)
 
 
 def check_last(final_obs: Obs, id: str) -> None:

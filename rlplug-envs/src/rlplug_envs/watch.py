@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rlplug_core.config.import_string import describe
 from rlplug_core.errors import BadEnv, plain, warn
 from rlplug_core.nets.one_hot import Ranged, bounds, stray
 from rlplug_core.plugins.single_wrappers import INSTEAD, learns
@@ -116,6 +117,16 @@ def say_learning(env: GymEnv, id: str) -> None:
                 f"leave it out; {INSTEAD}"
             )
         env = env.env
+
+
+def close_env(close: Callable[[], object], id: str) -> None:
+    """Call an environment's `close`; if it raises, warn once and continue: nothing depends on it."""
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - an environment may raise anything
+        if f"{id} close" not in _said:
+            _said.add(f"{id} close")
+            warn(f"{id} raised in close(): {describe(error)}; everything else continues")
 
 
 def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str = "") -> None:

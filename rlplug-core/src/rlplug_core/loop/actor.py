@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rlplug_core.clock import Clock
 from rlplug_core.loop.step_agent import carried, holding
 from rlplug_core.plugins.transform import learned
 from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env, SupportsRestart
 from rlplug_core.types import Act, Episode, State, Step, tree_map
+
+#: The entries that lead to environments in the state of a runner.
+_TO_ENVS = ("actor", "actors", "workers", "all", "env")
 
 
 class Actor:
@@ -116,3 +121,14 @@ class Actor:
         self._open(self.seed + self.clock.steps)
         if isinstance(self.buffer, SupportsRestart):
             self.buffer.restart()
+
+
+def missing_env_state(state: object) -> str:
+    """Return why the state of an environment is missing from the state of a runner; "" if none is missing."""
+    if isinstance(state, Mapping):
+        if "inexact" in state:
+            return str(state["inexact"])
+        parts = [state[name] for name in _TO_ENVS if name in state]
+    else:
+        parts = list(state) if isinstance(state, list | tuple) else []
+    return next(filter(None, map(missing_env_state, parts)), "")

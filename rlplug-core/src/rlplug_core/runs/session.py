@@ -26,6 +26,7 @@ from rlplug_core.errors import (
     plain,
     warn,
 )
+from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
@@ -92,6 +93,7 @@ class Session:
         self.said_cut = False
         #: Seconds that an episode of the last evaluation took; only a warning depends on it.
         self.episode_seconds = 0.0
+        self.state_missing = False
 
     def train(
         self,
@@ -416,10 +418,11 @@ class Session:
     ) -> None:
         self._check_place()
         self.journal.sync()  # before the checkpoint, which says up to where it counts
+        inexact = self.runner.inexact or self._missing_state(components)
         about = {
             "reason": reason,
-            "exact": not self.runner.inexact,
-            "inexact": self.runner.inexact,
+            "exact": not inexact,
+            "inexact": inexact,
             "environment": environment(self.plan),
             "created": time.time(),
             "journal": self.journal.seq,
@@ -431,6 +434,14 @@ class Session:
         self.hooks.run_checkpoint(self.run, saved.path, reason)
         if kind == "step" and isinstance(self.runner, Sync):
             self.runner.saved(self.events.crew.settings)
+
+    def _missing_state(self, components: Mapping[str, State]) -> str:
+        """Return why an environment's state is missing from a checkpoint; warn the first time."""
+        reason = "" if self._anew else missing_env_state(components)
+        if reason and not self.state_missing:
+            warn(f"a resume from here on will not be exact: {reason}")
+        self.state_missing = self.state_missing or bool(reason)
+        return reason
 
     def watch(self, progress: Progress) -> None:
         self._check_place()

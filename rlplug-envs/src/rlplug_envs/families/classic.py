@@ -24,7 +24,7 @@ from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_core.types import GymEnv
 from rlplug_envs.adapter import Adapter, GymVector, MakeVector
-from rlplug_envs.capture import self_test
+from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
 from rlplug_envs.vector import SerialEnvs, Wrap
 from rlplug_envs.watch import say_learning

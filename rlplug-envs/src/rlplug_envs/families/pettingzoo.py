@@ -22,7 +22,7 @@ from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_m
 from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_envs.agents import Agents
-from rlplug_envs.capture import self_test
+from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families.listed import Listed
 from rlplug_envs.games import Game, Parallel, Turns, World
 

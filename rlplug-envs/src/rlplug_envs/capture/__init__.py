@@ -1,0 +1,1 @@
+"""Saves and restores the state of environments, attribute by attribute. Simulators are in `families`."""
