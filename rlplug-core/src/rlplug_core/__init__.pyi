@@ -42,6 +42,7 @@ from rlplug_core.buffers.episodes import EpisodeBuffer as EpisodeBuffer
 from rlplug_core.buffers.make import PriorityOptions as PriorityOptions
 from rlplug_core.buffers.make import RolloutReplay as RolloutReplay
 from rlplug_core.buffers.make import replay_buffer as replay_buffer
+from rlplug_core.buffers.make import replay_from_options as replay_from_options
 from rlplug_core.buffers.pairs import PairBuffer as PairBuffer
 from rlplug_core.buffers.prioritized import PrioritizedReplay as PrioritizedReplay
 from rlplug_core.buffers.prioritized import Priority as Priority

@@ -28,7 +28,7 @@ from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.learning.cudagraphs import Graphs
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.temperature import Temperature
-from rlplug_core.learning.update_rules import Adam, UpdateRule, decays
+from rlplug_core.learning.update_rules import Adam, OptimizerOptions, UpdateRule, decays
 from rlplug_core.nets.by_rules import why_not
 from rlplug_core.nets.loops import has_scipy, why_not_numba
 from rlplug_core.nets.normalize import ObservationNorm, Running
@@ -198,24 +198,35 @@ class Algorithm(nn.Module, Generic[B]):
         name: str,
         modules: Iterable[nn.Module],
         *,
-        learning_rate: Schedule | float,
+        learning_rate: Schedule | float | str = "learning_rate",
         max_grad_norm: Schedule | float | None = None,
         rule: UpdateRule | None = None,
+        defaults: Mapping[str, object] | None = None,
     ) -> Optimizer:
         """Make an optimizer of the modules' trainable parameters, which move to the device and into one flat tensor.
 
-        Weight decay is for networks: it leaves a learned `Temperature` alone.
+        If `learning_rate` is the name of an option, the config decides everything else that is not an argument: its
+        options `anneal_lr`, `max_grad_norm`, `optimizer` and `optimizer_kwargs` apply if it has them. If it is a number
+        or a function, no option applies. Weight decay does not change a learned `Temperature`.
 
         Args:
-            name: what messages and shared state call it.
-            modules: whose parameters it trains.
-            learning_rate: a number or a function of progress.
-            max_grad_norm: the largest norm of the whole gradient; None leaves gradients as they are.
-            rule: how a gradient changes parameters; Adam if None.
+            name: its name in messages and shared state.
+            modules: the modules to train.
+            learning_rate: the name of an option, a number, or a function of progress.
+            max_grad_norm: the largest norm of the whole gradient; None does not clip it.
+            rule: changes parameters by a gradient; Adam if None and the config does not say.
+            defaults: the algorithm's own defaults of `optimizer_kwargs`, such as `{"eps": 1e-8}`.
 
         Raises:
             ValueError: another optimizer has this name.
+            PluginError: the config has no such option.
         """
+        if isinstance(learning_rate, str):
+            rule = rule or self._rule(defaults or {})
+            if max_grad_norm is None and getattr(self.config, "max_grad_norm", None) is not None:
+                max_grad_norm = self.schedule("max_grad_norm")
+            anneal = getattr(self.config, "anneal_lr", False)
+            learning_rate = self.schedule(learning_rate, anneal)
         modules = list(modules)
         rule = rule or Adam()
         made = self.context.optimizer(
@@ -246,6 +257,12 @@ class Algorithm(nn.Module, Generic[B]):
             made.record(self._recorded_steps)
         self.optimizers.append(made)
         return made
+
+    def _rule(self, defaults: Mapping[str, object]) -> UpdateRule | None:
+        """Return the rule of the options `optimizer` and `optimizer_kwargs`, None if the config does not have them."""
+        name = getattr(self.config, "optimizer", None)
+        options = getattr(self.config, "optimizer_kwargs", OptimizerOptions())
+        return None if name is None else options.rule(name, **defaults)
 
     def in_numpy(self, batch: D, *networks: object) -> D:
         """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.

@@ -81,20 +81,14 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
             c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
         )
         self.to(self.device)
-        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
             "critics",
             [self.critics],
-            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, betas=(0.5, 0.999), eps=1e-8),
+            learning_rate="critic_learning_rate",
+            defaults={"betas": (0.5, 0.999), "eps": 1e-8},
         )
         self.policy_optimizer = self.optimizer(
-            "policy",
-            [self.policy, self.temperature],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, betas=(0.5, 0.999), eps=1e-8),
+            "policy", [self.policy, self.temperature], defaults={"betas": (0.5, 0.999), "eps": 1e-8}
         )
         self.frozen_critics = rl.Frozen(self.critics)
 
@@ -104,19 +98,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         )
 
     def buffer(self) -> rl.ReplayBuffer:
-        c = self.config
-        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
-        return rl.replay_buffer(
-            c.buffer_size,
-            pace,
-            n_step=c.n_step,
-            gamma=self.schedule("gamma"),
-            seeds=self.seeds.child("buffer"),
-            device=self.device,
-            storage=c.buffer_storage,
-            her=c.her,
-            spec=self.spec,
-        )
+        return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: CrossQConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))

@@ -73,21 +73,13 @@ class IQL(rl.Algorithm[rl.Transitions]):
         )
         self.target_critics = rl.target_network(self.critics)
         self.to(self.device)
-        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
             "critics",
             [self.critics, self.value],
-            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+            learning_rate="critic_learning_rate",
+            defaults={"eps": 1e-8},
         )
-        self.policy_optimizer = self.optimizer(
-            "policy",
-            [self.policy],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )
+        self.policy_optimizer = self.optimizer("policy", [self.policy], defaults={"eps": 1e-8})
         self.target = rl.Target(self.critics, self.target_critics)
         self.log_stds = [one for one in self.policy.modules() if isinstance(one, LogStd)]
 
@@ -95,17 +87,7 @@ class IQL(rl.Algorithm[rl.Transitions]):
         return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> rl.ReplayBuffer:
-        c = self.config
-        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
-        return rl.replay_buffer(
-            c.buffer_size,
-            pace,
-            n_step=1,
-            gamma=self.schedule("gamma"),
-            seeds=self.seeds.child("buffer"),
-            device=self.device,
-            storage=c.buffer_storage,
-        )
+        return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: IQLConfig, clock: rl.Clock) -> rl.Result:
         batch = self.in_numpy(batch, self.policy, self.value, self.critics, self.target_critics)

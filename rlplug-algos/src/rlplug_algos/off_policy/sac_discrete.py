@@ -78,20 +78,11 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
             c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
         )
         self.to(self.device)
-        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics",
-            [self.critics],
-            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+            "critics", [self.critics], learning_rate="critic_learning_rate", defaults={"eps": 1e-8}
         )
         self.policy_optimizer = self.optimizer(
-            "policy",
-            [self.policy, self.temperature],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+            "policy", [self.policy, self.temperature], defaults={"eps": 1e-8}
         )
         self.frozen_critics = rl.Frozen(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
@@ -100,17 +91,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> rl.ReplayBuffer:
-        c = self.config
-        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
-        return rl.replay_buffer(
-            c.buffer_size,
-            pace,
-            n_step=c.n_step,
-            gamma=self.schedule("gamma"),
-            seeds=self.seeds.child("buffer"),
-            device=self.device,
-            storage=c.buffer_storage,
-        )
+        return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: SACDiscreteConfig, clock: rl.Clock) -> rl.Result:
         batch = self.in_numpy(batch, self.policy, self.critics, self.target_critics)

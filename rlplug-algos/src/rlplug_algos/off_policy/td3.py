@@ -84,21 +84,10 @@ class TD3(rl.Algorithm[rl.Transitions]):
         self.target_policy = rl.target_network(self.policy)
         self.target_critics = rl.target_network(self.critics)
         self.to(self.device)
-        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(
-            "critics",
-            [self.critics],
-            learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+            "critics", [self.critics], learning_rate="critic_learning_rate", defaults={"eps": 1e-8}
         )
-        self.policy_optimizer = self.optimizer(
-            "policy",
-            [self.policy],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=clip,
-            rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
-        )
+        self.policy_optimizer = self.optimizer("policy", [self.policy], defaults={"eps": 1e-8})
         self.frozen_critics = rl.Frozen(self.critics)
         self.targets = [
             rl.Target(self.policy, self.target_policy),
@@ -114,19 +103,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
         )
 
     def buffer(self) -> rl.ReplayBuffer:
-        c = self.config
-        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
-        return rl.replay_buffer(
-            c.buffer_size,
-            pace,
-            n_step=c.n_step,
-            gamma=self.schedule("gamma"),
-            seeds=self.seeds.child("buffer"),
-            device=self.device,
-            storage=c.buffer_storage,
-            her=c.her,
-            spec=self.spec,
-        )
+        return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: TD3Config, clock: rl.Clock) -> rl.Result:
         shape = (len(batch.action), prod(self.spec.action.shape or ()))

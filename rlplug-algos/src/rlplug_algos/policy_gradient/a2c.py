@@ -78,13 +78,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
         self.scale_reward = (
             rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
         )
-        self.actor_critic_optimizer = self.optimizer(
-            "actor_critic",
-            [self.policy, self.critic],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 

@@ -68,13 +68,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         self.q_network = rl.QNetwork(self.spec, replace(c.net, output_gain=None), norm=norm).to(
             self.device
         )
-        self.actor_critic_optimizer = self.optimizer(
-            "actor_critic",
-            [self.policy, self.q_network],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.q_network])
         self.average = rl.Target(self.policy, self.average_policy)
         self.predict_logits = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_q = rl.fast_forward(self.q_network, self.inference_backend)

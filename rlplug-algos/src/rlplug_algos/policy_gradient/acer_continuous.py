@@ -67,13 +67,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         assert isinstance(self.policy.head, rl.Gaussian)
         self.head = self.policy.head
         self.critic = rl.StochasticDueling(self.spec, c.net, norm).to(self.device)
-        self.actor_critic_optimizer = self.optimizer(
-            "actor_critic",
-            [self.policy, self.critic],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.average = rl.Target(self.policy, self.average_policy)
         self.predict_outputs = rl.fast_forward(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic.value, self.inference_backend)

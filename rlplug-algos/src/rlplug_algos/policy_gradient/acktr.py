@@ -76,10 +76,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         regions = [(self.policy, c.kfac_clip), (self.critic, c.critic_kfac_clip)]
         self.kfac = rl.KFAC(regions, c.kfac_damping, c.momentum)
         self.actor_critic_optimizer = self.optimizer(
-            "actor_critic",
-            [self.policy, self.critic],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            rule=self.kfac,
+            "actor_critic", [self.policy, self.critic], rule=self.kfac
         )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 

@@ -64,13 +64,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         self.networks = rl.PolicyAndCritic(self.spec, c.net, noisy=c.noisy, sigma=c.noisy_sigma)
         self.policy = self.networks.policy
         self.critic = self.networks.critic
-        self.actor_critic_optimizer = self.optimizer(
-            "actor_critic",
-            [self.policy, self.critic],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 

@@ -64,10 +64,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         )
         self.trust_region = rl.TrustRegion(self.policy, c.cg_max_steps, c.line_search_max_iter)
         self.critic_optimizer = self.optimizer(
-            "critic",
-            [self.critic],
-            learning_rate=self.schedule("critic_learning_rate"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
+            "critic", [self.critic], learning_rate="critic_learning_rate"
         )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 

@@ -56,13 +56,7 @@ class VPG(rl.Algorithm[rl.Rollout]):
         self.scale_reward = (
             rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
         )
-        self.actor_critic_optimizer = self.optimizer(
-            "actor_critic",
-            [self.policy, self.critic],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:

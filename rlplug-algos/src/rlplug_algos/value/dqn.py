@@ -84,13 +84,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
             self.device
         )
         self.target_network = rl.target_network(self.q_network)
-        self.q_optimizer = self.optimizer(
-            "q_network",
-            [self.q_network],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.q_optimizer = self.optimizer("q_network", [self.q_network])
         self.target = rl.Target(self.q_network, self.target_network)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
@@ -115,21 +109,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
         )
 
     def buffer(self) -> rl.ReplayBuffer:
-        c = self.config
-        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
-        return rl.replay_buffer(
-            c.buffer_size,
-            pace,
-            n_step=c.n_step,
-            gamma=self.schedule("gamma"),
-            seeds=self.seeds.child("buffer"),
-            device=self.device,
-            storage=c.buffer_storage,
-            priority=c.priority,
-            beta=c.schedules.get("priority.beta"),
-            her=c.her,
-            spec=self.spec,
-        )
+        return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)

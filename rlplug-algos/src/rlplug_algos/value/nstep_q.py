@@ -79,13 +79,7 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
             self.device
         )
         self.target_network = rl.target_network(self.q_network)
-        self.q_optimizer = self.optimizer(
-            "q_network",
-            [self.q_network],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.q_optimizer = self.optimizer("q_network", [self.q_network])
         self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
         self.predict_target_q = rl.fast_noisy(self.target_network, self.inference_backend)
         self.target = rl.Target(self.q_network, self.target_network)

@@ -86,13 +86,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
         self.q_network = rl.RecurrentQ(
             self.spec, c.net, c.recurrent_cell, c.recurrent_hidden_size, c.dueling
         )
-        self.q_optimizer = self.optimizer(
-            "q_network",
-            [self.q_network],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.q_optimizer = self.optimizer("q_network", [self.q_network])
         self.target_network = rl.target_network(self.q_network)
         self.target = rl.Target(self.q_network, self.target_network)
 

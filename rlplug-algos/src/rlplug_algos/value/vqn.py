@@ -60,13 +60,7 @@ class VQN(rl.Algorithm[rl.Rollout]):
         self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(
             self.device
         )
-        self.q_optimizer = self.optimizer(
-            "q_network",
-            [self.q_network],
-            learning_rate=self.schedule("learning_rate", c.anneal_lr),
-            max_grad_norm=self.schedule("max_grad_norm"),
-            rule=c.optimizer_kwargs.rule(c.optimizer),
-        )
+        self.q_optimizer = self.optimizer("q_network", [self.q_network])
         self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -122,6 +122,48 @@ def replay_buffer(
         device=device,
         priority=preference,
         store=storage,
+    )
+
+
+class ReplayLearner(Protocol):
+    """The parts of an `Algorithm` that its replay buffer depends on."""
+
+    config: Any
+    spec: Spec
+    seeds: Seeds
+    device: torch.device
+
+    def schedule(self, name: str, anneal: bool = False) -> Schedule: ...
+
+
+def replay_from_options(learner: ReplayLearner) -> ReplayBuffer:
+    """Make the replay buffer that a learner's options ask for.
+
+    The config has `buffer_size`, `buffer_storage`, `batch_size`, `train_freq`, `gradient_steps`, `learning_starts` and
+    `gamma`. It may have `n_step`, `priority` and `her`.
+
+    Args:
+        learner: an `Algorithm`.
+
+    Raises:
+        UsageError: as `replay_buffer`.
+    """
+    options = learner.config
+    pace = Pace(
+        options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
+    )
+    return replay_buffer(
+        options.buffer_size,
+        pace,
+        n_step=getattr(options, "n_step", 1),
+        gamma=learner.schedule("gamma"),
+        seeds=learner.seeds.child("buffer"),
+        device=learner.device,
+        storage=options.buffer_storage,
+        priority=getattr(options, "priority", PriorityOptions()),
+        beta=options.schedules.get("priority.beta"),
+        her=getattr(options, "her", 0),
+        spec=learner.spec,
     )
 
 
