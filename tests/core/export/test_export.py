@@ -43,8 +43,13 @@ BOUNDED = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "vector": VECTOR,
     "image": spaces.Box(0, 255, (12, 12, 3), np.uint8),
+    "gray image": spaces.Box(0, 255, (32, 32, 1), np.uint8),
+    "four frames": spaces.Box(0, 255, (32, 32, 4), np.uint8),
+    "bytes": spaces.Box(0, 255, (128,), np.uint8),
+    "grid": spaces.Box(-1, 1, (4, 5), np.float32),
     "discrete": spaces.Discrete(7, start=-2),
     "multidiscrete": spaces.MultiDiscrete([3, 5]),
+    "pixels and state": spaces.Dict({"camera": spaces.Box(0, 255, (32, 32, 1), np.uint8), "state": VECTOR}),
     "bits": spaces.MultiBinary(6),
     "parts": spaces.Dict({"hand": VECTOR, "tool": spaces.Dict({"kind": spaces.Discrete(4), "at": BOUNDED})}),
     "masked": spaces.Dict({"obs": VECTOR, MASK: spaces.MultiBinary(4)}),

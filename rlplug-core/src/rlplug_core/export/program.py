@@ -29,6 +29,11 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 #: What only checks sizes while a module is taken apart.
 CHECKS = ("_assert", "sym_constrain_range", "_assert_scalar", "_assert_tensor_metadata")
+#: A graph's `view` fits the strides of the example, and the observations of a user have others: a reshape fits all.
+_ANY_STRIDES = {
+    "aten.view.default": torch.ops.aten.reshape.default,
+    "aten._unsafe_view.default": torch.ops.aten.reshape.default,
+}
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -119,6 +124,8 @@ def operation(target: str) -> Callable[..., object]:
     """
     if target in ARITHMETIC:
         return ARITHMETIC[target]
+    if target in _ANY_STRIDES:
+        return _ANY_STRIDES[target]
     found = re.fullmatch(r"aten\.(\w+)\.(\w+)", target)
     packet = getattr(torch.ops.aten, found[1], None) if found else None
     overload = getattr(packet, found[2], None) if found and packet is not None else None
