@@ -1,7 +1,7 @@
-"""Runs that stop where a test says, and their resumption: the child processes of `test_resume.py`.
+"""Runs that stop at chosen moments, and their resumption: the child processes of `test_resume.py`.
 
-    python stopping.py train ROOT CASE...     each case: once to its end, and once to each of its stops
-    python stopping.py resume ROOT CASE...    go on with its interrupted runs, then say what each does next
+    python stopping.py train ROOT CASE/update/7...    each case once to its end, and once to each stop
+    python stopping.py resume ROOT CASE/update/7...   resume the interrupted runs, and write each run's next actions
 
 A stop is a real SIGTERM, sent after a number of updates or of vector steps.
 """
@@ -486,18 +486,20 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
 DATA = {RECORDED: envs.Continuous, CHAIN: envs.Chain}
 
 
-def main(command: str, root: Path, cases: list[str]) -> None:
+def main(command: str, root: Path, words: list[str]) -> None:
     os.chdir(root)
     if command == "train":
         for name, made in DATA.items():
             np.savez(root / name, **by_chance(made(1), 300))
-    for case in cases:
-        algorithm, env, options, stops = CASES[case]
-        for name, stop in [(f"{case}-whole", None), *((f"{case}-{what}-{mark}", (what, mark)) for what, mark in stops)]:
-            if command == "train":
-                _train(root, name, f"stopping:{algorithm}", f"stopping:{env}", {**COMMON, **options}, stop)
-            else:
-                _resume(root / name)
+    stops = [(case, what, int(mark)) for case, what, mark in (word.split("/") for word in words)]
+    runs: dict[str, tuple[str, Any]] = {f"{case}-whole": (case, None) for case, _, _ in stops}
+    runs |= {f"{case}-{what}-{mark}": (case, (what, mark)) for case, what, mark in stops}
+    for name, (case, stop) in runs.items():
+        algorithm, env, options, _ = CASES[case]
+        if command == "train":
+            _train(root, name, f"stopping:{algorithm}", f"stopping:{env}", {**COMMON, **options}, stop)
+        else:
+            _resume(root / name)
 
 
 def _train(root: Path, name: str, algorithm: str, env: str, options: dict[str, Any], stop: Any) -> None:

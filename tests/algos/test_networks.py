@@ -1,4 +1,4 @@
-"""Every algorithm respects what its `net` says, in all of its networks, and takes networks of a user's own."""
+"""The options `net` reach all networks of every algorithm, and networks of a user's own take their place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALGORITHMS = (
 
 
 def said(algorithm: str, **options: Any) -> dict[str, Any]:
-    """Options of a network for all that an algorithm describes; CrossQ describes its critics apart."""
+    """Return options for all networks of an algorithm; CrossQ has an option of its own for critics."""
     names = ("net", "critic_net") if algorithm == "crossq" else ("net",)
     return {f"{name}.{option}": value for name in names for option, value in options.items()}
 
@@ -38,42 +38,50 @@ def env(algorithm: str) -> str:
     return "Continuous" if algorithm in CONTINUOUS else "Chain"
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_initial_weights_reach_every_layer(learner: Callable[..., Any], algorithm: str) -> None:
-    """Torch's own layers begin with biases, all others without."""
-    for init, begins in (("torch", True), ("xavier_uniform", False), ("orthogonal", False)):
-        made = learner(algorithm, env(algorithm), **said(algorithm, init=init))
-        layers = [part for part in made.modules() if isinstance(part, nn.Linear)]
-        assert len(layers) >= 3
-        assert {bool(layer.bias.any()) for layer in layers} == {begins}
+def test_initial_weights_reach_every_layer(learner: Callable[..., Any]) -> None:
+    """Torch's own layers start with biases, all others without."""
+    faults = []
+    for algorithm in ALGORITHMS:
+        for init, biased in (("torch", True), ("orthogonal", False)):
+            made = learner(algorithm, env(algorithm), **said(algorithm, init=init))
+            layers = [part for part in made.modules() if isinstance(part, nn.Linear)]
+            if len(layers) < 3 or {bool(layer.bias.any()) for layer in layers} != {biased}:
+                faults.append(f"{algorithm} with {init}")
+    assert not faults, faults
+
+
+def test_activation_and_norm_reach_every_network(learner: Callable[..., Any]) -> None:
+    faults = []
+    for algorithm in ALGORITHMS:
+        norm = algorithm != "crossq"
+        made = learner(algorithm, env(algorithm), **said(algorithm, activation="elu", layer_norm=norm))
+        if {part.activation for part in made.modules() if hasattr(part, "activation")} != {ACTIVATIONS["elu"]}:
+            faults.append(f"{algorithm}: activation")
+        for part in made.modules() if norm else ():
+            linears, norms = getattr(part, "linears", ()), getattr(part, "norms", ())
+            if len(norms) != len(linears) - isinstance(part, Stream):
+                faults.append(f"{algorithm}: norms of {type(part).__name__}")
+    assert not faults, faults
+
+
+def test_initial_weights_and_activation_reach_convolutions(learner: Callable[..., Any]) -> None:
+    faults = []
+    for algorithm in sorted({*ALGORITHMS} - {*CONTINUOUS}):
+        for init, biased in (("torch", True), ("orthogonal", False)):
+            made = learner(algorithm, "Pixels", **{"net.init": init, "net.activation": "elu"})
+            layers = [part for part in made.modules() if isinstance(part, nn.Conv2d)]
+            if len(layers) < 2 or {bool(layer.bias.any()) for layer in layers} != {biased}:
+                faults.append(f"{algorithm} with {init}")
+            if {part.activation for part in made.modules() if isinstance(part, Image)} != {ACTIVATIONS["elu"]}:
+                faults.append(f"{algorithm}: activation")
+    assert not faults, faults
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_activation_and_norm_reach_every_network(learner: Callable[..., Any], algorithm: str) -> None:
-    norm = algorithm != "crossq"
-    made = learner(algorithm, env(algorithm), **said(algorithm, activation="elu", layer_norm=norm))
-    assert {part.activation for part in made.modules() if hasattr(part, "activation")} == {ACTIVATIONS["elu"]}
-    for part in made.modules() if norm else ():
-        linears, norms = getattr(part, "linears", ()), getattr(part, "norms", ())
-        assert len(norms) == len(linears) - isinstance(part, Stream)
-
-
-@pytest.mark.parametrize("algorithm", sorted({*ALGORITHMS} - {*CONTINUOUS}))
-def test_convolutions_are_layers_like_the_others(learner: Callable[..., Any], algorithm: str) -> None:
-    """Where observations are images, initial weights and activation reach the convolutions of every network."""
-    for init, begins in (("torch", True), ("orthogonal", False)):
-        made = learner(algorithm, "Pixels", **{"net.init": init, "net.activation": "elu"})
-        layers = [part for part in made.modules() if isinstance(part, nn.Conv2d)]
-        assert len(layers) >= 2
-        assert {bool(layer.bias.any()) for layer in layers} == {begins}
-        assert {part.activation for part in made.modules() if isinstance(part, Image)} == {ACTIVATIONS["elu"]}
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_learns_through_a_network_of_ones_own(
+def test_every_algorithm_trains_a_custom_network(
     learner: Callable[..., Any], trained: Callable[..., Any], algorithm: str
 ) -> None:
-    """After some updates every weight of it has moved, in the policy and in the critics."""
+    """After some updates every weight of it has changed, in the policy and in the critics."""
     options: dict[str, Any] = {**said(algorithm, factory=OWN, hidden=[8]), "total_timesteps": 200, "num_envs": 4}
     if algorithm in ("a3c", "nstep-q", "impala", "appo"):
         options["inline"] = True
@@ -99,28 +107,29 @@ def test_every_algorithm_learns_through_a_network_of_ones_own(
 GAUSSIAN = ("a2c", "a3c", "appo", "impala", "acer-continuous", "acktr", "ppo", "ppo-recurrent", "trpo", "vac", "vpg")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_deviation_of_the_state_is_heeded_or_refused(learner: Callable[..., Any], algorithm: str) -> None:
-    where = "Continuous" if algorithm in GAUSSIAN else env(algorithm)
-    if algorithm in GAUSSIAN:
-        free, state = (learner(algorithm, where, **{"net.std": std}).policy for std in ("free", "state"))
-        names = [[name for name, _ in policy.named_parameters() if "log_std" in name] for policy in (free, state)]
-        assert [len(found) for found in names] == [1, 0]
-    else:
-        with pytest.raises(UsageError, match=r"net\.std .* leave net\.std at its default"):
-            learner(algorithm, where, **{"net.std": "state"})
+def test_a_state_dependent_std_is_used_or_refused(learner: Callable[..., Any]) -> None:
+    for algorithm in ALGORITHMS:
+        if algorithm not in GAUSSIAN:
+            with pytest.raises(UsageError, match=r"net\.std .* leave net\.std at its default"):
+                learner(algorithm, env(algorithm), **{"net.std": "state"})
+            continue
+        counts = []
+        for std in ("free", "state"):
+            policy = learner(algorithm, "Continuous", **{"net.std": std}).policy
+            counts.append(len([name for name, _ in policy.named_parameters() if "log_std" in name]))
+        assert counts == [1, 0], algorithm
 
 
 @pytest.mark.parametrize(("option", "value"), [("std", "state"), ("squash", True), ("log_std_init", -1.0)])
-def test_what_is_a_gaussians_is_refused_where_actions_are_no_box(
+def test_gaussian_options_are_refused_for_discrete_actions(
     learner: Callable[..., Any], option: str, value: object
 ) -> None:
     with pytest.raises(UsageError, match=rf"net.{option} .* leave net.{option} at its default"):
         learner("ppo", "Chain", **{f"net.{option}": value})
 
 
-def test_a_deviation_begins_where_it_is_put(learner: Callable[..., Any]) -> None:
-    """Every policy's draws from the first on; what has no such parameter refuses it."""
+def test_log_std_starts_at_its_option(learner: Callable[..., Any]) -> None:
+    """A policy without such a parameter refuses the option."""
     policy = learner("ppo", "Continuous", **{"net.log_std_init": -1.5}).policy
     (log_std,) = [one for name, one in policy.named_parameters() if "log_std" in name]
     assert log_std.tolist() == [-1.5] * len(log_std)
@@ -128,21 +137,20 @@ def test_a_deviation_begins_where_it_is_put(learner: Callable[..., Any]) -> None
         learner("ppo", "Continuous", **{"net.log_std_init": -1.0, "net.std": "state"})
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_tanh_is_put_on_or_refused(learner: Callable[..., Any], algorithm: str) -> None:
-    """And the deviation stays what `net.std` says: a parameter of its own."""
-    where = "Continuous" if algorithm in GAUSSIAN else env(algorithm)
-    if algorithm in GAUSSIAN and algorithm != "acer-continuous":
-        policy = learner(algorithm, where, **{"net.squash": True}).policy
-        assert isinstance(policy.head, SquashedGaussian)
-        assert [name for name, _ in policy.named_parameters() if "log_std" in name]
-    else:
-        with pytest.raises(UsageError, match=r"leave net\.squash at"):
-            learner(algorithm, where, **{"net.squash": True})
+def test_squashing_is_used_or_refused(learner: Callable[..., Any]) -> None:
+    """A squashed policy keeps the parameter that `net.std` names."""
+    for algorithm in ALGORITHMS:
+        if algorithm in GAUSSIAN and algorithm != "acer-continuous":
+            policy = learner(algorithm, "Continuous", **{"net.squash": True}).policy
+            assert isinstance(policy.head, SquashedGaussian), algorithm
+            assert [name for name, _ in policy.named_parameters() if "log_std" in name], algorithm
+        else:
+            with pytest.raises(UsageError, match=r"leave net\.squash at"):
+                learner(algorithm, "Continuous" if algorithm in GAUSSIAN else env(algorithm), **{"net.squash": True})
 
 
 def test_actions_through_a_tanh_carry_their_own_density(learner: Callable[..., Any]) -> None:
-    """As it is drawn, so PPO's first ratio is 1; the greedy action is the tanh of the mean."""
+    """PPO's first ratio is 1; the greedy action is the tanh of the mean."""
     made = learner("ppo", "Continuous", **{"net.squash": True})
     made.policy.outputs[0].bias.data.fill_(1.5)
     agent, obs, first = made.agent(), np.random.default_rng(0).random((64, 1), np.float32), np.zeros(64, bool)
@@ -158,10 +166,9 @@ def test_actions_through_a_tanh_carry_their_own_density(learner: Callable[..., A
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_is_not_trained_stays_and_the_rest_learns(
+def test_frozen_and_unused_layers_of_a_custom_network_stay(
     trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str
 ) -> None:
-    """Of a network of one's own, whatever the optimizer."""
     replay = OFF if algorithm in ("c51", "dqn", "dueling-dqn", "iqn", "qrdqn") else {}
     own = said(algorithm, factory=OWN.replace(":make", ":partly"))
     rows = {"n_steps": 16, "batch_size": 16} if algorithm == "ppo-recurrent" else {}
@@ -172,7 +179,7 @@ def test_what_is_not_trained_stays_and_the_rest_learns(
 
 
 def weights(learner: Any) -> dict[str, list[float]]:
-    """Of the layers of every `Partly` in it."""
+    """Return the weights of the layers of every `Partly` in a learner."""
     parts = [module for module in learner.modules() if type(module).__name__ == "Partly"]
     layers = ("frozen", "unused", "each")
     return {layer: [w for one in parts for w in getattr(one, layer).weight.flatten().tolist()] for layer in layers}
@@ -194,6 +201,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", EVERY)
-def test_the_contract_holds_with_it(check: Check) -> None:
+def test_conformance_with_a_custom_network(check: Check) -> None:
     check()

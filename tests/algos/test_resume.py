@@ -1,4 +1,7 @@
-"""Exact resume in a fresh process: a run stopped between any two batches and resumed is the run that never stopped."""
+"""Exact resume in a fresh process: a run stopped between any two batches and resumed equals an uninterrupted run.
+
+The plain tests stop one case of each class twice; all other stops are `slow`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,10 +40,37 @@ def _script() -> ModuleType:
 
 STOPPING = _script()
 CASES = STOPPING.CASES
-#: Cases that share two processes: few, so that tests which run beside each other seldom make the same runs twice.
-GROUPS = [tuple(CASES)[start : start + 6] for start in range(0, len(CASES), 6)]
-GROUP_OF = {case: group for group in GROUPS for case in group}
+#: Every stop: a case, "update" or "step", and the number at which it stops.
 STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what, mark in stops]
+#: Stops that the plain tests take where the first and the last of a case are less telling.
+TELLING = {"dqn": (("update", 1), ("update", 186)), "ppo": (("update", 1), ("step", 139))}
+
+
+def plain_stops() -> list[tuple[str, str, int]]:
+    """Return two stops of the first case of each class, or one if the case has one."""
+    cases: dict[object, str] = {}
+    for case, (algorithm, _, _, _) in CASES.items():
+        cases.setdefault(getattr(STOPPING, algorithm).__bases__[-1], case)
+    found = []
+    for case in cases.values():
+        stops = CASES[case][3]
+        found += [(case, *stop) for stop in dict.fromkeys(TELLING.get(case, (stops[0], stops[-1])))]
+    return found
+
+
+PLAIN = plain_stops()
+
+
+def groups(stops: list[tuple[str, str, int]], size: int) -> list[tuple[tuple[str, str, int], ...]]:
+    """Split stops into groups of about `size`, which share two processes; the stops of a case stay together."""
+    found: list[list[tuple[str, str, int]]] = [[]]
+    for stop in stops:
+        if len(found[-1]) >= size and found[-1][-1][0] != stop[0]:
+            found.append([])
+        found[-1].append(stop)
+    return [tuple(group) for group in found]
+
+
 #: What a stop leaves: batches still owed in a burst, steps of a rollout half full, one in the middle of an episode.
 UNFINISHED = {
     **{("dqn", "update", mark): ("owed", owed) for mark, owed in ((1, 3), (2, 2), (3, 1), (4, 0), (186, 2))},
@@ -50,35 +80,19 @@ UNFINISHED = {
 }
 
 
-@pytest.fixture(scope="module")
-def runs_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """The runs of a case, made with those of its group: trained and stopped in one process and resumed in another."""
-    memory = Path("/dev/shm")  # some hundred checkpoints are synced to disk, which costs nothing there
-    made: dict[tuple[str, ...], Path] = {}
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path_factory.getbasetemp()) as name:
-
-        def make(case: str) -> Path:
-            group = GROUP_OF[case]
-            if group not in made:
-                made[group] = Path(name, case)
-                made[group].mkdir()
-                trained_and_resumed(made[group], group)
-            return made[group]
-
-        yield make
-
-
-def trained_and_resumed(place: Path, cases: tuple[str, ...]) -> None:
+def trained_and_resumed(place: Path, stops: Sequence[tuple[str, str, int]]) -> None:
+    """Train to the end and to each stop in one process, and resume in another."""
+    words = ["/".join(map(str, stop)) for stop in stops]
     for command, seed in (("train", "1"), ("resume", "2")):
         child = subprocess.run(
-            [sys.executable, "-W", "error", SCRIPT, command, place, *cases], capture_output=True, text=True,
+            [sys.executable, "-W", "error", SCRIPT, command, place, *words], capture_output=True, text=True,
             timeout=1800, env={**os.environ, "PYTHONHASHSEED": seed},
         )  # fmt: skip
         assert child.returncode == 0, child.stderr
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:
-    """Where two trees of state are not the same bits."""
+    """Return the paths at which two trees of state differ in a bit."""
     if type(one) is not type(other):
         return [f"{path}: {type(one).__name__} and {type(other).__name__}"]
     if isinstance(one, dict):
@@ -114,53 +128,64 @@ def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize(("case", "what", "mark"), STOPS)
-def test_resumed_run_is_the_run_that_never_stopped(
-    runs_of: Callable[[str], Path], case: str, what: str, mark: int
-) -> None:
-    root = runs_of(case)
-    whole, resumed = root / f"{case}-whole", root / f"{case}-{what}-{mark}"
-    assert_left_in_the_middle(resumed, (case, what, mark))
-    assert_in_the_same_state(whole, resumed)
-    assert_tells_the_same_story(whole, resumed)
-    assert_acts_alike(whole, resumed, steps=0 if CASES[case][2].get("offline") else 5)  # no actor acts from data alone
+@pytest.mark.parametrize(
+    "group",
+    [
+        *(pytest.param(group, id=group[0][0]) for group in groups(PLAIN, 10)),
+        *(
+            pytest.param(group, id=f"{group[0][0]}-all", marks=pytest.mark.slow)
+            for group in groups([stop for stop in STOPS if stop not in PLAIN], 20)
+        ),
+    ],
+)
+def test_a_resumed_run_equals_an_uninterrupted_run(group: tuple[tuple[str, str, int], ...], tmp_path: Path) -> None:
+    memory = Path("/dev/shm")  # syncing some hundred checkpoints costs nothing there
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as name:
+        root = Path(name)
+        trained_and_resumed(root, group)
+        for case, what, mark in group:
+            whole, resumed = root / f"{case}-whole", root / f"{case}-{what}-{mark}"
+            assert_left_in_the_middle(resumed, (case, what, mark))
+            assert_in_the_same_state(whole, resumed)
+            assert_same_journal(whole, resumed)
+            # No actor acts from data only.
+            assert_same_actions(whole, resumed, steps=0 if CASES[case][2].get("offline") else 5)
 
 
 def assert_left_in_the_middle(stopped: Path, stop: tuple[str, str, int]) -> None:
-    """The stop fell where `UNFINISHED` says."""
+    """Check that the stop left the unfinished work that `UNFINISHED` names."""
     name, left = UNFINISHED.get(stop, ("", None))
-    assert json.loads((stopped / "stopped.json").read_text()).get(name) == left
+    assert json.loads((stopped / "stopped.json").read_text()).get(name) == left, stop
 
 
 def assert_in_the_same_state(whole: Path, resumed: Path) -> None:
-    """Weights, optimizers, buffer, environments, generators, clock, best return: every bit of the final checkpoint."""
-    assert differences(final_state(whole), final_state(resumed)) == []
+    """Compare weights, optimizers, buffer, environments, generators, clock and best return bit for bit."""
+    assert differences(final_state(whole), final_state(resumed)) == [], resumed.name
 
 
-def assert_tells_the_same_story(whole: Path, resumed: Path) -> None:
+def assert_same_journal(whole: Path, resumed: Path) -> None:
     """The journal holds the same episodes, metrics and evaluations, each once."""
     kinds = ("episodes", "metrics", "evaluation")
-    assert journal(whole, *kinds) == journal(resumed, *kinds)
+    assert journal(whole, *kinds) == journal(resumed, *kinds), resumed.name
     assert len(journal(whole, "evaluation")) == 3
     assert len(journal(whole, "metrics")) == 10
     assert len(journal(resumed, "start")) == 2
 
 
-def assert_acts_alike(whole: Path, resumed: Path, steps: int) -> None:
-    """Both go on with the same actions in this many vector steps."""
+def assert_same_actions(whole: Path, resumed: Path, steps: int) -> None:
+    """Both take the same actions in this many further vector steps."""
     one, other = (json.loads((path / "next.json").read_text()) for path in (whole, resumed))
-    assert one == other
+    assert one == other, resumed.name
     assert len(one) == steps
 
 
-def test_so_it_is_with_loops_by_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_is_exact_with_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
-    cases = ("ppo", "dqn", "td3-threads")
-    trained_and_resumed(tmp_path, cases)
-    for case, what, mark in STOPS:
-        if case in cases:
-            assert_in_the_same_state(tmp_path / f"{case}-whole", tmp_path / f"{case}-{what}-{mark}")
+    stops = [stop for stop in PLAIN if stop[0] == "ppo"] + [("td3-threads", "update", 62)]
+    trained_and_resumed(tmp_path, stops)
+    for case, what, mark in stops:
+        assert_in_the_same_state(tmp_path / f"{case}-whole", tmp_path / f"{case}-{what}-{mark}")
     start = journal(tmp_path / "ppo-whole", "start")[0][2]
     assert start["environment"]["loops"].startswith("numba")
     pytest.importorskip("scipy")
@@ -168,14 +193,15 @@ def test_so_it_is_with_loops_by_numba(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "SciPy" in start["environment"]["loops"]
 
 
-def test_no_algorithm_is_left_out() -> None:
-    """Names that share a class are switches of it, which its cases turn."""
+def test_every_algorithm_has_a_case() -> None:
+    """Names that share a class are switches of it, which its cases turn on."""
     covered = {base for algorithm, _, _, _ in CASES.values() for base in getattr(STOPPING, algorithm).__bases__}
     assert {*ALGORITHMS.values()} <= covered
 
 
-def test_every_stop_of_note_is_one() -> None:
+def test_unfinished_work_belongs_to_stops() -> None:
     assert {*UNFINISHED} <= {*STOPS}
+    assert {*PLAIN} <= {*STOPS}
 
 
 def test_comparison_notices_a_single_bit() -> None:

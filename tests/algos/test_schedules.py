@@ -1,4 +1,4 @@
-"""Options that follow schedules, and optimizers by name, in the algorithms as they are."""
+"""Options that follow schedules, and optimizers by name, in every algorithm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.update_rules import Adam, RMSProp, Torch, UpdateRule
-from tests.algos.test_options import SIMPLE
+from tests.algos.test_options import ALGORITHMS, SIMPLE
 
 #: Options that each algorithm reads in updates alone, with which it must run.
 FOLLOWING = {
@@ -107,15 +107,22 @@ def different(one: Any, other: Any) -> bool:
     return any((a != b).any() for a, b in pairs)
 
 
-@pytest.mark.parametrize(("algorithm", "name"), [(one, name) for one, names in FOLLOWING.items() for name in names])
-def test_what_is_said_to_follow_follows(trained: Callable[..., Any], algorithm: str, name: str) -> None:
-    """A constant schedule is the number; one that moves gives other weights."""
-    options, env = {**options_of(algorithm), **WITH.get(name, {})}, env_of(algorithm)
-    options |= {"autotune": False} if name == "ent_coef" and algorithm in TEMPERATURE else {}
-    number = trained(algorithm, env, **{**options, name: 0.1})
-    constant = trained(algorithm, env, **{**options, name: "constant(0.1)"})
-    assert not different(number, constant)
-    assert different(number, trained(algorithm, env, **{**options, name: "linear(0.1,0.9)"}))
+@pytest.mark.parametrize("algorithm", FOLLOWING)
+def test_options_follow_schedules(trained: Callable[..., Any], algorithm: str) -> None:
+    """A constant schedule gives the weights of the number, a linear one others."""
+    faults = []
+    for name in FOLLOWING[algorithm]:
+        options = {**options_of(algorithm), **WITH.get(name, {})}
+        options |= {"autotune": False} if name == "ent_coef" and algorithm in TEMPERATURE else {}
+        number, constant, linear = (
+            trained(algorithm, env_of(algorithm), **{**options, name: value})
+            for value in (0.1, "constant(0.1)", "linear(0.1,0.9)")
+        )
+        if different(number, constant):
+            faults.append(f"{name}: constant(0.1) is not 0.1")
+        if not different(number, linear):
+            faults.append(f"{name}: linear(0.1,0.9) changes nothing")
+    assert not faults, faults
 
 
 @pytest.mark.parametrize(
@@ -126,13 +133,13 @@ def test_what_is_said_to_follow_follows(trained: Callable[..., Any], algorithm: 
         ("vqn", "exploration_final_eps"), ("c51", "v_max"),
     ],
 )  # fmt: skip
-def test_what_is_read_once_is_refused(learner: Callable[..., Any], algorithm: str, name: str) -> None:
+def test_options_that_are_read_once_refuse_schedules(learner: Callable[..., Any], algorithm: str, name: str) -> None:
     with pytest.raises(BadConfig, match=rf"^{algorithm}: option '{name}' cannot follow a schedule, give it a number; "):
         learner(algorithm, env_of(algorithm), **{name: "linear(0.3,0.9)"})
 
 
 @pytest.mark.parametrize("algorithm", TEMPERATURE)
-def test_a_schedule_of_what_is_learned_is_refused(learner: Callable[..., Any], algorithm: str) -> None:
+def test_a_schedule_of_a_learned_temperature_is_refused(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=r"ent_coef is learned, .*; give a number, or --no-autotune"):
         learner(algorithm, env_of(algorithm), ent_coef="linear(1,0.1)")
 
@@ -165,25 +172,25 @@ def test_a_schedule_of_importance_weights_takes_the_place_of_the_usual_one(learn
 
 @pytest.mark.parametrize("theta", [0.15, "linear(0.1,0.2)"])
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3"])
-def test_theta_is_refused_where_noise_does_not_wander(trained: Callable[..., Any], algorithm: str, theta: Any) -> None:
+def test_theta_is_refused_for_uncorrelated_noise(trained: Callable[..., Any], algorithm: str, theta: Any) -> None:
     with pytest.raises(
         UsageError, match=r"noise_theta is .*; give --action-noise ornstein-uhlenbeck, or leave noise_theta at none"
     ):
         trained(algorithm, "Continuous", noise_theta=theta)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in SIMPLE if name != "acktr"])
-def test_every_algorithm_takes_an_optimizer_by_name(learner: Callable[..., Any], algorithm: str) -> None:
-    """ACKTR is its own: what makes it is K-FAC."""
-    try:
-        made = learner(algorithm, "Chain", optimizer="NAdam", **{"optimizer_kwargs.eps": 1e-3})
-    except UsageError:
-        made = learner(algorithm, "Continuous", optimizer="NAdam", **{"optimizer_kwargs.eps": 1e-3})
-    rules: list[UpdateRule] = [optimizer.rule for optimizer in made.optimizers]
-    assert rules
-    for rule in rules:
-        assert isinstance(rule, Torch)
-        assert (rule.name, rule.arguments["eps"]) == ("NAdam", 1e-3)
+def test_every_algorithm_takes_an_optimizer_by_name(learner: Callable[..., Any]) -> None:
+    """ACKTR does not: K-FAC is its optimizer."""
+    for algorithm in SIMPLE:
+        if algorithm == "acktr":
+            continue
+        env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
+        made = learner(algorithm, env, optimizer="NAdam", **{"optimizer_kwargs.eps": 1e-3})
+        rules: list[UpdateRule] = [optimizer.rule for optimizer in made.optimizers]
+        assert rules, algorithm
+        for rule in rules:
+            assert isinstance(rule, Torch), algorithm
+            assert (rule.name, rule.arguments["eps"]) == ("NAdam", 1e-3), algorithm
 
 
 @pytest.mark.parametrize(
@@ -200,7 +207,7 @@ def test_every_algorithm_takes_an_optimizer_by_name(learner: Callable[..., Any],
         ("crossq", Adam, {"betas": (0.5, 0.999), "eps": 1e-8, "weight_decay": 0.0}),
     ],
 )
-def test_the_usual_optimizers_are_what_they_were(
+def test_default_optimizers_have_the_documented_values(
     learner: Callable[..., Any], algorithm: str, kind: type[Any], values: dict[str, Any]
 ) -> None:
     made = learner(algorithm, "Continuous" if algorithm in ("sac", "crossq") else "Chain")
