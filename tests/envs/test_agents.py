@@ -23,8 +23,8 @@ from rlplug_core.loop import evaluate as evaluating
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.envs import make_env
-from rlplug_core.plugins.transform import learned
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.runs.data import _played
@@ -537,8 +537,8 @@ def test_moments_are_of_agents_that_are_there() -> None:
     seen = walked(bare, bare.reset(3), 30)
     walked(env, env.reset(3), 30)
     there = np.concatenate([now.obs[now.valid | now.is_first] for now in seen])
-    assert learned(env)["count"] == len(there) < 31 * 6
-    assert np.allclose(learned(env)["mean"], there.mean(0), atol=1e-5)
+    assert complete(env).learned()["count"] == len(there) < 31 * 6
+    assert np.allclose(complete(env).learned()["mean"], there.mean(0), atol=1e-5)
 
 
 class Returning(ParallelEnv[str, Any, int]):

@@ -136,7 +136,7 @@ def test_atari_ids_get_the_recipe_unless_told_otherwise() -> None:
 def test_what_the_recipe_does_not_suit_is_refused() -> None:
     with pytest.raises(UsageError, match="CartPoleEnv is no Atari game; leave the wrapper out"):
         wrapped(Gymnasium().make("CartPole-v1", 1), [Wrapping.parse("atari")])
-    with pytest.raises(UsageError, match="put it before other wrappers"):
+    with pytest.raises(UsageError, match="put it first"):
         wrapped(Gymnasium().make("ALE/Pong-v5", 1), [Wrapping.parse("clip-reward"), Wrapping.parse("atari")])
     env = wrapped(Gymnasium().make("CartPole-v1", 1), [Wrapping.parse("episodic-life")])
     env.reset(0)

@@ -12,8 +12,9 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.families import families
-from rlplug_core.protocols import Env, SupportsThreads
+from rlplug_core.protocols import Env
 from rlplug_core.types import Episode, Timestep
 from rlplug_envs.families.envpool import EnvPool, Pool
 from rlplug_envs.families.envpool_arrays import COPIES
@@ -161,8 +162,7 @@ def test_games_are_scored_whole_and_lose_lives_above_the_score() -> None:
 @needs
 def test_it_says_why_it_cannot_resume_and_that_it_has_threads() -> None:
     env = made("CartPole-v1", 4, num_threads=3)
-    assert isinstance(env, SupportsThreads)
-    assert env.threads == 3
+    assert complete(env).threads == 3
     assert env.spec.inexact == "envpool:CartPole-v1: its state lies in EnvPool, which gives it to nobody"
     assert env.state_dict() == {"inexact": env.spec.inexact}
     with pytest.raises(BadEnv, match="was not saved"):

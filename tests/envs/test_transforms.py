@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
-from rlplug_core.protocols import Env, SupportsReward, SupportsTranslate, Wrapper
+from rlplug_core.protocols import Env, Wrapper
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.adapter import Adapter
@@ -478,8 +479,7 @@ def test_a_repeated_action_is_of_single_environments() -> None:
 
 def test_actions_are_translated_through_wrappers() -> None:
     for env in (Gymnasium().make("Pendulum-v1", 2), over(Gymnasium().make("Pendulum-v1", 2), "flatten", "clip-reward")):
-        assert isinstance(env, SupportsTranslate)
-        assert env.translate(np.array([[0.5], [-1]], np.float32)).tolist() == [[1], [-2]]
+        assert complete(env).translate(np.array([[0.5], [-1]], np.float32)).tolist() == [[1], [-2]]
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,6 @@ def test_running_episodes_that_say_nothing_of_lives_are_refused() -> None:
 
 def test_rewards_of_a_data_set_leave_wrappers_as_those_of_a_step_do() -> None:
     env = wrapped(Chain(2), map(Wrapping.parse, ("clip-reward:high=3", "scale-reward:factor=0.5")))
-    assert isinstance(env, SupportsReward)
     recorded = np.array([-2.0, 1.0, 7.0], np.float32)
-    assert env.reward(recorded).tolist() == [-0.5, 0.5, 1.5]
+    assert complete(env).reward(recorded).tolist() == [-0.5, 0.5, 1.5]
     assert recorded.tolist() == [-2, 1, 7]

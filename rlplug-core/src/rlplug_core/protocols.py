@@ -14,7 +14,8 @@ Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, 
             actor.buffer.feedback(batch, actor.learner.update(batch, clock))
 
 All protocols are structural: a plugin that inherits nothing is as good as one that does. Provisional until 1.0.
-A published protocol never gains a method; further abilities are the separate `SupportsX` protocols at the end.
+A published protocol never gains a method. Further abilities are the separate `SupportsX` protocols at the end; those of
+environments and wrappers are methods with defaults, in `plugins.env_base.EnvBase`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,9 @@ from rlplug_core.types import (
     Array,
     Chunk,
     Episode,
-    GymEnv,
     Obs,
     RecurrentState,
     Result,
-    Space,
     Spec,
     State,
     Step,
@@ -234,75 +233,6 @@ class SupportsFinish(Protocol):
 
 
 @runtime_checkable
-class SupportsTranslate(Protocol):
-    """An environment whose own actions differ from the canonical ones that agents give."""
-
-    def translate(self, action: Array) -> object:
-        """Canonical actions [N, ...] as the environment's documentation means them; dictionaries, tuples as such."""
-        ...
-
-
-@runtime_checkable
-class SupportsReward(Protocol):
-    """A wrapper, which may pay agents other rewards than the bare environment's."""
-
-    def reward(self, reward: Array) -> Array:
-        """Rewards [B] that were recorded in the bare environment, as they leave this wrapper; a fresh array if it
-        changes them.
-        """
-        ...
-
-
-@runtime_checkable
-class SupportsObserve(Protocol):
-    """A wrapper, which may show agents other observations than the bare environment's."""
-
-    @property
-    def source(self) -> Spec:
-        """The bare environment's spec."""
-        ...
-
-    def observe(self, obs: Obs, is_first: Array) -> Obs:
-        """Return what agents see of the bare environment's observations [B, ...]; `is_first` [B] marks new episodes."""
-        ...
-
-
-@runtime_checkable
-class SupportsLearned(Protocol):
-    """A wrapper that learns from what passes through it, such as the moments of observations."""
-
-    def learned(self) -> State:
-        """Copies of what it and those below have learned, for any number of environments; empty where none learns."""
-        ...
-
-    def freeze(self, state: State) -> None:
-        """Use what another one has `learned` from now on, and learn no more: called before evaluating and playing."""
-        ...
-
-
-@runtime_checkable
-class SupportsActionSpace(Protocol):
-    """An environment that says which actions the bare one takes, as its documentation has them."""
-
-    @property
-    def action_space(self) -> Space: ...
-
-
-@runtime_checkable
-class SupportsShow(Protocol):
-    """An environment that lets its frames be seen."""
-
-    @property
-    def fps(self) -> float:
-        """Return how many frames a second are as fast as it means to be."""
-        ...
-
-    def show(self, show: Show) -> None:
-        """Call `show` for the first environment after every reset and every step; called before the first reset."""
-        ...
-
-
-@runtime_checkable
 class SupportsRender(Protocol):
     """A provider whose environments can be watched."""
 
@@ -321,55 +251,11 @@ class SupportsExport(Protocol):
 
 
 @runtime_checkable
-class SupportsLimit(Protocol):
-    """An environment that can cut its episodes after a number of steps."""
-
-    def limit(self, steps: int) -> None:
-        """Truncate after `steps` steps, or earlier where it does so already; called before the first reset."""
-        ...
-
-
-@runtime_checkable
-class SupportsInside(Protocol):
-    """An environment of single Gymnasium environments, each of which can be put inside a wrapper of Gymnasium."""
-
-    def inside(self, wrap: Callable[[GymEnv], GymEnv]) -> Env:
-        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
-        ...
-
-
-@runtime_checkable
 class SupportsPart(Protocol):
     """Environments that can be some of a larger vector's, seeded as they are there."""
 
     def part(self, first: int) -> None:
         """Say that its first environment is number `first` of the whole; called before the first reset."""
-        ...
-
-
-@runtime_checkable
-class SupportsThreads(Protocol):
-    """Environments that are stepped by threads of their own, beside which more processes would only be in the way."""
-
-    @property
-    def threads(self) -> int: ...
-
-
-@runtime_checkable
-class SupportsInfo(Protocol):
-    """An environment that lets wrappers read what Gymnasium's `info` says."""
-
-    def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
-        ...
-
-
-@runtime_checkable
-class SupportsReturns(Protocol):
-    """An environment that knows the returns of episodes before they end, below all wrappers of rlplug's."""
-
-    def running_returns(self) -> Array | None:
-        """The sum of the untransformed rewards of each running episode, [N]; None where nobody knows."""
         ...
 
 
@@ -395,18 +281,6 @@ class SupportsSources(Buffer[Any], Protocol):
 
     def restart_source(self, source: int) -> None:
         """Begin the rows of one source anew: what it sends next does not follow what it sent last."""
-        ...
-
-
-@runtime_checkable
-class SupportsConfigure(Protocol):
-    """An environment whose attributes can be set while a run trains, by a curriculum."""
-
-    def configure(self, settings: Mapping[str, object]) -> None:
-        """Set attributes, in each environment from its next reset on: no episode changes while it runs.
-
-        It raises `errors.UsageError` where there is no such attribute.
-        """
         ...
 
 
@@ -478,31 +352,19 @@ __all__ = [
     "Provider",
     "Show",
     "Stateful",
-    "SupportsActionSpace",
     "SupportsAdopt",
     "SupportsAdoptVector",
     "SupportsArguments",
-    "SupportsConfigure",
     "SupportsEnded",
     "SupportsEvaluated",
     "SupportsEvaluation",
     "SupportsExport",
     "SupportsFinish",
     "SupportsHold",
-    "SupportsInfo",
-    "SupportsInside",
-    "SupportsLearned",
-    "SupportsLimit",
-    "SupportsObserve",
     "SupportsPart",
     "SupportsRender",
     "SupportsRestart",
-    "SupportsReturns",
-    "SupportsReward",
     "SupportsSettings",
-    "SupportsShow",
     "SupportsSources",
-    "SupportsThreads",
-    "SupportsTranslate",
     "Wrapper",
 ]

@@ -18,9 +18,10 @@ from rlplug_core.errors import BadConfig, Interrupted, PluginError, UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import index, indexing
 from rlplug_core.plugins.closing import closed_if_it_fails
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
-from rlplug_core.protocols import Env, SupportsLimit, SupportsObserve, SupportsTranslate
+from rlplug_core.protocols import Env
 from rlplug_core.runs.api import Run, load, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
@@ -232,11 +233,37 @@ class Plain(Transform):
     """Changes nothing."""
 
 
+class Bare:
+    """An environment that inherits nothing and has one optional method."""
+
+    def __init__(self) -> None:
+        self.spec = Chain(2).spec
+
+    def translate(self, action: Array) -> object:
+        return action + 5
+
+
+def test_an_environment_that_inherits_nothing_has_the_defaults_and_its_own_methods() -> None:
+    bare: Any = Bare()
+    env = complete(bare)
+    assert env.translate(np.zeros(1)).tolist() == [5]  # type: ignore[attr-defined]
+    assert env.source is env.spec is bare.spec
+    assert env.action_space is bare.spec.action
+    assert env.info("lives") == [None, None]
+    assert env.learned() == {}
+    assert env.threads == 0
+    with pytest.raises(UsageError, match="has no frames to show"):
+        env.show(lambda opens, render: None)
+    with pytest.raises(UsageError, match="cannot have 'level' set"):
+        env.configure({"level": 1})
+    whole = Plain(Chain(2))
+    assert complete(whole) is whole
+
+
 def test_a_transform_forwards_everything() -> None:
     below = Everything(2)
     env = Plain(Plain(below))
-    for ability in (Env, SupportsLimit, SupportsObserve, SupportsTranslate):
-        assert isinstance(env, ability)
+    assert isinstance(env, Env)
     now = env.reset(1)
     assert now.is_first.all()
     np.testing.assert_array_equal(env.step(np.ones(2, np.int64)).obs, below.observe())

@@ -24,7 +24,8 @@ from rlplug_core.export.flat import Flat
 from rlplug_core.export.greedy import greedy
 from rlplug_core.export.program import Program, traced
 from rlplug_core.export.spaces import built, described
-from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.protocols import Agent, Env
 from rlplug_core.types import Spec
 
 #: Raised when the files change so that older ones cannot be read.
@@ -94,8 +95,8 @@ def _write_into(
 ) -> None:
     module = greedy(agent)
     spec = env.spec
-    own = env.action_space if isinstance(env, SupportsActionSpace) else spec.action
-    source = env.source if isinstance(env, SupportsObserve) else spec
+    own = complete(env).action_space
+    source = complete(env).source
     flat = Flat(module, spec)
     graph, tensors = traced(flat, flat.example(), flat.names)
     content = save(tensors)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
 from rlplug_core.films.film import Films
 from rlplug_core.films.sheet import Strip
 from rlplug_core.loop.evaluate import Evaluation, evaluate
-from rlplug_core.protocols import Agent, Env, SupportsShow
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array
 
@@ -79,11 +79,7 @@ def play(
         UsageError: the environment has nothing to show.
     """
     if reel is not None:
-        if not isinstance(env, SupportsShow):
-            raise UsageError(
-                f"{env.spec.id} has no frames to show; rlplug evaluate plays it unseen"
-            )
-        env.show(reel)
+        complete(env).show(reel)
     played: list[Evaluation] = []
     for number in range(episodes):
         own = (

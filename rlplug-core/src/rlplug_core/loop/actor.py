@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.step_agent import carried, holding
-from rlplug_core.plugins.transform import learned
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env, SupportsRestart
 from rlplug_core.types import Act, Episode, State, Step, tree_map
 
@@ -116,7 +116,7 @@ class Actor:
 
         What its wrappers have learned they keep.
         """
-        if learned(self.env):
+        if complete(self.env).learned():
             self.env.load_state_dict(env)
         self._open(self.seed + self.clock.steps)
         if isinstance(self.buffer, SupportsRestart):

@@ -23,7 +23,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, train, turn
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, State
@@ -204,7 +204,7 @@ class Inline:
 
     def configure(self, settings: Mapping[str, object]) -> None:
         for worker in self.workers:
-            configure(worker.actor.env, settings)
+            complete(worker.actor.env).configure(settings)
 
     def snapshot(self) -> AnyLearner:
         return pulled(self.master)

@@ -18,13 +18,12 @@ from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.closing import closed_if_it_fails
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.wrapper_spec import wrapped
 from rlplug_core.protocols import (
     AnyBuffer,
     AnyLearner,
     Env,
-    SupportsActionSpace,
-    SupportsReward,
 )
 
 
@@ -94,13 +93,9 @@ def fitted(dataset: Dataset, env: Env) -> Fitted:
     Raises:
         UsageError: it does not fit.
     """
-    own = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
-    found = dataset.fitted(env.spec, own)
-    return (
-        replace(found, reward=env.reward(found.reward))
-        if isinstance(env, SupportsReward)
-        else found
-    )
+    own = complete(env).action_space
+    fitting = dataset.fitted(env.spec, own)
+    return replace(fitting, reward=complete(env).reward(fitting.reward))
 
 
 def training_env(plan: Plan) -> Env:

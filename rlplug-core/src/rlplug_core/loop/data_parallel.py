@@ -21,7 +21,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, load_state, state_of
-from rlplug_core.plugins.transform import learned
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import State
 
@@ -107,7 +107,7 @@ class Member:
         """
         check_optimized(self.learner, "sync", self.ranks)
         moments = isinstance(self.learner, Algorithm) and self.learner.running
-        if moments or learned(env):
+        if moments or complete(env).learned():
             what = "its networks keep" if moments else "a wrapper keeps"
             raise UsageError(
                 f"several learners would scale what they see differently: {what} running moments of what one of them "

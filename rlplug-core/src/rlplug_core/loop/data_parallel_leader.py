@@ -22,7 +22,7 @@ from rlplug_core.loop.data_parallel_peer import FellowTask, work
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
 from rlplug_core.loop.worker import fetch, post
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
 
@@ -94,7 +94,7 @@ class LearnerProcesses:
 
     def configure(self, settings: Mapping[str, object]) -> None:
         self.settings = dict(settings)
-        configure(self.member.actor.env, settings)
+        complete(self.member.actor.env).configure(settings)
         self._ask("configure", self.settings)
 
     def snapshot(self) -> AnyLearner:

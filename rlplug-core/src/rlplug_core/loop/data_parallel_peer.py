@@ -14,7 +14,7 @@ from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.loop.worker import CLOSE, attend, fetch, post
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
@@ -112,7 +112,7 @@ class Peer:
         elif kind == "join":
             self.member.mean.join(content)
         elif kind == "configure":
-            configure(self.member.actor.env, content)
+            complete(self.member.actor.env).configure(content)
         answers: dict[str, Callable[[], object]] = {
             "state": self.member.state_dict,
             "episodes": self.member.actor.take_episodes,
@@ -127,7 +127,7 @@ class Peer:
         member = self.member
         generator = member.learner.state_dict()["_extra_state"]["generator"]
         if settings:
-            configure(member.actor.env, settings)
+            complete(member.actor.env).configure(settings)
         self.clock.load_state_dict(clock)
         if own is None:
             extra = {**learner["_extra_state"], "generator": generator}
@@ -135,5 +135,5 @@ class Peer:
         else:
             member.load_state_dict(own)
         if settings:
-            configure(member.actor.env, settings)
+            complete(member.actor.env).configure(settings)
         self.clock.limit = ENDLESS

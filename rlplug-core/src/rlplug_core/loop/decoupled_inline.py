@@ -10,7 +10,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.chunks import chunk_arrays, write
 from rlplug_core.loop.decoupled import plain
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
@@ -81,7 +81,7 @@ class InlineActors:
 
     def configure(self, settings: Mapping[str, object]) -> None:
         for actor in self.actors:
-            configure(actor.env, settings)
+            complete(actor.env).configure(settings)
 
     def state_dict(self) -> State:
         return {

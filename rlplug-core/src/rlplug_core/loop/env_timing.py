@@ -11,7 +11,8 @@ from dataclasses import replace
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads.masks import mask_of
-from rlplug_core.protocols import Env, SupportsThreads
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.protocols import Env
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Obs
 
@@ -42,7 +43,7 @@ def settled(plan: Plan) -> tuple[Plan, str]:
         return plan, ""
     bare = plan.bare_env(1)
     bare.close()
-    if isinstance(bare, SupportsThreads):
+    if complete(bare).threads:
         said = f"{plan.env} is stepped by threads of its own: --env-workers 1"
         return replace(plan, options=replace(plan.options, env_workers=1)), said
     env = plan.make_env(1)

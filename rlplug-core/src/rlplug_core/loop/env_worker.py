@@ -15,16 +15,10 @@ from rlplug_core.loop.env_block import Block
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.loop.worker import attend, post
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import (
     Env,
-    SupportsActionSpace,
-    SupportsInfo,
-    SupportsInside,
-    SupportsLimit,
     SupportsPart,
-    SupportsThreads,
-    SupportsTranslate,
 )
 from rlplug_core.seeds import Seeds, global_state, load_global_state, seed_globals
 from rlplug_core.types import Array, Episode, Spec, State, Timestep, tree_map
@@ -118,18 +112,14 @@ class _Server:
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("env-worker", self.part.rank))
         env = plan.bare_env(self.part.num_envs)
-        if isinstance(env, SupportsThreads):
+        if complete(env).threads:
             raise UsageError(
                 f"{env.spec.id} is stepped by threads of its own; leave out --env-workers"
             )
         return self._made(env)
 
     def inside(self, wrap: Callable[[Any], Any]) -> Told:
-        if not isinstance(self.env, SupportsInside):
-            raise UsageError(
-                f"{self.env.spec.id} are no single Gymnasium environments that a wrapper could go around"
-            )
-        return self._made(self.env.inside(wrap))
+        return self._made(complete(self.env).inside(wrap))
 
     def _made(self, env: Env) -> Told:
         self.env = env
@@ -139,9 +129,7 @@ class _Server:
         return Told(
             # Functions of goals may hold an environment that cannot be pickled; they are called here.
             spec=replace(env.spec, goals=None),
-            action_space=env.action_space
-            if isinstance(env, SupportsActionSpace)
-            else env.spec.action,
+            action_space=complete(env).action_space,
             goals=goals is not None,
             goals_end=goals is not None and goals.terminated is not None,
         )
@@ -162,14 +150,10 @@ class _Server:
         self.action = self.block.action[self.rows]
 
     def limit(self, steps: int) -> None:
-        if not isinstance(self.env, SupportsLimit):
-            raise UsageError(
-                f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'"
-            )
-        self.env.limit(steps)
+        complete(self.env).limit(steps)
 
     def configure(self, settings: dict[str, object]) -> None:
-        configure(self.env, settings)
+        complete(self.env).configure(settings)
 
     def reset(self, seed: int, turn: int) -> None:
         if not isinstance(self.env, SupportsPart) and self.part.rank:
@@ -205,14 +189,10 @@ class _Server:
         return self.told(key)
 
     def told(self, key: str) -> list[Any]:
-        return (
-            self.env.info(key)
-            if isinstance(self.env, SupportsInfo)
-            else [None] * self.part.num_envs
-        )
+        return complete(self.env).info(key)
 
     def translate(self, action: Array) -> object:
-        return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
+        return complete(self.env).translate(action)
 
     def state(self) -> State:
         return {"env": self.env.state_dict(), "globals": global_state()}

@@ -11,7 +11,8 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.numbers import figures
 from rlplug_core.loop.episode_stats import means
 from rlplug_core.loop.step_agent import StepAgent
-from rlplug_core.protocols import Agent, Env, SupportsReturns
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
 
@@ -152,7 +153,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
                 ended.setdefault(episode.row, episode)
             if len(ended) == num_envs:
                 break
-        told = env.running_returns() if isinstance(env, SupportsReturns) else None
+        told = complete(env).running_returns()
         totals = (
             running if told is None else told
         )  # wrappers may have changed the rewards, and no return

@@ -27,9 +27,9 @@ from rlplug_core.loop.torch_settings import usable_device
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.controller_spec import Controlling
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
 from rlplug_core.plugins.reserved import check_options
-from rlplug_core.plugins.transform import configure
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import Seeds
@@ -272,7 +272,7 @@ class Plan:
             UsageError: it has no such attributes.
         """
         if settings := settings_of(one.built() for one in self.controllings):
-            configure(env, settings)
+            complete(env).configure(settings)
         return env
 
     def make_eval_env(self, num_envs: int) -> Env:

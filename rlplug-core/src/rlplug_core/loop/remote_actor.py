@@ -9,7 +9,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
 from rlplug_core.types import Episode, State, Step
 
@@ -55,7 +55,7 @@ class RemoteActor:
     def configure(self, settings: Mapping[str, object]) -> None:
         """Set in the environments what controllers have set, if anything."""
         if settings:
-            configure(self.actor.env, settings)
+            complete(self.actor.env).configure(settings)
 
     def steps(self, steps: int, total: int) -> Iterator[Step]:
         """The steps of a chunk, at the env step and with the total that the whole run has come to."""

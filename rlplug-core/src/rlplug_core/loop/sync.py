@@ -9,7 +9,7 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyBuffer, AnyLearner, Env
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, Result, State
@@ -128,7 +128,7 @@ class Sync:
         return self.meter.flush()
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        configure(self.actor.env, settings)
+        complete(self.actor.env).configure(settings)
 
     def snapshot(self) -> AnyLearner:
         return self.learner

@@ -25,7 +25,7 @@ from rlplug_core.loop.safe_streams import outlast
 from rlplug_core.loop.signals import deaf
 from rlplug_core.loop.sync import loop
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.plugins.transform import configure
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
 
 
@@ -172,7 +172,7 @@ class _Work:
 
     def configure(self, settings: dict[str, object]) -> None:
         if settings:
-            configure(self.worker.actor.env, settings)
+            complete(self.worker.actor.env).configure(settings)
 
     def report(self) -> None:
         """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from rlplug_core.config.import_string import load_target
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
-from rlplug_core.protocols import Env, SupportsInside
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.protocols import Env
 from rlplug_core.types import GymEnv, GymWrapper
 
 #: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
@@ -75,12 +76,7 @@ def around_each(env: Env, config: Single) -> Env:
     Raises:
         UsageError: it has no single environments, or other wrappers are around them already.
     """
-    if not isinstance(env, SupportsInside):
-        raise UsageError(
-            f"{config.name} goes around each environment of {env.spec.id} itself, below rlplug's own wrappers: put it "
-            "first"
-        )
-    return env.inside(config)
+    return complete(env).inside(config)
 
 
 def is_single(code: object) -> bool:

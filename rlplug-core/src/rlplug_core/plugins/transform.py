@@ -7,24 +7,12 @@ from typing import Any, ClassVar
 
 from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError
-from rlplug_core.protocols import (
-    Env,
-    Show,
-    SupportsActionSpace,
-    SupportsConfigure,
-    SupportsInfo,
-    SupportsLearned,
-    SupportsLimit,
-    SupportsObserve,
-    SupportsReturns,
-    SupportsReward,
-    SupportsShow,
-    SupportsTranslate,
-)
+from rlplug_core.plugins.env_base import EnvBase, complete
+from rlplug_core.protocols import Env, Show
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
 
 
-class Transform:
+class Transform(EnvBase):
     """Overrides what it changes, and inherits the rest. Named by an entry point in the group `rlplug.wrappers`:
 
         @dataclass(frozen=True)
@@ -56,7 +44,13 @@ class Transform:
         """`config` is for subclasses that have options."""
         self.env = env
         self.spec = env.spec
-        self.source: Spec = env.source if isinstance(env, SupportsObserve) else env.spec
+        below = complete(env)
+        self._source = below.source
+        self.fps = below.fps
+
+    @property
+    def source(self) -> Spec:
+        return self._source
 
     def reset(self, seed: int) -> Timestep:
         return self.env.reset(seed)
@@ -74,115 +68,69 @@ class Transform:
 
     def load_state_dict(self, state: State) -> None:
         """Go on from a state; where the bare environment's was not captured, a reset follows."""
-        if "inexact" not in state or isinstance(self.env, SupportsLearned):
+        if "inexact" not in state or is_wrapper(self.env):
             self.env.load_state_dict(state["env"])
 
     def learned(self) -> State:
         """Return what wrappers below have learned; one that learns adds its own, for any number of environments."""
-        return learned(self.env)
+        return complete(self.env).learned()
 
     def freeze(self, state: State) -> None:
-        """Let wrappers below use what others have learned, and learn no more; one that learns takes its own out."""
+        """Let wrappers below use what others have learned and stop learning; one that learns takes its own out."""
         freeze(self.env, state)
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Set attributes of the environment below, in each environment from its next reset on."""
-        configure(self.env, settings)
+        complete(self.env).configure(settings)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
-        """The bare environment's observations [B, ...] as they leave this wrapper; a fresh array if it changes them."""
-        return self.env.observe(obs, is_first) if isinstance(self.env, SupportsObserve) else obs
+        """Return observations [B, ...] of the bare environment as they leave this wrapper."""
+        return complete(self.env).observe(obs, is_first)
 
     def reward(self, reward: Array) -> Array:
-        """Rewards [B] of a data set as they leave this wrapper; a fresh array if it changes them."""
-        return self.env.reward(reward) if isinstance(self.env, SupportsReward) else reward
+        """Return rewards [B] of a data set as they leave this wrapper; a fresh array if it changes them."""
+        return complete(self.env).reward(reward)
 
     def translate(self, action: Array) -> object:
-        """Canonical actions [N, ...] as the bare environment's documentation means them."""
-        return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
+        return complete(self.env).translate(action)
 
     @property
     def action_space(self) -> Space:
-        """Return which actions the bare environment takes."""
-        return (
-            self.env.action_space
-            if isinstance(self.env, SupportsActionSpace)
-            else self.env.spec.action
-        )
+        return complete(self.env).action_space
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
-        return (
-            self.env.info(key)
-            if isinstance(self.env, SupportsInfo)
-            else [None] * self.spec.num_envs
-        )
+        return complete(self.env).info(key)
 
     def running_returns(self) -> Array | None:
-        """Return the returns so far of the bare environment's episodes [N]; None where it does not say."""
-        return self.env.running_returns() if isinstance(self.env, SupportsReturns) else None
-
-    @property
-    def fps(self) -> float:
-        """The frames per second of the environment below."""
-        return self.env.fps if isinstance(self.env, SupportsShow) else 30.0
+        return complete(self.env).running_returns()
 
     def show(self, show: Show) -> None:
-        """Let the frames of the environment below be seen.
-
-        Raises:
-            UsageError: it has none.
-        """
-        if not isinstance(self.env, SupportsShow):
-            raise UsageError(f"{self.env.spec.id} has no frames to show")
-        self.env.show(show)
+        complete(self.env).show(show)
 
     def limit(self, steps: int) -> None:
-        """Let episodes be cut after so many steps.
-
-        Raises:
-            UsageError: the environment below cannot do that.
-        """
-        if not isinstance(self.env, SupportsLimit):
-            raise UsageError(
-                f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'"
-            )
-        self.env.limit(steps)
+        complete(self.env).limit(steps)
 
 
-def learned(env: Env) -> State:
-    """Copies of what the wrappers of an environment have learned; empty where none learns."""
-    return env.learned() if isinstance(env, SupportsLearned) else {}
+def is_wrapper(env: Env) -> bool:
+    """Return whether an environment is a wrapper, which hands on what those below have learned."""
+    if isinstance(env, EnvBase):
+        return isinstance(env, Transform)
+    return hasattr(env, "learned")
 
 
 def freeze(env: Env, state: State) -> None:
-    """Let the wrappers of an environment use what those of another one have learned, and learn no more.
+    """Let the wrappers of an environment use what those of another one have learned, and stop learning.
 
     Raises:
-        UsageError: they are others.
+        UsageError: the wrappers differ.
     """
     try:
-        if isinstance(env, SupportsLearned) and state:
-            env.freeze(state)
+        if state:
+            complete(env).freeze(state)
     except KeyError as error:
         raise UsageError(
             f"what the run's wrappers learned does not fit those around {env.spec.id}: there is no {error}; evaluate "
             "it with the wrappers it was trained with"
         ) from error
-
-
-def configure(env: Env, settings: Mapping[str, object]) -> None:
-    """Set attributes of an environment, in each environment from its next reset on.
-
-    Raises:
-        UsageError: it has no such attributes, or cannot be told.
-    """
-    if not isinstance(env, SupportsConfigure):
-        raise UsageError(
-            f"{env.spec.id} cannot have {', '.join(map(repr, settings))} set while it trains: it has no 'configure', "
-            "as single Gymnasium environments have"
-        )
-    env.configure(settings)
 
 
 def told(now: Timestep) -> Array | None:

@@ -26,11 +26,11 @@ from rlplug_core.loop.env_timing import settled
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_for
 from rlplug_core.plugins.env_source import EnvSource, source_of
 from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.presets import resolve
-from rlplug_core.plugins.transform import learned
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.config_warnings import remarks
@@ -171,11 +171,11 @@ def _probe(plan: Plan) -> AnyLearner:
 
 def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
     """A learner for the environment, where runner, wrappers and data fit both."""
-    if plan.options.offline and learned(env):
+    if plan.options.offline and complete(env).learned():
         raise UsageError(
             "a wrapper learns from environment steps, which an offline run has none of; leave it out"
         )
-    if plan.runner != "sync" and learned(env):
+    if plan.runner != "sync" and complete(env).learned():
         raise UsageError(
             f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
         )

@@ -18,7 +18,8 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.step_agent import StepAgent
-from rlplug_core.protocols import Agent, Env, SupportsTranslate
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
 from rlplug_core.runs.files import writing
@@ -158,7 +159,7 @@ def _played(
 
 def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, Any]:
     """Copies of one transition of every row, and under `valid` which rows hold one."""
-    own = env.translate(action) if isinstance(env, SupportsTranslate) else action
+    own = complete(env).translate(action)
     if not isinstance(own, np.ndarray):
         raise UsageError(
             f"{env.spec.id} takes several actions at once, which data sets cannot hold yet"

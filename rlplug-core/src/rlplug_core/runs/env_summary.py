@@ -14,12 +14,13 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import quoted
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.families import time_limit
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
-from rlplug_core.protocols import Agent, Env, SupportsActionSpace
+from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Space, Spec
 
@@ -38,7 +39,7 @@ def survey(plan: Plan) -> str:
     env = plan.make_eval_env(1)
     try:
         speed = walk(plan.make_learner(env.spec).agent(), env).speed
-        acted = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+        acted = complete(env).action_space
     finally:
         env.close()
     limit = time_limit(plan.env, env.spec.limit)

@@ -8,8 +8,8 @@ from pathlib import Path
 from rlplug_core.errors import UsageError
 from rlplug_core.export.bundle import read, write
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.single_wrappers import around_each
-from rlplug_core.plugins.transform import learned
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
@@ -42,7 +42,7 @@ def export_policy(
     found = summary(directory.path)
     env = plan.make_env(1)
     try:
-        if learned(env):
+        if complete(env).learned():
             raise UsageError(
                 f"the wrappers of {found.name} learn as they go, which an export cannot carry; use the run itself: "
                 f"rlplug_core.load('{directory.path}')"

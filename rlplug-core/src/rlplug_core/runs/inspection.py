@@ -10,11 +10,11 @@ import numpy as np
 
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.errors import UsageError
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.presets import provided
 from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
-from rlplug_core.protocols import SupportsActionSpace, SupportsShow
 from rlplug_core.runs.env_summary import shown, walk
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.watching import drawing, headless
@@ -67,7 +67,7 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
         env.close()
     spec, bare = (
         env.spec,
-        env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action,
+        complete(env).action_space,
     )
     return Inspection(
         env=source.name,
@@ -108,9 +108,7 @@ def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
         headless()
         env = source_of(name, arguments).make_shown("rgb_array")
         try:
-            if not isinstance(env, SupportsShow):
-                raise UsageError(f"{name} has no frames to show")
-            env.show(take)
+            complete(env).show(take)
             env.reset(0)
         finally:
             env.close()

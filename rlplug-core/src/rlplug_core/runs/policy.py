@@ -17,12 +17,10 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
 from rlplug_core.nets.one_hot import Counted, altered, stray
 from rlplug_core.plugins.closing import closed_if_it_fails
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import (
     Agent,
     Env,
-    SupportsActionSpace,
-    SupportsObserve,
-    SupportsTranslate,
 )
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
@@ -60,12 +58,8 @@ class Policy:
         self._env = env
         self._clock = clock or Clock(1)
         self.deterministic = deterministic
-        self.observation_space = (
-            env.source.obs if isinstance(env, SupportsObserve) else env.spec.obs
-        )
-        self.action_space = (
-            env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
-        )
+        self.observation_space = complete(env).source.obs
+        self.action_space = complete(env).action_space
         self._state = agent.initial(1)
         self._first = np.ones(1, dtype=bool)
 
@@ -104,18 +98,13 @@ class Policy:
         single = self._is_single(obs)
         batch = _batch(self.observation_space, obs, single)
         self._make_room(rows_of(batch))
-        if isinstance(self._env, SupportsObserve):
-            batch = self._env.observe(batch, self._first)
+        batch = complete(self._env).observe(batch, self._first)
         act = self._agent.act(
             batch, self._first, self._state, self._clock, explore=not self.deterministic
         )
         self._state = act.recurrent_state
         self._first = np.zeros(len(self._first), dtype=bool)
-        action = (
-            self._env.translate(act.action)
-            if isinstance(self._env, SupportsTranslate)
-            else act.action
-        )
+        action = complete(self._env).translate(act.action)
         return one_of(action, 0) if single else action
 
     def predict(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import BadFile, plain, warn
+from rlplug_core.errors import BadFile, UsageError, plain, warn
 from rlplug_core.films.film import Films, film, usual_suffix
 from rlplug_core.films.player import Reel, play
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import freeze
-from rlplug_core.protocols import AnyLearner, SupportsLimit, SupportsShow
+from rlplug_core.protocols import AnyLearner
 from rlplug_core.runs.watching import shown_env
 from rlplug_core.types import State
 
@@ -60,9 +62,9 @@ class Recorder:
         env = shown_env(self.plan, "rgb_array")
         try:
             freeze(env, wrappers)
-            if isinstance(env, SupportsLimit):
-                env.limit(LONGEST)
-            fps = env.fps if isinstance(env, SupportsShow) else 30.0
+            with suppress(UsageError):  # not every environment can be cut
+                complete(env).limit(LONGEST)
+            fps = complete(env).fps
             if path.parent.is_symlink():
                 raise BadFile(path.parent, "it is a link; delete it")
             with Films(film(path, fps)) as films:

@@ -36,8 +36,9 @@ from rlplug_core.loop.signals import heard
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.hook_specs import RunView
-from rlplug_core.plugins.transform import freeze, learned
+from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import AnyLearner, Env, SupportsFinish, SupportsRestart
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
@@ -411,7 +412,7 @@ class Session:
 
     def _learned(self) -> State:
         """Return what the wrappers of the training environment have learned so far."""
-        return learned(self.runner.actor.env) if isinstance(self.runner, Sync) else {}
+        return complete(self.runner.actor.env).learned() if isinstance(self.runner, Sync) else {}
 
     def checkpoint(
         self, kind: str, step: int, components: Mapping[str, State], reason: str

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from rlplug_core.errors import MissingPackage, PluginError, RlplugError, UsageError, plain
 from rlplug_core.films.film import Film, Films, Pictures, film
-from rlplug_core.films.player import FPS, Reel, play
+from rlplug_core.films.player import Reel, play
 from rlplug_core.films.sheet import sheet
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
-from rlplug_core.protocols import Env, SupportsShow
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.protocols import Env
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
 
@@ -134,4 +135,4 @@ def drawing(id: str) -> Iterator[None]:
 
 
 def _fps(env: Env) -> float:
-    return env.fps if isinstance(env, SupportsShow) else FPS
+    return complete(env).fps

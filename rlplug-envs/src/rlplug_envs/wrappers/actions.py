@@ -13,11 +13,11 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.config.options import Config, Fraction, Several
-from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, legal, shape_of
 from rlplug_core.nets.heads.masks import mask_of
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import Transform
-from rlplug_core.protocols import Env, SupportsInside
+from rlplug_core.protocols import Env
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import MASK, Array, GymEnv, Space, State, Timestep
 
@@ -106,12 +106,8 @@ class ActionRepeat(Transform):
     Config = ActionRepeatConfig
 
     def __init__(self, env: Env, config: ActionRepeatConfig) -> None:
-        if not isinstance(env, SupportsInside):
-            raise UsageError(
-                f"action-repeat goes around each environment of {env.spec.id} itself: put it first"
-            )
         spec = env.spec.without_goals("action-repeat")  # a sum of rewards is the reward of no goal
-        super().__init__(env.inside(partial(Repeated, times=config.times)))
+        super().__init__(complete(env).inside(partial(Repeated, times=config.times)))
         limit = ceil(env.spec.limit / config.times)
         self.spec = replace(self.spec, limit=limit, goals=spec.goals, no_goals=spec.no_goals)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rlplug_core.config.options import Config, Count, Fraction, Natural
-from rlplug_core.errors import UsageError
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import Transform
-from rlplug_core.protocols import Env, SupportsInside
+from rlplug_core.protocols import Env
 from rlplug_envs.families.ale import Preprocessing
 from rlplug_envs.wrappers.frames import FrameStack, FrameStackConfig
 from rlplug_envs.wrappers.lives import EpisodicLife
@@ -39,11 +39,7 @@ class Atari(Transform):
     Config = AtariConfig
 
     def __init__(self, env: Env, config: AtariConfig) -> None:
-        if not isinstance(env, SupportsInside):
-            raise UsageError(
-                f"atari goes around the games of {env.spec.id} themselves: put it before other wrappers"
-            )
-        env = env.inside(
+        env = complete(env).inside(
             Preprocessing(
                 noop_max=config.noop_max,
                 fire=config.fire,

@@ -9,8 +9,9 @@ import numpy as np
 
 from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import Transform
-from rlplug_core.protocols import Env, SupportsInfo
+from rlplug_core.protocols import Env
 from rlplug_core.types import Array, State, Timestep, tree_map
 
 
@@ -22,9 +23,7 @@ class EpisodicLife(Transform):
 
     def __init__(self, env: Env, config: Config | None = None) -> None:
         super().__init__(env)
-        self._tell = (
-            env.info if isinstance(env, SupportsInfo) else self.info
-        )  # asking for the protocol costs 5 us
+        self._tell = complete(env).info
         self._lives = np.zeros(
             env.spec.num_envs, np.int64
         )  # 0 is unknown: the first step of a game tells

@@ -11,8 +11,8 @@ from rlplug_core.errors import RlplugError, UnknownEnv
 from rlplug_core.nets.actions import shape_of, stuck
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.envs import names_code
-from rlplug_core.plugins.transform import learned
 from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copied, play, rows
 from rlplug_core.testing.kit.leaks import children
 from rlplug_core.testing.kit.outcome import Failed, Skipped
@@ -69,7 +69,7 @@ def seeding(subject: EnvSubject) -> None:
     other = play(subject.make(), seed=8)
     fresh = play(subject.make())
     pairs = [(fresh, "two instances with one seed", "")]
-    if not learned(env):  # what learns goes on learning
+    if not complete(env).learned():  # what learns goes on learning
         carried = "; a wrapper that learns across episodes says so by `learned` and `freeze`"
         pairs.append((again, "two episodes of one instance, begun with one seed,", carried))
     for played, which, else_ in pairs:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlplug_core.plugins.transform import freeze, learned
-from rlplug_core.protocols import Env, SupportsObserve
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.transform import freeze
+from rlplug_core.protocols import Env
 from rlplug_core.testing.kit.env_subject import TURNS, WrapperSubject, copied, play
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.state import saved_and_read
@@ -88,22 +89,22 @@ def observe(subject: WrapperSubject) -> None:
     env = subject.make()
     bare = subject.bare()
     seeing = subject.make()
-    if env.spec.obs == bare.spec.obs and not isinstance(env, SupportsObserve):
+    if env.spec.obs == bare.spec.obs and not hasattr(env, "observe"):
         raise Skipped("it changes no observations")
-    if not isinstance(seeing, SupportsObserve):
+    if not hasattr(seeing, "observe"):
         raise Failed(
             "it changes observations and has no `observe`; inherit Transform, or say what becomes of them"
         )
     if env.spec.action != bare.spec.action:
         raise Skipped("it changes actions, so that there is nothing to compare with")
-    if learned(env):
+    if complete(env).learned():
         raise Skipped("what it shows depends on what it has learned, which 'learned' is about")
     now = env.reset(7)
     below = bare.reset(7)
     first = np.ones(env.spec.num_envs, np.bool_)
     for turn, action in enumerate(play(subject.make(), TURNS).actions):
         if path := difference(
-            leaves({"obs": now.obs}), leaves({"obs": seeing.observe(below.obs, first)})
+            leaves({"obs": now.obs}), leaves({"obs": complete(seeing).observe(below.obs, first)})
         ):
             raise Failed(
                 f"after {turn} steps `observe` makes something else of an observation than `reset` and `step` do "
@@ -117,16 +118,16 @@ def observe(subject: WrapperSubject) -> None:
 def learned_state(subject: WrapperSubject) -> None:
     """State that it learns can be written down, fits any `num_envs`, and is frozen where it is taken over."""
     env = subject.make()
-    if not learned(env):
+    if not complete(env).learned():
         raise Skipped("it learns nothing, or does not say so: `learned` and `freeze`")
     play(env)
-    found = saved_and_read({"wrappers": learned(env)})["wrappers"]
+    found = saved_and_read({"wrappers": complete(env).learned()})["wrappers"]
     other = subject.make(1)
     freeze(other, found)
     play(other, 50)
-    if path := difference(leaves(found), leaves(learned(other))):
+    if path := difference(leaves(found), leaves(complete(other).learned())):
         raise Failed(
             f"after `freeze` it goes on learning: '{path}' has changed; evaluations must change nothing"
         )
-    if not difference(leaves(found), leaves(learned(subject.make()))):
+    if not difference(leaves(found), leaves(complete(subject.make()).learned())):
         raise Failed(f"after {TURNS} steps it has learned what it began with")
