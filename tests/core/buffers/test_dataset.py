@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -331,3 +332,16 @@ def test_minari_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert minari.load_dataset("test/chance-v0").total_steps == len(found) == len(steps)
     with pytest.raises(UsageError, match="there is no data set minari:test/other-v0 here"):
         read("minari:test/other-v0")
+
+
+def test_only_the_arrays_of_a_data_set_are_unpacked(tmp_path: Path) -> None:
+    """An array that no field needs may be a bomb: here one that numpy cannot read at all."""
+    path = saved(tmp_path / "a.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("bomb.npy", b"\x93NUMPY\x01\x00 cut off")
+    assert len(read(path)) == 7
+
+
+def test_a_description_that_nests_too_deep_names_no_environment(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.npz", about=np.array("[" * 100_000))
+    assert read(path).env == ""

@@ -10,10 +10,11 @@ import torch
 
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.loop.controllers import TargetReturn, TargetReturnConfig
+from rlplug_core.loop.episode_stats import MOST_NAMES, EpisodeStats, columns
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import TICK, Events, Progress
 from rlplug_core.loop.sync import Meter
-from rlplug_core.types import Result
+from rlplug_core.types import Episode, Result
 from tests.core.fakes import TINY, assert_same, make_runner, stored
 
 
@@ -300,3 +301,16 @@ def test_a_meter_takes_tensors_and_numbers_together() -> None:
     for value in (torch.tensor(1.0), 2.0, 3, torch.tensor(4.0, dtype=torch.float64), torch.tensor([[5.0]]).sum()):
         meter.add(Result({"loss": value}))
     assert meter.flush() == {"loss": 3.0}
+
+
+def test_names_in_info_are_bounded_with_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """An environment that makes a new name at every step would fill memory, journal and MLflow."""
+    stats = EpisodeStats()
+    seen = [stats.add(Episode(0, 1.0, 1, info={"kept": float(n), f"n{n}": 0.0})) for n in range(300)]
+    assert len(stats.names) == MOST_NAMES
+    assert len(columns([(n, 0, one) for n, one in enumerate(seen)])) == 4 + MOST_NAMES
+    assert stats.metrics()["info/kept"] == 249.5
+    assert capsys.readouterr().err.count("has more than 100 names of numbers; 'n99' and later ones") == 1
+    again = EpisodeStats()
+    again.load_state_dict(stats.state_dict())
+    assert dict(again.add(Episode(0, 1.0, 1, info={"n0": 1.0, "n299": 1.0})).info) == {"n0": 1.0}

@@ -17,12 +17,14 @@ def state_space(obs: Space, agents: int) -> Space:
 
 
 def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array, rl.Array]:
-    """The state in which each row acted, and the true successor of it, [T, N, S] both.
+    """Return the state in which each row acted, and the state after its action, [T, N, S] both.
 
-    It is what all agents of the row's world saw, zeros where one is gone, and a one for the row's agent among zeros for
-    the others. The buffer kept the successors of all agents of a world in which one was cut: the others may have ended,
-    and begun anew since. Numbers of a Discrete space `obs` are one-hot vectors, and images of uint8 are from 0 to 1, as
-    for a policy.
+    A state is the observations of all agents of the row's world, with zeros for absent agents, and the one-hot number
+    of the row's agent. The state after an action has zeros for an agent that terminated. An agent that was truncated
+    is absent too, as it is in the next row, unless the row's own episode ends at the same step: then the state is the
+    one that all of them saw last. The buffer keeps that one, because a new episode may have started since.
+
+    Numbers of a Discrete space `obs` are one-hot vectors, and uint8 images are scaled to 0 to 1, as for a policy.
     """
     seen = _flat(rollout.obs, obs, rollout.reward.ndim)
     after = seen[1:].copy()
@@ -31,14 +33,20 @@ def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array,
         places = cuts.index[: cuts.count]
         after.reshape(-1, after.shape[-1])[places] = _flat(cuts.obs, obs, 1)[: cuts.count]
     acts = rollout.weight > 0
-    return _shared(seen[:-1], acts, agents), _shared(after, acts & ~rollout.terminated, agents)
+    left = acts & ~rollout.terminated
+    continues = left & ~rollout.truncated
+    states = _states(seen[:-1], acts, agents)
+    successors = np.where(
+        continues[..., None], _states(after, continues, agents), _states(after, left, agents)
+    )
+    return states, successors
 
 
-def _shared(obs: rl.Array, there: rl.Array, agents: int) -> rl.Array:
-    """Observations [T, N, F] of those that are `there` [T, N], of all agents for each, and which one it is."""
+def _states(obs: rl.Array, present: rl.Array, agents: int) -> rl.Array:
+    """Return a state [T, N, S] for every row from the observations [T, N, F] of those `present` [T, N]."""
     steps, num_envs, size = obs.shape
     worlds = num_envs // agents
-    obs = np.where(there[..., None], obs, np.float32(0))
+    obs = np.where(present[..., None], obs, np.float32(0))
     every = np.repeat(obs.reshape(steps, worlds, 1, agents * size), agents, 2)
     which = np.broadcast_to(np.eye(agents, dtype=np.float32), (steps, worlds, agents, agents))
     return np.concatenate([every, which], 3).reshape(steps, num_envs, -1)
