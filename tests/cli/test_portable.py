@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlplug_core.acting.recurrent import MemoryAgent
-from rlplug_core.export.agent import Absent
+from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.export.bundle import write
 from rlplug_core.export.flat import leaves
 from rlplug_core.nets.recurrent import RecurrentPolicy
@@ -29,7 +29,7 @@ KINDS = [*zip(OBSERVATIONS, (*ACTIONS, "discrete"), strict=False), ("masked", "d
 def loaded(agent: Any, spec: Spec, where: Path) -> dict[str, Called]:
     """The files of an agent, ready to be called."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    place = write(where / "policy", agent, Absent(spec, spec.action), {"wrap": []}, onnx=True, torchscript=True)
+    place = write(where / "policy", agent, DetachedEnv(spec, spec.action), {"wrap": []}, onnx=True, torchscript=True)
     session = onnxruntime.InferenceSession(str(place / "policy.onnx"))
     names = [one.name for one in session.get_inputs()]
     with warnings.catch_warnings():

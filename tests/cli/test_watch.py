@@ -241,7 +241,7 @@ def test_play_says_which_episodes_did_not_end(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--video", "film.avi"), "film.avi is no film; name it film.mp4, film.webp or film.gif"),
+        (("--video", "film.avi"), "film.avi is not a film file; name it film.mp4, film.webp or film.gif"),
         (("--sheet", "page"), "page is no PNG, as sheets are; name it page.png"),
         (("--sheet", "page.jpg"), "page.jpg is no PNG, as sheets are; name it page.png"),
         (("--fps", "0", "--video", "f.mp4"), "fps is 0; it is a number"),

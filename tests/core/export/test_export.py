@@ -20,12 +20,12 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.export import torchscript
-from rlplug_core.export.agent import Absent
+from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.export.bundle import JSON, TENSORS, read, write
 from rlplug_core.export.flat import Flat, leaves
 from rlplug_core.export.greedy import greedy
 from rlplug_core.export.program import operation
-from rlplug_core.export.spaces import built, described, meant
+from rlplug_core.export.spaces import space_from_json, space_to_json, to_env_action
 from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.heads import squashed
 from rlplug_core.nets.net import Net
@@ -69,7 +69,7 @@ def policy_agent(spec: Spec, net: Net = NET) -> PolicyAgent:
 
 
 def exported(agent: Any, spec: Spec, where: Path, own: spaces.Space[Any] | None = None) -> Any:
-    return read(write(where / "policy", agent, Absent(spec, own or spec.action), {"wrap": []})).agent
+    return read(write(where / "policy", agent, DetachedEnv(spec, own or spec.action), {"wrap": []})).agent
 
 
 def seen(space: spaces.Space[Any], count: int) -> Any:
@@ -160,21 +160,21 @@ def test_memory_is_carried_and_forgotten_alike(cell: Any, values: bool, tmp_path
     ids=str,
 )  # fmt: skip
 def test_spaces_survive_json(space: spaces.Space[Any]) -> None:
-    assert built(json.loads(json.dumps(described(space)))) == space
+    assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
 
 
 def test_canonical_actions_mean_the_environments_own() -> None:
     own = spaces.Tuple((spaces.Discrete(3, start=7), spaces.Dict({"x": BOUNDED})))
-    gear, parts = meant(own, np.array([[2, 0.5, -1], [0, -3, 1]], np.float32))
+    gear, parts = to_env_action(own, np.array([[2, 0.5, -1], [0, -3, 1]], np.float32))
     assert gear.tolist() == [9, 7]
     np.testing.assert_array_equal(parts["x"], np.array([[1, 0], [-2, 10]], np.float32))
 
 
 def test_what_is_written_is_checked(tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
-    place = write(tmp_path / "policy", policy_agent(spec), Absent(spec, spec.action), {"wrap": []})
+    place = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
     with pytest.raises(UsageError, match="exists already; name another place"):
-        write(place, policy_agent(spec), Absent(spec, spec.action), {"wrap": []})
+        write(place, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
     content = bytearray((place / TENSORS).read_bytes())
     content[-1] ^= 1
     (place / TENSORS).write_bytes(content)
@@ -199,7 +199,7 @@ def test_programs_are_traced_on_observations_that_there_are(space: spaces.Space[
     example = dict(zip(leaves(seen(space, 2)), Flat(greedy(policy), spec).example(), strict=True))
     for name, part in leaves(space.spaces if isinstance(space, spaces.Dict) else space).items():
         assert all(part.contains(row) for row in example[name].numpy()), name
-    place = write(tmp_path / "policy", policy, Absent(spec, spec.action), {"wrap": []}, torchscript=True)
+    place = write(tmp_path / "policy", policy, DetachedEnv(spec, spec.action), {"wrap": []}, torchscript=True)
     assert {path.name for path in place.iterdir()} == {JSON, TENSORS, "policy.pt"}
 
 
@@ -211,9 +211,9 @@ def test_an_export_is_whole_or_not_there(there: bool, tmp_path: Path, monkeypatc
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.setattr(torchscript, "write_torchscript", _fail)
     with pytest.raises(RuntimeError, match="torch has no room"):
-        write(place, policy_agent(spec), Absent(spec, spec.action), {"wrap": []}, "A policy.", torchscript=True)
+        write(place, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []}, "A policy.", torchscript=True)
     assert sorted(tmp_path.rglob("*")) == before
-    write(place, policy_agent(spec), Absent(spec, spec.action), {"wrap": []}, "A policy.")
+    write(place, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []}, "A policy.")
     assert {path.name for path in tmp_path.rglob("*")} == {"policy", JSON, TENSORS, "README.md"}
 
 
@@ -225,18 +225,18 @@ def _fail(*_: object) -> None:
     "name", ["aten.from_file.default", "aten.save.default", "os.system", "operator.call", "aten.x.y"]
 )
 def test_a_program_calls_nothing_but_core_operations(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RlplugError, match="none of torch's core operations"):
+    with pytest.raises(RlplugError, match="not one of torch's core operations"):
         operation(name)
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
-    place = write(tmp_path / "policy", policy_agent(spec), Absent(spec, spec.action), {"wrap": []})
+    place = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
     whole = json.loads((place / JSON).read_bytes())
     whole["program"]["steps"][0][1] = name
     (place / JSON).write_text(json.dumps(whole))
-    with pytest.raises(RlplugError, match="none of torch's core operations"):
+    with pytest.raises(RlplugError, match="not one of torch's core operations"):
         read(place)
 
 
 def test_an_agent_nobody_can_write_down_is_refused(tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
     with pytest.raises(UsageError, match=r"a object cannot be exported; its author can give it a method exported\(\)"):
-        write(tmp_path / "policy", object(), Absent(spec, spec.action), {})  # type: ignore[arg-type]
+        write(tmp_path / "policy", object(), DetachedEnv(spec, spec.action), {})  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from rlplug_core.export.program import quiet
+from rlplug_core.export.program import ignore_torch_warnings
 from rlplug_core.nets import products
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.net import Net
@@ -134,7 +134,7 @@ def test_who_watches_compiles_traces_or_is_not_in_float32_gets_torchs_own(monkey
     products.linear(*(part.double() for part in factors))
     torch._dynamo.reset()
     torch.compile(products.linear, backend="eager", fullgraph=True)(*factors)
-    with quiet(), torch.no_grad():
+    with ignore_torch_warnings(), torch.no_grad():
         torch.jit.trace(products.linear, factors, check_trace=False)
     assert calls == []
     products.linear(*factors)
@@ -209,7 +209,7 @@ def test_only_who_asks_for_bfloat16_gets_it_and_only_where_it_may() -> None:
         plain, low = (made[name](rows) for name in made)
         assert low.dtype is torch.float32
         assert 0 < (plain - low).detach().abs().max().item() < 0.05
-        with quiet():
+        with ignore_torch_warnings():
             traced = torch.jit.trace(made["bfloat16"], (rows,), check_trace=False)
         assert torch.equal(traced(rows), plain)  # what is exported has no bfloat16
         any_rows = ({0: torch.export.Dim("rows", min=1, max=2**20)},)

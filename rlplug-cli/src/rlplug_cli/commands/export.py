@@ -39,12 +39,12 @@ def command(
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
     path = located(run)
     one_thread()
-    from rlplug_core.export.bundle import whole
+    from rlplug_core.export.bundle import new_directory
     from rlplug_core.runs.run import Run
 
     found = Run(path, trust=given(path, trust))
     place = out or path / "export"
-    with whole(place) as beside:
+    with new_directory(place) as beside:
         found.export(beside, checkpoint, onnx=onnx, torchscript=torchscript)
         if mlflow:
             from rlplug_cli.mlflow.model import save

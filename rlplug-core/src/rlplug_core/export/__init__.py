@@ -1,4 +1,4 @@
-"""A policy on its own: what a trained network computes, as JSON and safetensors, and how that acts.
+"""Exported policies: the program of a trained network as JSON and safetensors, and an agent that runs it.
 
-It needs neither the algorithm's plugin nor any class that made the network. Training has no part in it.
+An exported policy needs neither the plugin of its algorithm nor the classes of its network. Training is elsewhere.
 """

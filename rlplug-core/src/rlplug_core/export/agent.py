@@ -1,4 +1,4 @@
-"""Agents that act by an exported program, and the little that they need to know of their environment."""
+"""The agent that runs an exported program, and a stand-in for its environment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.export.flat import leaves
 from rlplug_core.export.program import Program
-from rlplug_core.export.spaces import meant
+from rlplug_core.export.spaces import to_env_action
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, Spec, State, Timestep
 
 
 class ProgramAgent:
-    """Acts by a program; a row that opens an episode begins without memory."""
+    """Acts with an exported program; recurrent state is zero at the start of an episode."""
 
     def __init__(self, program: Program, memory: Mapping[str, int]) -> None:
         self.program = program
@@ -27,9 +27,10 @@ class ProgramAgent:
         return {}
 
     def initial(self, num_envs: int) -> RecurrentState:
-        return {
+        zeros = {
             part: np.zeros((num_envs, width), np.float32) for part, width in self.memory.items()
-        } or None
+        }
+        return zeros or None
 
     def act(
         self,
@@ -39,29 +40,28 @@ class ProgramAgent:
         clock: Clock,
         explore: bool = True,
     ) -> Act:
-        """The best action for each observation [N, ...]; it never explores."""
-        given = leaves(obs)
+        """Return the greedy action for each observation [N, ...]; `explore` has no effect."""
+        arrays = leaves(obs)
         if self.memory:
-            given |= {
-                "first": is_first,
-                **{f"memory.{part}": value for part, value in recurrent_state.items()},
-            }
-        tensors = {
-            name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in given.items()
+            arrays["first"] = is_first
+            for part, value in recurrent_state.items():
+                arrays[f"memory.{part}"] = value
+        inputs = {
+            name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()
         }
-        action, *after = self.program(tensors)
-        kept = {part: value.numpy() for part, value in zip(self.memory, after, strict=True)} or None
-        return Act(action.numpy(), kept, NO_EXTRAS)
+        action, *after = self.program(inputs)
+        state = {part: value.numpy() for part, value in zip(self.memory, after, strict=True)}
+        return Act(action.numpy(), state or None, NO_EXTRAS)
 
     def state_dict(self) -> State:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Holds nothing."""
+        """Do nothing; there is no state."""
 
 
-class Absent:
-    """An environment that cannot be stepped: its spaces, and what actions mean in it."""
+class DetachedEnv:
+    """The spaces of an environment and the conversion of actions, without the environment; it cannot be stepped."""
 
     def __init__(self, spec: Spec, action_space: Any) -> None:
         self.spec = spec
@@ -76,13 +76,13 @@ class Absent:
         return self.reset(0)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing; there are no resources."""
 
     def translate(self, action: Array) -> object:
-        return meant(self.action_space, action)
+        return to_env_action(self.action_space, action)
 
     def state_dict(self) -> State:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Holds nothing."""
+        """Do nothing; there is no state."""

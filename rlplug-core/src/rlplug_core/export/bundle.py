@@ -1,8 +1,8 @@
-"""An exported policy as files: `policy.json` and `policy.safetensors`; and the agent that acts by them.
+"""Writes and reads an exported policy: `policy.json` and `policy.safetensors`.
 
-`policy.json` says what the policy sees (`observation_space`, after the wrappers named in `wrap`), what it answers
-(`action_space`, canonical), what that means in the environment (`env_action_space`), and what it computes (`program`).
-"""
+`policy.json` has the observation space after the wrappers in `wrap` (`observation_space`), the canonical action space
+(`action_space`), the action space of the environment (`env_action_space`), and the operations of the network
+(`program`)."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from rlplug_core.errors import RlplugError, UsageError
-from rlplug_core.export.agent import Absent, ProgramAgent
+from rlplug_core.export.agent import DetachedEnv, ProgramAgent
 from rlplug_core.export.flat import Flat
 from rlplug_core.export.greedy import greedy
-from rlplug_core.export.program import Program, traced
-from rlplug_core.export.spaces import built, described
+from rlplug_core.export.program import Program, trace
+from rlplug_core.export.spaces import space_from_json, space_to_json
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.types import Spec
 
-#: Raised when the files change so that older ones cannot be read.
+#: Increase it if older files can no longer be read.
 FORMAT = 1
 JSON = "policy.json"
 TENSORS = "policy.safetensors"
 
 
 @contextmanager
-def whole(directory: Path) -> Iterator[Path]:
-    """A place for files that are to lie in a new or empty directory; they lie there once all are written, or never.
+def new_directory(directory: Path) -> Iterator[Path]:
+    """Yield a temporary directory; its files move to a new or empty `directory` if the block ends without an error.
 
     Raises:
-        UsageError: something lies there already.
+        UsageError: the directory is not empty.
     """
-    there = directory.exists()
-    if there and (not directory.is_dir() or any(directory.iterdir())):
+    exists = directory.exists()
+    if exists and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; name another place with --out")
     own = directory.absolute()
     own.parent.mkdir(parents=True, exist_ok=True)
-    # One that is there may be the only place where this account may write, or a disk of its own.
-    with TemporaryDirectory(prefix=f".{own.name}-", dir=own if there else own.parent) as hidden:
+    # An existing directory may be the only writable one, or on another disk, so the temporary one is inside it.
+    with TemporaryDirectory(prefix=f".{own.name}-", dir=own if exists else own.parent) as hidden:
         place = Path(hidden, own.name)
         yield place
-        if not there:
+        if not exists:
             place.rename(own)
             return
         for part in place.iterdir():
@@ -66,18 +66,18 @@ def write(
     onnx: bool = False,
     torchscript: bool = False,
 ) -> Path:
-    """Write the policy that `agent` has in `env` into a new or empty directory; `about` goes into the JSON.
+    """Write the policy of `agent` in `env` into a new or empty directory; `about` goes into the JSON.
 
     Args:
-        card: what `README.md` says; there is none without it.
-        onnx: also as `policy.onnx`.
-        torchscript: also as `policy.pt`.
+        card: text of `README.md`; without it the file is not written.
+        onnx: also write `policy.onnx`.
+        torchscript: also write `policy.pt`.
 
     Raises:
-        UsageError: something lies there already, or the agent or a space cannot be exported.
-        MissingPackage: what writes ONNX is not installed.
+        UsageError: the directory is not empty, or the agent or a space cannot be exported.
+        MissingPackage: a package for ONNX is not installed.
     """
-    with whole(directory) as place:
+    with new_directory(directory) as place:
         place.mkdir()
         _write_into(place, agent, env, about, onnx=onnx, torchscript=torchscript)
         if card:
@@ -95,19 +95,19 @@ def _write_into(
 ) -> None:
     module = greedy(agent)
     spec = env.spec
-    own = complete(env).action_space
+    env_action = complete(env).action_space
     source = complete(env).source
     flat = Flat(module, spec)
-    graph, tensors = traced(flat, flat.example(), flat.names)
+    graph, tensors = trace(flat, flat.example(), flat.names)
     content = save(tensors)
-    said = {
+    record = {
         "format": FORMAT,
         **about,
         "env_id": spec.id,
-        "observation_space": described(spec.obs),
-        "env_observation_space": described(source.obs),
-        "action_space": described(spec.action),
-        "env_action_space": described(own),
+        "observation_space": space_to_json(spec.obs),
+        "env_observation_space": space_to_json(source.obs),
+        "action_space": space_to_json(spec.action),
+        "env_action_space": space_to_json(env_action),
         "memory": flat.memory,
         "program": graph,
         "sha256": {TENSORS: hashlib.sha256(content).hexdigest()},
@@ -121,12 +121,12 @@ def _write_into(
 
         write_torchscript(directory / "policy.pt", flat)
     (directory / TENSORS).write_bytes(content)
-    (directory / JSON).write_text(json.dumps(said, indent=1), encoding="utf-8")
+    (directory / JSON).write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
 @dataclass(frozen=True)
-class Exported:
-    """An exported policy that was read: what its JSON says, and what it computes."""
+class ExportedPolicy:
+    """An exported policy in memory: the contents of its JSON and its program."""
 
     about: dict[str, Any]
     program: Program
@@ -137,33 +137,34 @@ class Exported:
 
     @property
     def env(self) -> Env:
-        """Return what a policy needs to know of the environment, without the environment."""
-        obs = built(self.about["env_observation_space"])
-        action = built(self.about["action_space"])
-        return Absent(
-            Spec(obs, action, 1, self.about["env_id"]), built(self.about["env_action_space"])
+        """Return a stand-in for the environment with its spaces."""
+        obs = space_from_json(self.about["env_observation_space"])
+        action = space_from_json(self.about["action_space"])
+        return DetachedEnv(
+            Spec(obs, action, 1, self.about["env_id"]),
+            space_from_json(self.about["env_action_space"]),
         )
 
 
-def read(directory: Path) -> Exported:
-    """The exported policy in a directory; its files are checked, and nothing in them can run code.
+def read(directory: Path) -> ExportedPolicy:
+    """Read the exported policy in a directory. Its files are checked; they cannot run code.
 
     Raises:
-        RlplugError: they are damaged, or of another version.
+        RlplugError: the files are damaged or have another format.
     """
     try:
         about = json.loads((directory / JSON).read_bytes())
         content = (directory / TENSORS).read_bytes()
         if about["format"] != FORMAT:
             raise RlplugError(
-                f"{directory} is of format {about['format']}, and this version reads {FORMAT}"
+                f"{directory} has format {about['format']}; this version of rlplug reads format {FORMAT}"
             )
         if hashlib.sha256(content).hexdigest() != about["sha256"][TENSORS]:
             raise RlplugError(
                 f"{directory / TENSORS} has changed since it was written; export the policy again"
             )
-        return Exported(about, Program(about["program"], load(content)))
+        return ExportedPolicy(about, Program(about["program"], load(content)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RlplugError(
-            f"{directory} holds no readable policy: {type(error).__name__}: {error}"
+            f"{directory} does not contain a readable policy: {type(error).__name__}: {error}"
         ) from error

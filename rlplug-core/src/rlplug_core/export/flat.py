@@ -1,4 +1,4 @@
-"""Observations as a list of named tensors, which is what exported programs take."""
+"""Observations as a list of named tensors, the input of exported programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.types import Space, Spec, tree_map
 
 
 class Flat(nn.Module):
-    """A module that takes a list of tensors in place of a tree of observations, and gives a list."""
+    """A module with lists of tensors as input and output instead of a tree of observations."""
 
     def __init__(self, module: Greedy | GreedyRecurrent, spec: Spec) -> None:
         super().__init__()
@@ -28,33 +28,33 @@ class Flat(nn.Module):
             self.names += ["first", *(f"memory.{part}" for part in self.memory)]
 
     def example(self) -> list[Tensor]:
-        """Two rows of each input."""
+        """Return two example rows of each input."""
         state = [torch.zeros(2, width) for width in self.memory.values()]
         first = [torch.zeros(2, dtype=torch.bool)] if self.memory else []
         return [torch.from_numpy(leaf) for leaf in leaves(self.shape).values()] + first + state
 
     def forward(self, inputs: list[Tensor]) -> list[Tensor]:
-        given = iter(inputs)
-        obs = tree_map(lambda _: next(given), self.shape)
+        remaining = iter(inputs)
+        obs = tree_map(lambda _: next(remaining), self.shape)
         if not self.memory:
             return [self.module(obs)]
-        first = next(given)
-        action, after = self.module(obs, first, {part: next(given) for part in self.memory})
+        first = next(remaining)
+        action, after = self.module(obs, first, {part: next(remaining) for part in self.memory})
         return [action, *(after[part] for part in self.memory)]
 
 
 def leaves(tree: object, prefix: str = "obs") -> dict[str, Any]:
-    """The arrays of a tree of observations by name: `obs`, or `obs.hand.position`."""
+    """Return the arrays of a tree of observations by name: `obs`, or `obs.hand.position`."""
     if not isinstance(tree, dict):
         return {prefix: tree}
-    found: dict[str, object] = {}
+    arrays: dict[str, object] = {}
     for key, part in tree.items():
-        found |= leaves(part, f"{prefix}.{key}")
-    return found
+        arrays |= leaves(part, f"{prefix}.{key}")
+    return arrays
 
 
 def _inside(space: Space) -> Any:
-    """Two observations that a space has; an encoder may look up what they count, and finds nothing for others."""
+    """Return two valid observations of a space, because an encoder may look up values and fails for invalid ones."""
     if isinstance(space, spaces.Dict):
         return {key: _inside(part) for key, part in space.spaces.items()}
     zeros = np.asarray(create_empty_array(space, n=2))

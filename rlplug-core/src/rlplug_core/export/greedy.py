@@ -1,6 +1,6 @@
-"""Agents as modules: observations to the action that they hold best, without the agent's class and its random numbers.
+"""Agents as modules from observations to the greedy action, without the class of the agent and random numbers.
 
-With memory also what is remembered, in and out. An agent of a plugin's own says it itself: `protocols.SupportsExport`.
+Recurrent agents also have their state as input and output. An agent of a plugin implements `protocols.SupportsExport`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Choose = Callable[[Tensor], Tensor]
 
 
 class Greedy(nn.Module):
-    """Observations [B, ...] to canonical actions [B, ...]; `choose` makes them of the network's outputs."""
+    """Maps observations [B, ...] to canonical actions [B, ...]; `choose` maps outputs of the network to actions."""
 
     def __init__(self, network: nn.Module, choose: Choose) -> None:
         super().__init__()
@@ -41,10 +41,12 @@ class Greedy(nn.Module):
 
 
 class GreedyRecurrent(nn.Module):
-    """The same with memory: also where an episode opens [B], and what is remembered [B, ...]; gives actions and that.
+    """Like `Greedy`, with two more inputs: first steps of episodes [B] and the recurrent state [B, ...].
+
+    It returns actions and the new state.
 
     Attributes:
-        parts: the names of what is remembered, with the width of each.
+        parts: width of each part of the recurrent state, by name.
     """
 
     def __init__(self, policy: Any, choose: Choose) -> None:
@@ -56,16 +58,16 @@ class GreedyRecurrent(nn.Module):
     def forward(
         self, obs: Obs, first: Tensor, before: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        kept = {part: value.masked_fill(first.unsqueeze(1), 0.0) for part, value in before.items()}
-        after = self.policy.memory.step(self.policy.encoder(obs), kept)
+        state = {part: value.masked_fill(first.unsqueeze(1), 0.0) for part, value in before.items()}
+        after = self.policy.memory.step(self.policy.encoder(obs), state)
         return self.choose(self.policy.on(after, obs)), after
 
 
 def greedy(agent: Agent) -> Greedy | GreedyRecurrent:
-    """The agent as a module that can be exported.
+    """Return the agent as a module that can be exported.
 
     Raises:
-        UsageError: nobody says how to write down such an agent.
+        UsageError: this kind of agent cannot be exported.
     """
     if isinstance(agent, SupportsExport):
         return Greedy(agent.exported(), lambda action: action)
@@ -105,20 +107,20 @@ def mode(head: Head) -> Choose:
         dims = head.dims
         shape = head.shape
         squashed = isinstance(head, SquashedGaussian)
-        return lambda outputs: _bounded(outputs[:, :dims], squashed).reshape(-1, *shape)
+        return lambda outputs: _bound(outputs[:, :dims], squashed).reshape(-1, *shape)
     if isinstance(head, Product):
-        return _beside(head)
+        return _mode_of_product(head)
     raise UsageError(
-        f"a policy with a {type(head).__name__} of its own cannot be exported; give its agent a method exported()"
+        f"a policy with the head {type(head).__name__} cannot be exported; give its agent a method exported()"
     )
 
 
-def _bounded(mean: Tensor, squashed: bool) -> Tensor:
+def _bound(mean: Tensor, squashed: bool) -> Tensor:
     return mean.tanh() if squashed else mean
 
 
-def _beside(head: Product) -> Choose:
-    """The modes of all parts as columns [B, k]."""
+def _mode_of_product(head: Product) -> Choose:
+    """Return a function that gives the modes of all parts as columns [B, k]."""
     modes = [(mode(member.head), member.outputs) for member in head.members]
 
     def choose(outputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""An exported policy for ONNX runtimes: observations by name in, the action and what is remembered out."""
+"""An exported policy for ONNX runtimes: inputs are named observations, outputs the action and the recurrent state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from rlplug_core.errors import MissingPackage
 from rlplug_core.export.flat import Flat
-from rlplug_core.export.program import apart, quiet
+from rlplug_core.export.program import export_program, ignore_torch_warnings
 
-#: What the exporter of torch needs.
+#: Packages that torch's exporter needs.
 NEEDED = ("onnx", "onnxscript")
 
 
@@ -20,20 +20,21 @@ def write_onnx(path: Path, flat: Flat) -> Path:
     """Write the program of a policy as ONNX, for any number of rows.
 
     Raises:
-        MissingPackage: what writes it is not installed. UsageError: the policy cannot be exported.
+        MissingPackage: a package for ONNX is not installed.
+        UsageError: the policy cannot be exported.
     """
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
         raise MissingPackage(
             f"{path.name} needs {', '.join(missing)}: python -m pip install 'rlplug-cli[onnx]'"
         )
-    whole = apart(flat, flat.example())
+    exported = export_program(flat, flat.example())
     outputs = ["action", *(f"memory.{part}.next" for part in flat.memory)]
-    logging.getLogger("torch.onnx").setLevel(
-        logging.ERROR
-    )  # it would report packages that nobody needs
-    with quiet():
+    # It would report optional packages.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with ignore_torch_warnings():
         program = torch.onnx.export(
-            whole,
+            exported,
             dynamo=True,
             verbose=False,
             input_names=flat.names,

@@ -1,7 +1,7 @@
-"""Programs: what a network computes, as JSON and tensors, without the classes that made it.
+"""Programs: the operations of a network as JSON and tensors, without its classes.
 
-`torch.export` takes a module apart into operations on tensors; those of torch's core set are named in the JSON, and
-nothing else is ever called when a program is read, so that one from a stranger can run no code of theirs.
+`torch.export` splits a module into tensor operations. The JSON names only operations of torch's core set, and a
+program that is read calls nothing else, so a program from an untrusted source cannot run code.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch import Tensor, fx, nn
 
 from rlplug_core.errors import RlplugError, UsageError
 
-#: A graph as JSON: the names of its inputs, which of them are tensors of the file, its steps, and its outputs.
+#: A graph as JSON: names of inputs, names of stored tensors, steps, names of outputs.
 Graph: TypeAlias = dict[str, Any]
 
-#: What may be done with sizes, beside operations on tensors.
+#: Operations on sizes that are allowed in addition to operations on tensors.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     f"operator.{name}": getattr(operator, name)
     for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
 }
-#: What only checks sizes while a module is taken apart.
+#: Operations that only check sizes during the export.
 CHECKS = ("_assert", "sym_constrain_range", "_assert_scalar", "_assert_tensor_metadata")
-#: A graph's `view` fits the strides of the example, and the observations of a user have others: a reshape fits all.
+#: A `view` in the graph assumes the strides of the example; observations of a user may have others, so use `reshape`.
 _ANY_STRIDES = {
     "aten.view.default": torch.ops.aten.reshape.default,
     "aten._unsafe_view.default": torch.ops.aten.reshape.default,
@@ -37,58 +37,56 @@ _ANY_STRIDES = {
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
-def traced(
+def trace(
     module: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]
 ) -> tuple[Graph, dict[str, Tensor]]:
-    """A module that takes a list of tensors [B, ...] as a graph, and the tensors it holds.
+    """Return a module that takes a list of tensors [B, ...] as a graph, and its tensors.
 
     Args:
-        inputs: examples of what it takes, with a B of at least 2.
-        names: what to call them.
+        inputs: example inputs with a B of at least 2.
+        names: names of the inputs.
 
     Raises:
-        UsageError: it does something that is no function of its inputs alone, or branches on what they hold.
+        UsageError: an operation depends on more than its inputs, or the code branches on tensor values.
     """
-    whole = apart(module, inputs)
+    exported = export_program(module, inputs)
     try:
-        with quiet():
-            return _written(whole.run_decompositions(), list(names))
-    except _Unknown as error:
+        with ignore_torch_warnings():
+            return _to_graph(exported.run_decompositions(), list(names))
+    except _Unsupported as error:
         raise UsageError(
-            f"this policy cannot be exported: its network does {error}, which is none of torch's core operations"
+            f"this policy cannot be exported: its network uses {error}, which is not one of torch's core operations"
         ) from error
 
 
-def apart(module: nn.Module, inputs: Sequence[Tensor]) -> torch.export.ExportedProgram:
-    """The module as `torch.export` sees it, for any number of rows.
+def export_program(module: nn.Module, inputs: Sequence[Tensor]) -> torch.export.ExportedProgram:
+    """Return the exported program of a module, for any number of rows.
 
     Raises:
-        UsageError: as `traced`.
+        UsageError: see `trace`.
     """
     rows = torch.export.Dim("rows", min=1, max=2**20)
     try:
-        with quiet():
+        with ignore_torch_warnings():
             shapes = ([{0: rows} for _ in inputs],)
             return torch.export.export(
-                alone(module), (list(inputs),), dynamic_shapes=shapes, strict=False
+                inference_copy(module), (list(inputs),), dynamic_shapes=shapes, strict=False
             )
-    except (
-        Exception
-    ) as error:  # torch.export raises errors of many kinds about a user's own network
-        said = str(error).strip().splitlines() or [type(error).__name__]
+    except Exception as error:  # torch.export raises many kinds of errors for a network of a user
+        message = str(error).strip().splitlines() or [type(error).__name__]
         raise UsageError(
-            f"this policy cannot be exported: torch.export says '{said[0]}'"
+            f"this policy cannot be exported: torch.export says '{message[0]}'"
         ) from error
 
 
-def alone(module: nn.Module) -> nn.Module:
-    """A copy that no longer learns: without gradients, and without what a network does in training alone."""
+def inference_copy(module: nn.Module) -> nn.Module:
+    """Return a copy in evaluation mode and without gradients."""
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without torch's own deprecations, which a user cannot mend."""
+def ignore_torch_warnings() -> Iterator[None]:
+    """Ignore deprecation warnings of torch, which a user cannot fix."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -107,40 +105,40 @@ class Program:
         ]
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        """The outputs for inputs [B, ...] by name."""
+        """Return the outputs for named inputs [B, ...]."""
         values: dict[str, Any] = {**self._held, **{name: inputs[name] for name in self.inputs}}
         with torch.inference_mode():
             for name, function, args, kwargs in self._steps:
-                words = {key: _read(value, values) for key, value in kwargs.items()}
-                values[name] = function(*(_read(value, values) for value in args), **words)
+                words = {key: _from_json(value, values) for key, value in kwargs.items()}
+                values[name] = function(*(_from_json(value, values) for value in args), **words)
         return [values[name] for name in self.outputs]
 
 
 def operation(target: str) -> Callable[..., object]:
-    """The operation of this name.
+    """Return the operation with this name.
 
     Raises:
-        RlplugError: it is none of torch's core operations.
+        RlplugError: it is not one of torch's core operations.
     """
     if target in ARITHMETIC:
         return ARITHMETIC[target]
     if target in _ANY_STRIDES:
         return _ANY_STRIDES[target]
-    found = re.fullmatch(r"aten\.(\w+)\.(\w+)", target)
-    packet = getattr(torch.ops.aten, found[1], None) if found else None
-    overload = getattr(packet, found[2], None) if found and packet is not None else None
+    match = re.fullmatch(r"aten\.(\w+)\.(\w+)", target)
+    packet = getattr(torch.ops.aten, match[1], None) if match else None
+    overload = getattr(packet, match[2], None) if match and packet is not None else None
     if not isinstance(overload, torch._ops.OpOverload) or torch.Tag.core not in overload.tags:
         raise RlplugError(
-            f"this export asks for '{target}', which is none of torch's core operations; do not use it"
+            f"this export uses '{target}', which is not one of torch's core operations; do not use it"
         )
     return overload
 
 
-class _Unknown(Exception):
-    """Something that a graph cannot hold."""
+class _Unsupported(Exception):
+    """An operation or argument that a graph cannot represent."""
 
 
-def _written(
+def _to_graph(
     program: torch.export.ExportedProgram, names: list[str]
 ) -> tuple[Graph, dict[str, Tensor]]:
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
@@ -157,7 +155,7 @@ def _written(
         elif node.op == "output":
             outputs = [_name(one, places) for one in node.args[0]]
         elif not (_label(node.target).rpartition("aten.")[2].startswith(CHECKS)):
-            steps.append([node.name, _label(node.target), *_plain_all(node, places)])
+            steps.append([node.name, _label(node.target), *_arguments(node, places)])
     graph = {"inputs": names, "tensors": held, "steps": steps, "outputs": outputs}
     return graph, {
         name: values[name].detach().cpu().contiguous().clone() for name in set(held.values())
@@ -165,12 +163,12 @@ def _written(
 
 
 def _label(target: object) -> str:
-    """The name of what a node calls, if a program may call it."""
+    """Return the name of the operation of a node, if a program may call it."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     label = f"operator.{getattr(target, '__name__', target)}"
     if label not in ARITHMETIC:
-        raise _Unknown(str(target))
+        raise _Unsupported(str(target))
     return label
 
 
@@ -178,41 +176,41 @@ def _name(node: Any, places: Mapping[str, str]) -> str:
     return places.get(node.name, node.name)
 
 
-def _plain_all(node: fx.Node, places: Mapping[str, str]) -> list[object]:
+def _arguments(node: fx.Node, places: Mapping[str, str]) -> list[object]:
     return [
-        [_plain(value, places) for value in node.args],
-        {key: _plain(value, places) for key, value in node.kwargs.items()},
+        [_to_json(value, places) for value in node.args],
+        {key: _to_json(value, places) for key, value in node.kwargs.items()},
     ]
 
 
-def _plain(value: object, places: Mapping[str, str]) -> Any:
-    """An argument as JSON."""
+def _to_json(value: object, places: Mapping[str, str]) -> Any:
+    """Return an argument as JSON."""
     if isinstance(value, fx.Node):
         return {"value": _name(value, places)}
     if isinstance(value, list | tuple):
-        return [_plain(item, places) for item in value]
+        return [_to_json(item, places) for item in value]
     if isinstance(value, _NAMED):
         return {"torch": str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
         return {"device": "cpu"}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise _Unknown(f"something with a {type(value).__name__}")
+    raise _Unsupported(f"an argument of type {type(value).__name__}")
 
 
-def _read(value: object, values: Mapping[str, object]) -> Any:
-    """The inverse of `_plain`."""
+def _from_json(value: object, values: Mapping[str, object]) -> Any:
+    """Return the argument for its JSON; the inverse of `_to_json`."""
     if isinstance(value, list):
-        return [_read(item, values) for item in value]
+        return [_from_json(item, values) for item in value]
     if not isinstance(value, dict):
         return value
     if "value" in value:
         return values[value["value"]]
     if "device" in value:
         return torch.device("cpu")
-    found = getattr(torch, value["torch"])
-    if not isinstance(found, _NAMED):
+    constant = getattr(torch, value["torch"])
+    if not isinstance(constant, _NAMED):
         raise RlplugError(
-            f"this export names torch.{value['torch']}, which is no type of tensors; do not use it"
+            f"this export names torch.{value['torch']}, which is not a tensor type; do not use it"
         )
-    return found
+    return constant

@@ -1,4 +1,4 @@
-"""Spaces as JSON, and what canonical actions mean in an environment's own."""
+"""Spaces as JSON, and the conversion of canonical actions to actions of an environment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlplug_core.nets.actions import scale_and_shift
 from rlplug_core.types import Array, Space
 
 
-def described(space: Space) -> dict[str, object]:
-    """A space as JSON.
+def space_to_json(space: Space) -> dict[str, object]:
+    """Return a space as JSON.
 
     Raises:
-        UsageError: it is no Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
+        UsageError: the space is not a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
     """
     if isinstance(space, spaces.Box):
         shape = list(space.shape)
@@ -43,17 +43,17 @@ def described(space: Space) -> dict[str, object]:
     if isinstance(space, spaces.Dict):
         return {
             "kind": "Dict",
-            "parts": [[name, described(part)] for name, part in space.spaces.items()],
+            "parts": [[name, space_to_json(part)] for name, part in space.spaces.items()],
         }
     if isinstance(space, spaces.Tuple):
-        return {"kind": "Tuple", "parts": [described(part) for part in space.spaces]}
+        return {"kind": "Tuple", "parts": [space_to_json(part) for part in space.spaces]}
     raise UsageError(
-        f"a {type(space).__name__} space cannot be exported; wrap the environment so that it has none"
+        f"a {type(space).__name__} space cannot be exported; wrap the environment so that it has another space"
     )
 
 
-def built(about: dict[str, Any]) -> Space:
-    """The inverse of `described`."""
+def space_from_json(about: dict[str, Any]) -> Space:
+    """Return the space for its JSON; the inverse of `space_to_json`."""
     kind = about["kind"]
     if kind == "Box":
         shape = tuple(about["shape"])
@@ -73,12 +73,12 @@ def built(about: dict[str, Any]) -> Space:
         shape = about["shape"]
         return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
     if kind == "Tuple":
-        return spaces.Tuple([built(part) for part in about["parts"]])
-    return spaces.Dict([(name, built(part)) for name, part in about["parts"]])
+        return spaces.Tuple([space_from_json(part) for part in about["parts"]])
+    return spaces.Dict([(name, space_from_json(part)) for name, part in about["parts"]])
 
 
-def meant(space: Space, action: Array) -> Any:
-    """Canonical actions [N, ...] as an environment with the action space `space` takes them."""
+def to_env_action(space: Space, action: Array) -> Any:
+    """Convert canonical actions [N, ...] to actions of an environment with the action space `space`."""
     if isinstance(space, spaces.Dict):
         names = list(space.spaces)
         return dict(zip(names, _parts([space[name] for name in names], action), strict=True))
@@ -89,13 +89,13 @@ def meant(space: Space, action: Array) -> Any:
     if isinstance(space, spaces.MultiDiscrete):
         return action.astype(space.start.dtype) + space.start
     if isinstance(space, spaces.Box):
-        return _rescaled(space, action)
+        return _rescale(space, action)
     return action.astype(np.int8)
 
 
 def _parts(parts: list[Space], action: Array) -> list[Any]:
-    """The columns [N, k] of each part, in its own shape and type."""
-    found = []
+    """Return the columns [N, k] of each part in the shape and dtype of the part."""
+    result = []
     end = 0
     for part in parts:
         start = end
@@ -103,12 +103,12 @@ def _parts(parts: list[Space], action: Array) -> list[Any]:
         columns = action[:, start:end]
         if not isinstance(part, spaces.Dict | spaces.Tuple):
             columns = columns.reshape(len(action), *(part.shape or ())).astype(part.dtype)
-        found.append(meant(part, columns))
-    return found
+        result.append(to_env_action(part, columns))
+    return result
 
 
 def _width(space: Space) -> int:
-    """Return how many columns a part takes."""
+    """Return the number of columns of a part."""
     if isinstance(space, spaces.Dict):
         return sum(map(_width, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -116,15 +116,15 @@ def _width(space: Space) -> int:
     return int(np.prod(space.shape or ()))
 
 
-def _rescaled(space: spaces.Box[Any], action: Array) -> Array:
-    """From [-1, 1] to the bounds where both are finite; clipped in any case."""
+def _rescale(space: spaces.Box[Any], action: Array) -> Array:
+    """Scale from [-1, 1] to the bounds if both are finite, and clip."""
     scale, shift = (one.astype(space.dtype) for one in scale_and_shift(space)[1:])
     clipped: Array = np.clip(action.astype(space.dtype) * scale + shift, space.low, space.high)
     return clipped
 
 
 def _bound(values: Array) -> object:
-    """One number where all are the same; exact, infinities among them as text that numpy reads."""
+    """Return exact bounds as JSON: one number if all are equal; infinities become text that NumPy parses."""
     flat = values.reshape(-1)
     if flat.size and (flat == flat[0]).all():
         return _number(flat[0].item())

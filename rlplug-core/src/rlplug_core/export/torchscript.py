@@ -9,20 +9,20 @@ import torch
 
 from rlplug_core.errors import UsageError
 from rlplug_core.export.flat import Flat
-from rlplug_core.export.program import alone, quiet
+from rlplug_core.export.program import ignore_torch_warnings, inference_copy
 
 
 def write_torchscript(path: Path, flat: Flat) -> Path:
-    """Write the program of a policy as TorchScript: a list of tensors in, named by the JSON's program, a list out.
+    """Write the program of a policy as TorchScript, with lists of tensors as input (order: `policy.json`) and output.
 
     Raises:
-        UsageError: this torch has no TorchScript any more.
+        UsageError: this torch no longer has TorchScript.
     """
     if find_spec("torch.jit") is None:
         raise UsageError(
-            f"torch {torch.__version__} writes no TorchScript any more; leave out --torchscript"
+            f"torch {torch.__version__} no longer writes TorchScript; leave out --torchscript"
         )
-    with quiet(), torch.no_grad():
-        traced = torch.jit.trace(alone(flat), (flat.example(),), check_trace=False)
+    with ignore_torch_warnings(), torch.no_grad():
+        traced = torch.jit.trace(inference_copy(flat), (flat.example(),), check_trace=False)
         torch.jit.save(traced, str(path))
     return path

@@ -1,4 +1,4 @@
-"""Episodes that are watched: played with a policy, shown in a window, filmed.
+"""Plays episodes with a policy, shows them in a window and films them.
 
-Training goes by what is counted alone, and nothing of it lives here.
+Nothing here influences training.
 """

@@ -1,4 +1,4 @@
-"""Frames to a WebP or a GIF, by Pillow."""
+"""Writes frames to a WebP or GIF file with Pillow."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.films.frames import enlarged
+from rlplug_core.films.frames import enlarge
 from rlplug_core.types import Array
 
-#: Frames per second of a GIF, which counts in hundredths of a second: browsers show a frame of one for ten of them.
+#: Maximum frames per second of a GIF. Its unit is 1/100 s, and browsers show a frame of 1/100 s for 10/100 s.
 FASTEST = 50
 GIF: dict[str, Any] = {"format": "GIF"}
-#: Every frame a key frame: the encoder would leave out what looks like the one before.
+#: Options that write every frame; by default the encoder drops frames that equal the previous one.
 WEBP: dict[str, Any] = {"format": "WEBP", "quality": 80, "method": 0}
 
 
 class Animation:
-    """WebP or GIF; its frames are kept until it is closed."""
+    """A WebP or GIF film; frames stay in memory until `close`."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class Animation:
     def add(self, frame: Array) -> None:
         from PIL import Image
 
-        self.frames.append(Image.fromarray(enlarged(frame)))
+        self.frames.append(Image.fromarray(enlarge(frame)))
 
     def close(self) -> None:
         if not self.frames:
@@ -38,9 +38,9 @@ class Animation:
         ends = [
             round(1000 / unit * count / self.fps) * unit for count in range(len(self.frames) + 1)
         ]
-        lasting = [end - begin for begin, end in pairwise(ends)]
-        first.save(temporary, save_all=True, append_images=rest, duration=lasting, loop=0, **kind)
+        durations = [end - start for start, end in pairwise(ends)]
+        first.save(temporary, save_all=True, append_images=rest, duration=durations, loop=0, **kind)
         temporary.rename(self.path)
 
     def discard(self) -> None:
-        """Nothing is written yet."""
+        """Do nothing; no file exists yet."""

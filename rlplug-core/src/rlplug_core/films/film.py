@@ -1,6 +1,6 @@
-"""Frames to a film: `.mp4` by PyAV, `.webp` and `.gif` by Pillow, or pictures of their own in a directory.
+"""Writes frames to a film (`.mp4` with PyAV, `.webp` and `.gif` with Pillow) or to numbered pictures.
 
-An `.mp4` is H.264 in yuv420p with even sides, which browsers and MLflow play.
+An `.mp4` file has H.264 in yuv420p with even sides, which browsers and MLflow can play.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 
 from rlplug_core.errors import MissingPackage, UsageError
 from rlplug_core.films.animation import FASTEST, Animation
-from rlplug_core.films.frames import enlarged, even
+from rlplug_core.films.frames import enlarge, pad_to_even
 from rlplug_core.types import Array
 
-#: What a film may be, and the package that writes it.
+#: File suffixes of films, with the package that writes them.
 KINDS = {".mp4": "av", ".webp": "PIL", ".gif": "PIL"}
 
 
 class Film(Protocol):
-    """Takes frames [H, W, 3] uint8 of one size; closed, it is whole, and discarded it leaves what was there before."""
+    """Accepts frames [H, W, 3] uint8 of one size. `close` completes the file, `discard` keeps an older file."""
 
     def add(self, frame: Array) -> None: ...
     def close(self) -> None: ...
@@ -32,15 +32,16 @@ class Film(Protocol):
 
 
 def film(path: Path, fps: float) -> Film:
-    """A film of the kind that the path's ending names.
+    """Create a film; the suffix of the path selects its kind.
 
     Raises:
-        UsageError: it names none, or one that cannot be so fast. MissingPackage: what writes it is not installed.
+        UsageError: the suffix is unknown, or the format does not support so many frames per second.
+        MissingPackage: the package that writes this format is not installed.
     """
     package = KINDS.get(path.suffix.lower())
     if package is None:
         raise UsageError(
-            f"{path} is no film; name it {path.stem}.mp4, {path.stem}.webp or {path.stem}.gif"
+            f"{path} is not a film file; name it {path.stem}.mp4, {path.stem}.webp or {path.stem}.gif"
         )
     if path.suffix.lower() == ".gif" and fps > FASTEST:
         raise UsageError(
@@ -53,19 +54,18 @@ def film(path: Path, fps: float) -> Film:
             f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{other}"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_name(f".{path.name}.part").unlink(
-        missing_ok=True
-    )  # what is left of another, or a link to elsewhere
+    # Remove the rest of an interrupted film, or a link to another file.
+    path.with_name(f".{path.name}.part").unlink(missing_ok=True)
     return Mp4(path, fps) if package == "av" else Animation(path, fps)
 
 
 def usual_suffix() -> str:
-    """Return the suffix of a film that nobody named: `.mp4` where PyAV is installed."""
+    """Return the default suffix of a film: `.mp4` if PyAV is installed, else `.webp`."""
     return ".mp4" if find_spec("av") else ".webp"
 
 
 class Mp4:
-    """H.264, encoded as frames come; the file has its name only once it is whole."""
+    """An H.264 film, encoded frame by frame; the file gets its name when it is complete."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self.path = path
@@ -77,17 +77,15 @@ class Mp4:
     def add(self, frame: Array) -> None:
         import av
 
-        frame = even(enlarged(frame))
+        frame = pad_to_even(enlarge(frame))
         if self.container is None:
             self.container = av.open(
                 str(self.temporary), "w", format="mp4", options={"movflags": "faststart"}
             )
-            options = {
-                "preset": "ultrafast",
-                "crf": "23",
-            }  # half the time of veryfast, three times the bytes
+            # ultrafast: half the time of veryfast, three times the bytes
+            options = {"preset": "ultrafast", "crf": "23"}
             self.stream = self.container.add_stream("libx264", rate=self.fps, options=options)
-            self.stream.thread_count = 1  # who trains has better use for the others
+            self.stream.thread_count = 1  # leave the other cores to the training
             self.stream.height, self.stream.width = frame.shape[:2]
             self.stream.pix_fmt = "yuv420p"
         picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
@@ -128,21 +126,21 @@ class Pictures:
         self.count += 1
 
     def close(self) -> None:
-        """Each is whole already."""
+        """Do nothing; every picture is complete."""
 
     def discard(self) -> None:
-        """They show how far it came; no other picture had their names."""
+        """Keep the pictures; they show the episode up to the error."""
 
 
 class Films:
-    """Several films that get the same frames, closed at the end of a `with`, and discarded where an error ends it."""
+    """Several films with the same frames; a `with` block closes them, or discards them after an error."""
 
     def __init__(self, *films: Film) -> None:
         self.films = films
 
     def add(self, frame: Array) -> None:
-        for one in self.films:
-            one.add(frame)
+        for film in self.films:
+            film.add(frame)
 
     def __enter__(self) -> Films:
         return self
@@ -153,6 +151,6 @@ class Films:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with ExitStack() as ending:  # the others end too where one fails
-            for one in self.films:
-                ending.callback(one.close if error is None else one.discard)
+        with ExitStack() as stack:  # also closes the other films if one fails
+            for film in self.films:
+                stack.callback(film.close if error is None else film.discard)

@@ -1,4 +1,4 @@
-"""Frames, as films take them."""
+"""Sizes of frames for films."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import numpy as np
 
 from rlplug_core.types import Array
 
-#: Frames with a shorter side are enlarged, so that a game of ten pixels can be seen.
+#: Minimum pixels of the shorter side; smaller frames are enlarged, such as those of a game of ten pixels.
 SMALLEST = 128
 
 
-def enlarged(frame: Array) -> Array:
-    """A frame whose shorter side has at least `SMALLEST` pixels, each of its own repeated."""
+def enlarge(frame: Array) -> Array:
+    """Repeat pixels until the shorter side has at least `SMALLEST` pixels."""
     times = -(-SMALLEST // min(frame.shape[:2]))
     return frame if times == 1 else frame.repeat(times, 0).repeat(times, 1)
 
 
-def even(frame: Array) -> Array:
-    """A frame with even sides, as H.264 needs them; the last row and column are repeated."""
+def pad_to_even(frame: Array) -> Array:
+    """Make both sides even, as H.264 requires, by repeating the last row and column."""
     height, width = frame.shape[:2]
-    return (
-        np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
-        if height % 2 or width % 2
-        else frame
-    )
+    if height % 2 == width % 2 == 0:
+        return frame
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge")

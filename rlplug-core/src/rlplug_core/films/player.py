@@ -1,4 +1,4 @@
-"""Plays episodes with a policy and lets every frame be seen: in a window, in films, on a contact sheet."""
+"""Plays episodes with a policy and passes frames to a window, films and a contact sheet."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array
 
-#: Frames per second where an environment does not say how fast it is.
+#: Frames per second if an environment does not define them.
 FPS = 30.0
 
 
 @dataclass
 class Reel:
-    """Take every frame that an environment could show; asks for those that are wanted.
+    """Is called for every frame of an environment and renders only the needed ones.
 
-    A frame belongs to each observation: the first of an episode, and one after each step. An episode that opens without
-    a step, as the environment's own reset behind the last one does, is none.
+    There is one frame for each observation: the first of an episode, and one after each step. An episode without a step
+    is ignored; the automatic reset after the last episode starts one.
 
     Attributes:
-        every: only each so many frames of an episode go into the films.
-        strips: small frames of each episode, for a contact sheet; kept where `sheet` is set.
+        every: interval between frames of an episode in the films.
+        strips: small frames of each episode for a contact sheet, if `sheet` is set.
     """
 
     films: Films
@@ -38,7 +38,7 @@ class Reel:
     count: int = 0
 
     def __call__(self, opens: bool, render: Callable[[], Array]) -> None:
-        """`opens` says whether an episode begins with what `render` shows."""
+        """Handle the next frame; `opens` is true for the first frame of an episode."""
         if opens:
             self.opening = render()
             return
@@ -73,40 +73,46 @@ def play(
     reel: Reel | None,
     explore: bool = False,
 ) -> Evaluation:
-    """Play so many episodes one after the other on a single environment; with many agents, each has returns of its own.
+    """Play episodes one after the other on a single environment; with many agents, each agent has its own returns.
 
     Raises:
-        UsageError: the environment has nothing to show.
+        UsageError: the environment cannot render frames.
     """
     if reel is not None:
         complete(env).show(reel)
-    played: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
     for number in range(episodes):
-        own = (
-            Seeds(seed).child("play", number).integer() if number else seed
-        )  # the first is that of an evaluation
-        one = evaluate(agent, env, own, clock, explore)
-        played.append(one)
+        # The first episode equals the first one of an evaluation with this seed.
+        episode_seed = Seeds(seed).child("play", number).integer() if number else seed
+        episode = evaluate(agent, env, episode_seed, clock, explore)
+        evaluations.append(episode)
         if reel is not None:
-            reel.strips[-1].total, reel.strips[-1].length = one.mean, max(one.lengths)
-    return _together(played)
+            reel.strips[-1].total = episode.mean
+            reel.strips[-1].length = max(episode.lengths)
+    return _merge(evaluations)
 
 
-def _together(played: list[Evaluation]) -> Evaluation:
-    """The episodes of several evaluations as one's: where any says whether it succeeded, one that was cut did not."""
-    said = any(one.successes for one in played)
+def _merge(evaluations: list[Evaluation]) -> Evaluation:
+    """Merge evaluations. If any episode reports success, an episode that was cut counts as not successful."""
+    reported = any(each.successes for each in evaluations)
     return Evaluation(
-        returns=tuple(gain for one in played for gain in one.returns),
-        lengths=tuple(length for one in played for length in one.lengths),
-        successes=tuple(success for one in played for success in one.successes or _silent(one))
-        if said
+        returns=tuple(total for each in evaluations for total in each.returns),
+        lengths=tuple(length for each in evaluations for length in each.lengths),
+        successes=tuple(
+            success
+            for each in evaluations
+            for success in each.successes or _unknown_successes(each)
+        )
+        if reported
         else (),
-        infos=tuple(info for one in played for info in one.infos or ({},) * len(one.returns)),
-        agents=tuple(agent for one in played for agent in one.agents),
-        cut=sum(one.cut for one in played),
+        infos=tuple(
+            info for each in evaluations for info in each.infos or ({},) * len(each.returns)
+        ),
+        agents=tuple(agent for each in evaluations for agent in each.agents),
+        cut=sum(each.cut for each in evaluations),
     )
 
 
-def _silent(one: Evaluation) -> tuple[bool | None, ...]:
-    """Successes of episodes that said nothing, as far as they are known."""
-    return (False,) * one.cut + (None,) * (len(one.returns) - one.cut)
+def _unknown_successes(each: Evaluation) -> tuple[bool | None, ...]:
+    """Return the successes of episodes without a report: False for cut ones, else None."""
+    return (False,) * each.cut + (None,) * (len(each.returns) - each.cut)

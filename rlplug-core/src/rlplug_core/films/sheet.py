@@ -11,14 +11,14 @@ import numpy as np
 from rlplug_core.config.numbers import figures
 from rlplug_core.types import Array
 
-#: Frames in a row, and how wide one is.
+#: Number of frames in a row, and the width of a frame in pixels.
 ACROSS = 8
 WIDTH = 160
 
 
 @dataclass
 class Strip:
-    """Frames of one episode, evenly spread over it however long it becomes: every `stride`-th is kept."""
+    """Small frames of one episode, evenly spaced over any length: every `stride`-th frame is kept."""
 
     total: float = 0.0
     length: int = 0
@@ -27,28 +27,28 @@ class Strip:
     seen: int = 0
 
     def wants(self) -> bool:
-        """Return whether the next frame would be kept."""
+        """Return whether the next frame is needed."""
         return self.seen % self.stride == 0
 
     def keep(self, frame: Array) -> None:
-        """Keep a smaller copy of the next frame; and only every other one once there are too many."""
+        """Keep a small copy of the next frame; if there are too many, drop every second one."""
         self.frames.append(smaller(frame))
         if len(self.frames) >= 2 * ACROSS:
             self.frames = self.frames[::2]
             self.stride *= 2
 
     def pass_by(self) -> None:
-        """Go on to the frame after the next."""
+        """Count the next frame as seen."""
         self.seen += 1
 
     def row(self) -> list[Array]:
-        """`ACROSS` frames, or as many as there are."""
+        """Return `ACROSS` frames, or all if there are fewer."""
         count = min(ACROSS, len(self.frames))
         return [self.frames[round(place)] for place in np.linspace(0, len(self.frames) - 1, count)]
 
 
 def smaller(frame: Array) -> Array:
-    """A copy of a frame, about `WIDTH` pixels wide."""
+    """Return a copy of a frame that is about `WIDTH` pixels wide."""
     from PIL import Image
 
     height = max(1, round(frame.shape[0] * WIDTH / frame.shape[1]))
@@ -56,7 +56,7 @@ def smaller(frame: Array) -> Array:
 
 
 def sheet(path: Path, strips: list[Strip]) -> Path:
-    """Write the best and the worst episode, one below the other, as a PNG; the only one where there are no two."""
+    """Write the best and the worst episode, one below the other, as a PNG; a single episode is written once."""
     from PIL import Image, ImageDraw
 
     ranked = sorted((strip for strip in strips if strip.frames), key=lambda strip: -strip.total)
