@@ -71,7 +71,11 @@ CASES = {
     ),
     "one other's option": ("run ppo CartPole-v1 --expectile 1", 2, r"'--expectile'; iql has it"),
     "unknown option": ("run a2c CartPole-v1 --num-env 3", 2, r"no such option '--num-env'.*--num-envs"),
-    "option too early": ("run --seed 1 a2c CartPole-v1", 2, r"option '--seed' belongs behind the algorithm"),
+    "option too early": (
+        "run --seed 1 a2c CartPole-v1",
+        2,
+        r"put options after the algorithm: rlplug run ALGORITHM ENV --seed",
+    ),
     "a name of no path": ("evaluate " + "a" * 300, 2, r"no run at a{300}"),
     "too many environments": (
         "run a2c CartPole-v1 --num-envs 1e9",
@@ -84,7 +88,7 @@ CASES = {
     "unsound runner": ("run dqn CartPole-v1 --runner async", 2, r"dqn does not run under 'async'.*use --runner sync"),
     "no device": ("run a2c CartPole-v1 --device cuda:7", 2, r"device 'cuda' is not available"),
     "unwritable": ("run a2c CartPole-v1 --out /proc/none", 2, r"/proc/none.*cannot be written.*--out"),
-    "a path for a name": ("run a2c CartPole-v1 --name ../x", 2, r"--name ../x: it names a directory.*--out"),
+    "a path for a name": ("run a2c CartPole-v1 --name ../x", 2, r"--name ../x: use a name without ./. .*--out"),
     "no such run": ("resume nothing", 2, r"no run at nothing \('rlplug runs' lists"),
     "no such run to evaluate": ("evaluate nothing", 2, r"no run at nothing"),
     "no such run to send": ("sync nothing", 2, r"no run at nothing"),

@@ -360,7 +360,7 @@ def test_the_command_line_a_file_and_a_dictionary_say_the_same(
 
 def test_a_missing_value_and_a_missing_name(rlplug: Callable[..., Done]) -> None:
     assert "--env.length: write a value" in rlplug("run", "ppo", "CartPole-v1", "--env.length").err
-    assert "--env.: write NAME VALUE behind the dot" in rlplug("run", "ppo", "CartPole-v1", "--env.", "3").err
+    assert "--env.: write NAME VALUE after the dot" in rlplug("run", "ppo", "CartPole-v1", "--env.", "3").err
 
 
 @pytest.mark.parametrize(("guard", "named"), [("if __name__ == '__main__':\n    pass\n", True), ("pass\n", False)])

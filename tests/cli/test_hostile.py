@@ -12,11 +12,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rlplug_cli.output import aside
+from rlplug_cli.sweep import slurm
 from rlplug_core import plugins
+from rlplug_core.errors import BadFile, UsageError
+from rlplug_core.runs.trust import sealed
 from tests.cli.conftest import Done
 from tests.faults.hostile import World, called, indexes, sentences, tomls
 
@@ -139,7 +144,7 @@ def test_escape_codes_of_an_environment_do_not_reach_the_terminal(rlplug: Callab
 def test_a_name_has_printable_characters(rlplug: Callable[..., Done], place: Path) -> None:
     done = rlplug("run", "a2c", "CartPole-v1", "--name", f"a{RED}b")
     assert (done.code, done.out) == (2, "")
-    assert "a name has printable characters" in done.err
+    assert "use printable characters only" in done.err
     assert "\x1b" not in done.err
     assert not (place / "runs").exists()
 
@@ -174,6 +179,131 @@ def test_on_a_terminal_the_user_is_asked(
     ended, said = on_a_terminal(words, answer)
     assert re.search(r"this would execute .*own-.*; go on\? \[y/N\]", said), said
     assert (ended, (place / "executed").exists()) == (code, executed), said
+
+
+GOOD_TASK = {"name": "a2c-CartPole-v1-s1", "algorithm": "a2c", "env": "CartPole-v1", "seed": 1, "words": []}
+GOOD_SWEEP = {"format": 1, "kind": "sweep", "uid": "x", "created": 1.0, "files": {}, "tasks": [GOOD_TASK]}
+SWEEP = ("sweep", "a2c", "CartPole-v1", "--seeds", "1", *FEW, "--name", "sw")
+#: Values that no field may have: paths, options, control characters, other types.
+HOSTILE = ("../../victim/docs", "/etc", "..", ".", "", "a/b", "--traceback", "a\nb", "sweep.json", "logs", None, [], {})
+
+
+def victim(place: Path) -> Path:
+    """A directory outside with a file that no command may touch."""
+    (place / "victim" / "docs").mkdir(parents=True)
+    (place / "victim" / "docs" / "a").write_text("precious")
+    return place / "victim" / "docs" / "a"
+
+
+def intact(path: Path) -> bool:
+    return path.read_text() == "precious" and sorted(p.name for p in path.parent.iterdir()) == ["a"]
+
+
+@pytest.mark.parametrize("sealed_here", [False, True])
+@pytest.mark.parametrize("field", [*GOOD_TASK, *GOOD_SWEEP])
+def test_hostile_values_in_a_sweep_file_start_nothing(
+    rlplug: Callable[..., Done], place: Path, field: str, sealed_here: bool
+) -> None:
+    precious = victim(place)
+    (place / "runs" / "sw").mkdir(parents=True)
+    values = (
+        [*HOSTILE, {"name": "x"}] if field in ("name", "kind", "uid", "format", "tasks") else [None, [], {}, 1 << 80]
+    )
+    for value in values:
+        if (field, value) in (("words", []), ("files", {}), ("tasks", [])):
+            continue
+        content: dict[str, Any] = json.loads(json.dumps(GOOD_SWEEP))
+        (content["tasks"][0] if field in GOOD_TASK else content)[field] = value
+        text = json.dumps(sealed(content) if sealed_here else {**content, "seal": "0"})
+        (place / "runs" / "sw" / "sweep.json").write_text(text)
+        done = rlplug(*SWEEP)
+        assert done.code in (1, 2), (field, value, done.err)
+        assert done.err.startswith("rlplug: runs/sw/"), (field, value, done.err)
+        assert done.err.count("\n") == 1, done.err
+        assert intact(precious)
+        assert not [*(place / "runs" / "sw").glob("*/config.json")]
+
+
+def test_a_sweep_file_of_another_account_lists_only_what_was_typed(rlplug: Callable[..., Done], place: Path) -> None:
+    (place / "runs" / "sw").mkdir(parents=True)
+    path = place / "runs" / "sw" / "sweep.json"
+    path.write_text(json.dumps({**GOOD_SWEEP, "seal": "0"}))
+    done = rlplug(*SWEEP)
+    assert (done.code, "lists runs that this account did not start" in done.err) == (2, True), done.err
+    path.write_text(json.dumps({**GOOD_SWEEP, "seal": "0", "tasks": [{**GOOD_TASK, "words": FEW[:6]}]}))
+    done = rlplug(*SWEEP)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    "name", ["compare.html", "logs", "a2c-CartPole-v1-s1", "sweep.json", "lock", ".sweep.json.tmp", ".compare.html.tmp"]
+)
+def test_a_planted_link_in_a_sweep_leads_nowhere(rlplug: Callable[..., Done], place: Path, name: str) -> None:
+    precious = victim(place)
+    (place / "runs" / "sw").mkdir(parents=True)
+    for target in (precious, precious.parent):
+        link = place / "runs" / "sw" / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        rlplug(*SWEEP)
+        assert intact(precious), target
+        assert (place / "victim").iterdir()
+
+
+@pytest.mark.parametrize("name", ["study.db", "history.png", "importance.png", "trial-0000-s1", "logs", "sweep.json"])
+def test_a_planted_link_in_a_study_leads_nowhere(rlplug: Callable[..., Done], place: Path, name: str) -> None:
+    pytest.importorskip("optuna")
+    precious = victim(place)
+    (place / "runs" / "study").mkdir(parents=True)
+    for target in (precious, precious.parent, place / "victim" / "new"):
+        link = place / "runs" / "study" / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *FEW, "--gamma", "0.9,0.99", "--name", "study")
+        assert intact(precious), target
+        assert not (place / "victim" / "new").exists()
+
+
+def test_an_export_does_not_follow_a_link_in_the_run(rlplug: Callable[..., Done], place: Path) -> None:
+    assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one").code == 0
+    (place / "empty").mkdir()
+    (place / "runs" / "one" / "export").symlink_to(place / "empty")
+    done = rlplug("export", "one")
+    assert (done.code, "export is not a directory of its own" in done.err) == (2, True), done.err
+    assert not [*(place / "empty").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["slurm.sh", "slurm.json", "logs", "logs/0.txt"])
+def test_a_planted_link_beside_a_slurm_script_leads_nowhere(place: Path, name: str, monkeypatch: Any) -> None:
+    precious = victim(place)
+    directory = place / "runs" / "sw"
+    (directory / name).parent.mkdir(parents=True)
+    (directory / name).symlink_to(precious.parent if name == "logs" else precious)
+    monkeypatch.setattr(slurm, "_ask", lambda command: SimpleNamespace(returncode=0, stdout="77", stderr=""))
+    with contextlib.suppress(UsageError, BadFile):
+        slurm.submit(directory, [0], 1, [])
+    assert intact(precious)
+
+
+@pytest.mark.parametrize("job", ["--help", "1\n2", "", None, {}, [1]])
+def test_a_planted_job_number_is_not_asked_for(place: Path, job: object, monkeypatch: Any) -> None:
+    (place / "slurm.json").write_text(json.dumps({"job": job}))
+    monkeypatch.setattr(slurm, "_ask", lambda command: pytest.fail(f"asked {command}"))
+    with pytest.raises(BadFile, match="it holds no job number"):
+        slurm.active_job(place)
+
+
+def test_a_path_with_a_line_break_is_not_written_into_a_slurm_script(place: Path) -> None:
+    with pytest.raises(UsageError, match="has characters that Slurm cannot take"):
+        slurm.script(place / "a\ntouch PWNED\n#", [0], 1, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["sweep.json", "lock", "study.db", "logs", "compare.html", "-x", ".hidden", "a/b", ".."]
+)
+def test_a_run_has_no_name_that_rlplug_uses_itself(rlplug: Callable[..., Done], place: Path, name: str) -> None:
+    done = rlplug("run", "a2c", "CartPole-v1", f"--name={name}", *FEW)
+    assert (done.code, done.err.startswith(f"rlplug: --name {name}: ")) == (2, True), done.err
 
 
 def on_a_terminal(words: list[str], answer: str) -> tuple[int, str]:

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from rlplug_cli.app import app
-from rlplug_cli.commands.run import declared
-from rlplug_cli.parameters import gathered
+from rlplug_cli.commands.run import options_of
+from rlplug_cli.parameters import collect
 from rlplug_core.config.options import Config
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import schema
@@ -40,7 +40,7 @@ def config(run: str) -> dict[str, Any]:
 
 def given(net: str | None, *pairs: str, file: Path | None = None, algorithm: str = "ppo") -> dict[str, Any]:
     """What the words before presets come to."""
-    return gathered({}, pairs, file, declared("algorithms", algorithm), algorithm, net)[0]
+    return collect({}, pairs, file, options_of("algorithms", algorithm), algorithm, net)[0]
 
 
 def test_a_file_equals_the_options_it_holds() -> None:
@@ -62,9 +62,9 @@ def test_a_file_says_none_as_a_configuration_does(place: Path) -> None:
 def test_options_win_over_set_that_over_net_and_that_over_the_file(place: Path) -> None:
     Path("n.toml").write_text('hidden = [9]\nactivation = "elu"\ngain = 2.0\n', encoding="utf-8")
     Path("c.toml").write_text('net.hidden = [7]\nnet.init = "xavier_uniform"\n', encoding="utf-8")
-    options = declared("algorithms", "ppo")
+    options = options_of("algorithms", "ppo")
     typed = {"option_net__gain": 3.0}
-    values, origins = gathered(typed, ["net.activation=relu"], place / "c.toml", options, "ppo", "n.toml")
+    values, origins = collect(typed, ["net.activation=relu"], place / "c.toml", options, "ppo", "n.toml")
     assert values == {"net.hidden": [9], "net.activation": "relu", "net.gain": 3.0, "net.init": "xavier_uniform"}
     assert origins == {"net.hidden": "net", "net.activation": "set", "net.gain": "option", "net.init": "config"}
 
@@ -89,8 +89,8 @@ def test_every_network_of_an_algorithm_is_meant() -> None:
         ("n.toml", "gain = 0\n", "n.toml: 'gain': expected a number above 0, got 0"),
         ("n.toml", "hidden = [", "the network file n.toml is not TOML"),
         ("gone.toml", "", "the network file gone.toml cannot be read: No such file or directory"),
-        ("./my_net.py", "", "it names no function; write --net ./my_net.py:make or --net my_net.toml"),
-        ("wide", "", "it names no function; write --net ./my_net.py:make or --net my_net.toml"),
+        ("./my_net.py", "", "it does not name a function; write --net ./my_net.py:make or --net my_net.toml"),
+        ("wide", "", "it does not name a function; write --net ./my_net.py:make or --net my_net.toml"),
         ("./gone.py:make", "", "there is no file"),
         ("./n.py:mkae", "", "has no 'mkae'; did you mean 'make'?"),
     ],

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplug_cli import arguments
-from rlplug_cli.parameters import SchemaOption, gathered, parsed, variable
+from rlplug_cli.parameters import SchemaOption, collect, parse_option, variable
 from rlplug_core import __version__
 from rlplug_core.config.options import Config, Fraction
 from rlplug_core.config.parse import convert
@@ -34,9 +34,9 @@ VALUES = st.recursive(
 
 @given(VALUES | st.none())
 def test_an_argument_of_an_environment_is_said_again_as_it_was_typed(value: object) -> None:
-    words = list(arguments.spelled({"env.config": value}))
-    assert arguments.taken(words) == ([], {"env.config": value})
-    assert type(arguments.taken(words)[1]["env.config"]) is type(value)
+    words = list(arguments.argument_words({"env.config": value}))
+    assert arguments.split_arguments(words) == ([], {"env.config": value})
+    assert type(arguments.split_arguments(words)[1]["env.config"]) is type(value)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def test_what_is_not_typed_is_not_passed_on() -> None:
 def test_an_option_wins_over_set_and_that_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("learning_rate = 0.1\nn_steps = 1\nanneal_lr = false\n[net]\nhidden = [5]\n")
     given = typed("--learning-rate", "0.3")
-    values, origins = gathered(given, ["learning_rate=0.2", "n_steps=2"], tmp_path / "c.toml", SCHEMA, "algo")
+    values, origins = collect(given, ["learning_rate=0.2", "n_steps=2"], tmp_path / "c.toml", SCHEMA, "algo")
     assert values == {"learning_rate": 0.3, "n_steps": 2, "anneal_lr": False, "net.hidden": [5]}
     assert origins == {"learning_rate": "option", "n_steps": "set", "anneal_lr": "config", "net.hidden": "config"}
 
@@ -103,14 +103,14 @@ def test_an_option_wins_over_set_and_that_over_the_file(tmp_path: Path) -> None:
 )
 def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> None:
     with pytest.raises(BadConfig, match=r"algo: option '.*': expected .*, got '.*' \('rlplug info algo'"):
-        gathered({}, [pair], None, SCHEMA, "algo")
+        collect({}, [pair], None, SCHEMA, "algo")
 
 
 @pytest.mark.parametrize("line", ["learning_rate = true", "n_steps = true", "anneal_lr = 1"])
 def test_a_file_s_truth_is_no_number(line: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(line)
     with pytest.raises(BadConfig, match=r"expected (a number|an integer|yes or no)"):
-        gathered({}, [], tmp_path / "c.toml", SCHEMA, "algo")
+        collect({}, [], tmp_path / "c.toml", SCHEMA, "algo")
 
 
 def test_help_shows_type_default_and_meaning(rlplug: Callable[..., Any]) -> None:
@@ -181,10 +181,12 @@ def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any
 def test_as_many_workers_as_are_worth_it_may_be_called_auto(way: str, tmp_path: Path) -> None:
     """On the command line, in a file and in Python; what is recorded is the number that says so."""
     options = schema(RunOptions)
-    given = {variable("env_workers"): parsed(next(one for one in options if one.name == "env_workers"), "auto", "ppo")}
+    given = {
+        variable("env_workers"): parse_option(next(one for one in options if one.name == "env_workers"), "auto", "ppo")
+    }
     (tmp_path / "c.toml").write_text('env_workers = "auto"\n')
     ways = {"typed": (given, (), None), "set": ({}, ("env_workers=auto",), None), "file": ({}, (), tmp_path / "c.toml")}
-    values = gathered(*ways[way], options, "ppo")[0] if way in ways else {"env_workers": "auto"}
+    values = collect(*ways[way], options, "ppo")[0] if way in ways else {"env_workers": "auto"}
     assert convert(RunOptions, values, "ppo").env_workers == 0
     with pytest.raises(BadConfig, match="num_envs"):
-        gathered({}, ("num_envs=auto",), None, options, "ppo")
+        collect({}, ("num_envs=auto",), None, options, "ppo")

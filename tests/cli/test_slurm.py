@@ -109,4 +109,4 @@ def test_without_slurm_it_says_where_to_type_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     done = rlplug("sweep", "vpg", "CartPole-v1", "--seeds", "1", "--on", "slurm", *TINY)
     assert done.code == 3
-    assert "no 'sbatch' here; type --on slurm on a machine that submits to Slurm" in done.err
+    assert "'sbatch' is not installed here; type --on slurm on a machine that submits to Slurm" in done.err

@@ -15,10 +15,10 @@ import pytest
 
 from rlplug_cli.sweep.display import Lines, display
 from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
-from rlplug_cli.sweep.manifest import Sweep, Task, kept, locked
-from rlplug_cli.sweep.runner import _conclude, conclusion
-from rlplug_cli.sweep.seeds import complete, cost
-from rlplug_cli.sweep.task import words_of
+from rlplug_cli.sweep.manifest import Sweep, Task, lock_directory, open_sweep
+from rlplug_cli.sweep.runner import last_lines, write_comparison
+from rlplug_cli.sweep.seeds import cost, with_defaults
+from rlplug_cli.sweep.task import command_words
 from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import resolve
@@ -88,11 +88,11 @@ def test_seeds_of_one_run_are_below_one_parent_in_mlflow(
 def test_a_page_of_runs_that_are_gone_is_gone_too(place: Path) -> None:
     """And what is told at the end needs none."""
     write_run(place / "swept" / "one", [1.0, 2.0])
-    found = _conclude(place / "swept", whole=True)
-    assert conclusion(place / "swept", found).splitlines()[-2:] == ["page     swept/compare.html", "runs     swept"]
+    found = write_comparison(place / "swept", complete=True)
+    assert last_lines(place / "swept", found).splitlines()[-2:] == ["page     swept/compare.html", "runs     swept"]
     shutil.rmtree(place / "swept" / "one")
-    found = _conclude(place / "swept", whole=False)
-    assert conclusion(place / "swept", found) == "runs     swept"
+    found = write_comparison(place / "swept", complete=False)
+    assert last_lines(place / "swept", found) == "runs     swept"
     assert list((place / "swept").iterdir()) == []
 
 
@@ -128,23 +128,28 @@ def test_a_run_that_is_killed_is_resumed_once_and_takes_no_other_with_it(place: 
     write_run(place / "done", [3.0])
     for name in ("done", "a", "b", "c"):
         crew.add(Task(name, "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 1)
-    assert crew.entries["done"].standing.status == "finished"
+    assert crew.entries["done"].progress.status == "finished"
     for name in ("a", "b"):
         crew.start(crew.entries[name])
     while crew.working:
-        crew.look()
+        crew.poll()
     assert here.started == ["run a", "run b", "resume a"]
-    assert crew.entries["a"].standing.status == crew.entries["b"].standing.status == "finished"
+    assert crew.entries["a"].progress.status == crew.entries["b"].progress.status == "finished"
 
 
 def test_a_record_without_a_configuration_is_left_for_its_owner(place: Path) -> None:
     task = Task("half", "ppo", "CartPole-v1", 1, ())
     (place / "half").mkdir()
-    assert words_of(place, task)[0] == "run"  # killed before it had anything
+    (place / "half" / "notes.txt").write_text("of the user")
+    assert command_words(place, task)[0] == "run"  # killed before it had anything
+    assert (place / "half" / "notes.txt").exists()
+    shutil.rmtree(place / "half")
     write_run(place / "half", [3.0])
     (place / "half" / "config.json").unlink()
-    with pytest.raises(UsageError, match=r"half has a run's record and no config\.json; bring that back, or delete"):
-        words_of(place, task)
+    with pytest.raises(
+        UsageError, match=r"half has a run.s records but no config\.json; restore config\.json, or delete"
+    ):
+        command_words(place, task)
     assert (place / "half" / "journal.jsonl").exists()
 
 
@@ -170,50 +175,50 @@ def test_tasks_start_as_the_cores_allow(place: Path) -> None:
 )
 def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, options: dict[str, Any], cores: int) -> None:
     values, _ = resolve(algorithm, "CartPole-v1", options)
-    assert cost(algorithm, complete(values)) == cores
+    assert cost(algorithm, with_defaults(values)) == cores
 
 
 def test_a_quiet_display_says_nothing(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     crew = TaskPool(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task has a place
-    with display("sweep", crew, None, lambda: "none") as show:
-        show([])
+    with display("sweep", crew, None, lambda: "none") as screen:
+        screen.show([])
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_run_that_ended_is_said_before_the_next_begins(place: Path) -> None:
     standing = SimpleNamespace(steps=0, status="finished", finals={}, last=1.0, seconds=1.0)
-    first, second = (SimpleNamespace(task=SimpleNamespace(name=name), standing=standing) for name in ("s1", "s2"))
+    first, second = (SimpleNamespace(task=SimpleNamespace(name=name), progress=standing) for name in ("s1", "s2"))
     stream, crew = io.StringIO(), SimpleNamespace(working=[first], signal=0)
-    say: Any = Lines("sweep", crew, stream, lambda: "")  # type: ignore[arg-type]
-    say([])
+    lines = Lines("sweep", crew, stream, lambda: "")  # type: ignore[arg-type]
+    lines.show([])
     crew.working = [second]
-    say([first])
+    lines.show([first])  # type: ignore[list-item]
     assert [tuple(line.split()[:2]) for line in stream.getvalue().splitlines()[1:]] == [
-        ("s1:", "begins"), ("s1:", "finished"), ("s2:", "begins"),
+        ("s1:", "starts"), ("s1:", "finished"), ("s2:", "starts"),
     ]  # fmt: skip
 
 
 def test_one_process_at_a_time_works_on_a_directory(place: Path) -> None:
-    with locked(place / "here"), pytest.raises(UsageError, match=r"is at work in process \d+; wait for it or stop it"):
-        locked(place / "here")
-    locked(place / "here").close()
+    with lock_directory(place / "here"), pytest.raises(UsageError, match=r"process \d+ is working on"):
+        lock_directory(place / "here")
+    lock_directory(place / "here").close()
 
 
 def test_a_run_is_not_written_into(place: Path) -> None:
     run = write_run(place / "runs" / "mine", [1.0])
     with pytest.raises(UsageError, match="mine is a run; choose another --name"):
-        locked(run)
+        lock_directory(run)
     assert not (run / "lock").exists()
 
 
 def test_a_directory_keeps_its_tasks_and_refuses_others_of_the_same_name(place: Path) -> None:
     one, two = (Task(name, "ppo", "CartPole-v1", 1, ("--gamma", "0.9")) for name in ("one", "two"))
-    assert kept(place, "sweep", [one]).tasks == (one,)
-    assert kept(place, "sweep", [two]).tasks == (one, two)
-    with pytest.raises(UsageError, match="was made with other options"):
-        kept(place, "sweep", [Task("one", "ppo", "CartPole-v1", 1, ())])
-    with pytest.raises(UsageError, match="holds what 'rlplug sweep' made"):
-        kept(place, "tune", [])
+    assert open_sweep(place, "sweep", [one]).tasks == (one,)
+    assert open_sweep(place, "sweep", [two]).tasks == (one, two)
+    with pytest.raises(UsageError, match="was started with other options"):
+        open_sweep(place, "sweep", [Task("one", "ppo", "CartPole-v1", 1, ())])
+    with pytest.raises(UsageError, match="belongs to 'rlplug sweep'"):
+        open_sweep(place, "tune", [])
 
 
 def test_other_seeds_of_one_name_have_the_same_options(place: Path) -> None:
@@ -221,12 +226,14 @@ def test_other_seeds_of_one_name_have_the_same_options(place: Path) -> None:
         return Task(f"ppo-CartPole-v1-s{seed}", algorithm, "CartPole-v1", seed, words)
 
     first = [task(seed, "--total-timesteps", "300") for seed in (5, 6)]
-    kept(place, "seeds", first)
+    open_sweep(place, "seeds", first)
     for other in (task(1, "--total-timesteps", "400"), task(1, *first[0].words, algorithm="./mine.py:PPO")):
-        with pytest.raises(UsageError, match=r"/ppo-CartPole-v1-s5 was made with other options; choose another --name"):
-            kept(place, "seeds", [other])
+        with pytest.raises(
+            UsageError, match=r"/ppo-CartPole-v1-s5 was started with other options; choose another --name"
+        ):
+            open_sweep(place, "seeds", [other])
     more = [task(1, *first[0].words), Task("ppo-CartPole-v1-gamma=0.9-s1", "ppo", "CartPole-v1", 1, ("--gamma", "0.9"))]
-    assert kept(place, "seeds", more).tasks == (*first, *more)
+    assert open_sweep(place, "seeds", more).tasks == (*first, *more)
 
 
 def test_a_file_of_options_that_has_changed_is_said(place: Path) -> None:
@@ -235,18 +242,18 @@ def test_a_file_of_options_that_has_changed_is_said(place: Path) -> None:
     def task(seed: int) -> Task:
         return Task(f"a-s{seed}", "ppo", "CartPole-v1", seed, ("--config", "c.toml"))
 
-    kept(place, "seeds", [task(1)])
-    assert len(kept(place, "seeds", [task(1), task(2)]).tasks) == 2
+    open_sweep(place, "seeds", [task(1)])
+    assert len(open_sweep(place, "seeds", [task(1), task(2)]).tasks) == 2
     (place / "c.toml").write_text("gamma = 0.5")
-    with pytest.raises(UsageError, match=r"^c\.toml has changed since .* was begun; choose another --name$"):
-        kept(place, "seeds", [task(3)])
+    with pytest.raises(UsageError, match=r"^c\.toml has changed since .* was started; choose another --name$"):
+        open_sweep(place, "seeds", [task(3)])
 
 
 def test_a_directory_of_two_configurations_from_before_goes_on(place: Path) -> None:
     mixed = tuple(Task(f"ppo-s{seed}", "ppo", "CartPole-v1", seed, ("--gamma", f"0.{seed}")) for seed in (1, 2))
     Sweep("seeds", "uid", 1.0, mixed).write(place)
     for task in mixed:
-        assert kept(place, "seeds", [task]).tasks == mixed
+        assert open_sweep(place, "seeds", [task]).tasks == mixed
 
 
 def test_seeds_are_a_number_or_a_list() -> None:
@@ -304,15 +311,15 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
             "expected a number or a schedule such as linear(a,b), got 'fast'",
         ),
         (("sweep", "a2c,ppo", "CartPole-v1", "--clip-range", "0.1"), "a2c has no option '--clip-range'"),
-        (("sweep", "a2c", "CartPole-v1", "--set", "ppo:gamma=1"), "'ppo' is none of a2c"),
+        (("sweep", "a2c", "CartPole-v1", "--set", "ppo:gamma=1"), "'ppo' is not one of a2c"),
         (("sweep", "a2c", "CartPole-v1", "--set", "gamma"), "write --set name=value"),
         (("sweep", "a2cc", "CartPole-v1"), "did you mean"),
-        (("sweep", "a2c", "CartPole-v1", "--seed", "7"), "--seeds says which seeds: --seeds 7,8"),
-        (("sweep", "a2c", "CartPole-v1", "--set", "seed=7,8"), "--seeds says which seeds: --seeds 7,8"),
+        (("sweep", "a2c", "CartPole-v1", "--seed", "7"), "use --seeds, as in --seeds 7,8"),
+        (("sweep", "a2c", "CartPole-v1", "--set", "seed=7,8"), "use --seeds, as in --seeds 7,8"),
         (("sweep", "a2c", "CartPole-v1", "--gamma"), "option '--gamma' needs a value"),
-        (("sweep", "a2c", "CartPole-v1", "--print-config"), "option '--print-config' is of 'rlplug run'"),
-        (("sweep", "--gamma", "0.9", "a2c"), "options belong behind the environments"),
-        (("sweep", "a2c", "CartPole-v1", "--name", "a/b"), "it names a directory"),
+        (("sweep", "a2c", "CartPole-v1", "--print-config"), "option '--print-config' works only with 'rlplug run'"),
+        (("sweep", "--gamma", "0.9", "a2c"), "put options after the environments"),
+        (("sweep", "a2c", "CartPole-v1", "--name", "a/b"), "without"),
         (
             ("sweep", "a2c", "CartPole-v1", "--anneal-lr=no"),
             "option '--anneal-lr' takes no value; for alternatives write --set anneal_lr=yes,no",
@@ -332,9 +339,9 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         ),
         (("sweep", "a2c", "CartPole-v1", "--runner", "sync,decoupled"), "a2c on CartPole-v1: a2c does not run under"),
         (("sweep", "a2c", "CartPole-v1", "--wrap", "none;atari"), "a2c on CartPole-v1: "),
-        (("run", "a2c", "CartPole-v1", "--jobs", "2"), "--jobs is of several seeds; add --seeds"),
-        (("run", "a2c", "CartPole-v1", "--seeds", "3,4", "--seed", "2"), "--seeds says which seeds: --seeds 7,8"),
-        (("run", "a2c", "CartPole-v1", "--init-parts", "policy"), "'--init-parts' says what is taken from --init"),
+        (("run", "a2c", "CartPole-v1", "--jobs", "2"), "--jobs needs --seeds"),
+        (("run", "a2c", "CartPole-v1", "--seeds", "3,4", "--seed", "2"), "use --seeds, as in --seeds 7,8"),
+        (("run", "a2c", "CartPole-v1", "--init-parts", "policy"), "'--init-parts' needs --init RUN"),
         (("evaluate", "a-run", "--all-checkpoints", "--checkpoint", "best"), "and --checkpoint one; leave one out"),
         (("runs", "--status", "foo"), "'foo' is not one of 'running', 'finished'"),
         (("run", "dqn", "Pendulum-v1", "--seeds", "2"), "rlplug: DQN needs Discrete actions and Pendulum-v1 has Box"),

@@ -13,7 +13,7 @@ import rlplug_core
 from rlplug_cli import sections
 from rlplug_cli.app import app
 from rlplug_cli.commands.run import command as run
-from rlplug_cli.commands.run import declared
+from rlplug_cli.commands.run import options_of
 from rlplug_cli.scaffold import KINDS
 from rlplug_core import plugins
 from rlplug_core.config.run_options import RunOptions
@@ -56,7 +56,7 @@ def test_the_meaning_of_a_name_depends_on_the_options_there_are(word: str, known
 
 def test_every_line_is_of_an_option_that_exists() -> None:
     ours = {option.name for option in schema(RunOptions)}
-    ours |= {option.name for name in KNOWN["algorithms"] for option in declared("algorithms", name)}
+    ours |= {option.name for name in KNOWN["algorithms"] for option in options_of("algorithms", name)}
     assert set(table()) - ours == set()
 
 
@@ -101,7 +101,7 @@ def test_a_word_for_what_is_no_option_is_answered_with_what_to_type(rlplug: Call
 
 def test_no_such_word_is_an_option() -> None:
     ours = {option.name for option in schema(RunOptions)}
-    ours |= {option.name for name in KNOWN["algorithms"] for option in declared("algorithms", name)}
+    ours |= {option.name for name in KNOWN["algorithms"] for option in options_of("algorithms", name)}
     assert not ours & set(instead())
 
 
@@ -123,7 +123,7 @@ def test_what_it_says_to_type_exists(clause: str) -> None:
         assert name != "new" or words[0] in KINDS
     assert set(re.findall(r"--[\w.-]+", re.sub(r"'rlplug [^']+'", "", clause))) <= known
     for name, option in re.findall(r"--wrap ([\w-]+):(\w+)=", clause):
-        assert option in {one.name for one in declared("wrappers", name)}
+        assert option in {one.name for one in options_of("wrappers", name)}
     assert set(re.findall(r"--log (\w+)", clause)) <= set(plugins.ids("loggers"))
 
 

@@ -13,16 +13,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from rlplug_cli.commands.tune import _write
+from rlplug_cli.commands.tune import _export
 from rlplug_cli.sweep.grid import digest
-from rlplug_cli.sweep.seeds import complete
+from rlplug_cli.sweep.seeds import with_defaults
 from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.outcome import Outcome
 from rlplug_cli.tune.search import Search
-from rlplug_cli.tune.space import declared, from_file, written
+from rlplug_cli.tune.space import declared_ranges, from_file, parse_range
 from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
@@ -57,12 +57,12 @@ HIDDEN = Option("net.hidden", "ints", [64, 64], "")
     ],
 )
 def test_a_range_is_read_as_it_is_written(option: Option, text: str, range: Range | None) -> None:
-    assert written(option, text, "ppo") == range
+    assert parse_range(option, text, "ppo") == range
 
 
 @pytest.mark.parametrize(("search", "kind"), [(uniform(1.0, 10.0), "integer"), (log(1e0, 1e1), "log")])
 def test_what_an_author_declares_for_an_integer_is_searched_in_integers(search: Range, kind: str) -> None:
-    (found,) = declared([replace(STEPS, search=search), RATE]).values()
+    (found,) = declared_ranges([replace(STEPS, search=search), RATE]).values()
     assert found == Range(kind, (1, 10))
     assert all(type(value) is int for value in found.values)
 
@@ -70,7 +70,7 @@ def test_what_an_author_declares_for_an_integer_is_searched_in_integers(search: 
 @pytest.mark.parametrize("text", ["0.5..0.1", "-1..1", "a..b", "0.1,x"])
 def test_a_range_holds_values_of_its_option_alone(text: str) -> None:
     with pytest.raises(BadConfig, match="learning_rate"):
-        written(RATE, text, "ppo")
+        parse_range(RATE, text, "ppo")
 
 
 class Machine:
@@ -107,7 +107,7 @@ class Machine:
 
 
 def wanted(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
-    values = complete({"total_timesteps": 400})
+    values = with_defaults({"total_timesteps": 400})
     space = {"learning_rate": Range("uniform", (0.0, 1.0))}
     return Goal("ppo", "CartPole-v1", (RATE,), (), {}, values, space, seeds, trials, "last", 1)
 
@@ -115,7 +115,7 @@ def wanted(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
 def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1,), size: int = 1) -> Search:
     directory.mkdir(exist_ok=True)
     goal = wanted(trials, seeds)
-    study = studies.opened(directory, goal.digest, None, 0, True, 100)
+    study = studies.open_study(directory, goal.digest, None, 0, True, 100)
     return Search(goal, study, TaskPool(directory, place, size))
 
 
@@ -188,19 +188,19 @@ def test_a_trial_of_several_seeds_is_their_mean_and_waits_for_all(place: Path) -
 )  # fmt: skip
 def test_a_study_goes_on_with_no_other_search_but_with_more_trials(place: Path, other: dict[str, Any]) -> None:
     first, more = wanted(1), wanted(2)
-    studies.opened(place, first.digest, None, 0, True, 100)
-    assert studies.opened(place, more.digest, None, 0, True, 100).user_attrs["searched"] == first.digest
-    with pytest.raises(UsageError, match="was made with other options; choose another --name"):
-        studies.opened(place, replace(first, **other).digest, None, 0, True, 100)
+    studies.open_study(place, first.digest, None, 0, True, 100)
+    assert studies.open_study(place, more.digest, None, 0, True, 100).user_attrs["searched"] == first.digest
+    with pytest.raises(UsageError, match="was started with other options; choose another --name"):
+        studies.open_study(place, replace(first, **other).digest, None, 0, True, 100)
 
 
 def test_an_older_study_takes_on_what_it_searches(place: Path) -> None:
     import optuna
 
     optuna.create_study(storage=f"sqlite:///{place / studies.DATABASE}", study_name=place.name, direction="maximize")
-    assert studies.opened(place, "search", None, 0, True, 100).user_attrs["searched"] == "search"
-    with pytest.raises(UsageError, match="was made with other options"):
-        studies.opened(place, "another", None, 0, True, 100)
+    assert studies.open_study(place, "search", None, 0, True, 100).user_attrs["searched"] == "search"
+    with pytest.raises(UsageError, match="was started with other options"):
+        studies.open_study(place, "another", None, 0, True, 100)
 
 
 def test_a_study_is_found_again_however_its_options_are_typed(
@@ -234,7 +234,7 @@ def test_a_study_is_found_again_however_its_options_are_typed(
         assert (again.code, again.err.count("other options")) == ((0, 0) if typed[0] != "--set" else (2, 1)), again.err
         assert (journals(before), list((place / "runs").iterdir())) == (runs, [before])
     other = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,2", *ranges, *TINY, "--name", before.name)
-    assert (other.code, "was made with other options" in other.err) == (2, True)
+    assert (other.code, "was started with other options" in other.err) == (2, True)
 
 
 def journals(directory: Path) -> dict[str, bytes]:
@@ -253,7 +253,7 @@ def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place:
     directory.mkdir()
     for words in (("--gamma", "0.9", "--n-steps", "8"), ("--n-steps", "8", "--gamma", "0.9")):
         goal = replace(wanted(), words=words, fixed={"gamma": 0.9, "n_steps": 8})
-        study = studies.opened(directory, goal.digest, None, 0, True, 100)
+        study = studies.open_study(directory, goal.digest, None, 0, True, 100)
         Search(goal, study, TaskPool(directory, place_of, 1)).step()
     assert place_of.started == ["trial-0000-s1"] * 2
 
@@ -261,7 +261,7 @@ def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place:
 def test_a_directory_that_a_url_cannot_say_holds_no_study(place: Path) -> None:
     (place / "what?" / "study").mkdir(parents=True)
     with pytest.raises(RlplugError, match=r"no SQLite store can lie at .*; rename the directory, or .* with --out"):
-        studies.opened(place / "what?" / "study", "search", None, 0, True, 100)
+        studies.open_study(place / "what?" / "study", "search", None, 0, True, 100)
     assert list(place.iterdir()) == [place / "what?"]
 
 
@@ -270,17 +270,17 @@ def test_a_moved_directory_goes_on_with_its_study(place: Path, shared: bool) -> 
     """In a storage of many studies, one of the same name elsewhere is another's as long as that has its directory."""
     old, new, storage = place / "old" / "one", place / "new" / "one", f"sqlite:///{place}/all.db" if shared else None
     (old / "trial-0000-s1").mkdir(parents=True)
-    first = studies.opened(old, "search", storage, 0, True, 100)
+    first = studies.open_study(old, "search", storage, 0, True, 100)
     first.ask()
     shutil.copytree(old, new)
     if shared:
-        with pytest.raises(UsageError, match=r"in this storage is that of .*old/one; choose another --name"):
-            studies.opened(new, "search", storage, 0, True, 100)
+        with pytest.raises(UsageError, match=r"in this storage belongs to .*old/one; choose another --name"):
+            studies.open_study(new, "search", storage, 0, True, 100)
         shutil.rmtree(old)
-        with pytest.raises(UsageError, match=r"in this storage is that of .*old/one"):
-            studies.opened(place / "empty" / "one", "search", storage, 0, True, 100)
-    moved = studies.opened(new, "search", storage, 0, True, 100)
-    assert (studies.began(moved), moved.user_attrs["directory"]) == (1, str(new))
+        with pytest.raises(UsageError, match=r"in this storage belongs to .*old/one"):
+            studies.open_study(place / "empty" / "one", "search", storage, 0, True, 100)
+    moved = studies.open_study(new, "search", storage, 0, True, 100)
+    assert (studies.count(moved), moved.user_attrs["directory"]) == (1, str(new))
 
 
 def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:
@@ -320,7 +320,7 @@ def test_an_objective_is_what_it_says(objective: str, of_first: float, place: Pa
 def test_an_export_says_a_small_return_with_its_figures(value: float, shown: str, tmp_path: Path) -> None:
     best = {"number": 3, "value": value, "params": {}}
     found = Outcome(tmp_path / "tuned", [best], best=best, options={}, importances={}, pictures=())
-    _write(found, "CartPole-v1", tmp_path / "best.toml", None)
+    _export(found, "CartPole-v1", tmp_path / "best.toml", None)
     assert f"trial 3 of tuned: return {shown}\n" in (tmp_path / "best.toml").read_text()
 
 
@@ -367,8 +367,8 @@ def test_a_study_is_searched_as_it_is_typed(
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     asked: list[dict[str, Any]] = []
-    real = studies.opened
-    monkeypatch.setattr(studies, "opened", lambda *given, **named: (asked.append(named), real(*given, **named))[1])
+    real = studies.open_study
+    monkeypatch.setattr(studies, "open_study", lambda *given, **named: (asked.append(named), real(*given, **named))[1])
     words = (
         "--objective",
         "mean",
@@ -384,7 +384,7 @@ def test_a_study_is_searched_as_it_is_typed(
     words += ("--storage", f"sqlite:///{place}/all.db", "--export-preset", "preset.toml", "--name", "tuned", "--json")
     done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *words)
     assert done.code == 0, done.err
-    assert [(one["seed"], one["pruned"], one["warmup"]) for one in asked] == [(3, False, 100)]
+    assert [(one["seed"], one["prune"], one["warmup"]) for one in asked] == [(3, False, 100)]
     assert (place / "all.db").exists()
     assert not (place / "runs" / "tuned" / "study.db").exists()
     (trial,) = json.loads(done.out)["trials"]
@@ -461,10 +461,10 @@ def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> N
         (("ppo", "CartPole-v1", "--space", "nowhere.toml"), "nowhere.toml cannot be read"),
         (("ppo", "CartPole-v1", "--gamma", "0.9,x"), "expected a number or a schedule such as linear(a,b), got 'x'"),
         (("ppo", "CartPole-v1", "--seeds", "0"), "write how many"),
-        (("ppo", "CartPole-v1", "--seed", "7"), "--seeds says which seeds: --seeds 7,8"),
-        (("ppo", "CartPole-v1", "--set", "seed=7"), "--seeds says which seeds: --seeds 7,8"),
-        (("ppo", "CartPole-v1", "--seed", "7..9"), "--seeds says which seeds: --seeds 7,8"),
-        (("ppo", "CartPole-v1", "--space", "seeded.toml"), "--seeds says which seeds: --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--seed", "7"), "use --seeds, as in --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--set", "seed=7"), "use --seeds, as in --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--seed", "7..9"), "use --seeds, as in --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--space", "seeded.toml"), "use --seeds, as in --seeds 7,8"),
         (
             ("ppo", "CartPole-v1", "--anneal-lr=no", "--gamma", "0.9..0.99"),
             "takes no value; for alternatives write --set",
@@ -474,7 +474,7 @@ def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> N
             ("ppo", "CartPole-v1", "--gamma", "0.9..0.99", "--set", "gamma=0.5"),
             "'--gamma' is given a range and a value",
         ),
-        (("ppo", "CartPole-v1", "--print-config"), "option '--print-config' is of 'rlplug run'"),
+        (("ppo", "CartPole-v1", "--print-config"), "option '--print-config' works only with 'rlplug run'"),
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )

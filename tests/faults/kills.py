@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlplug_cli.commands.run import declared
+from rlplug_cli.commands.run import options_of
 from rlplug_core import plugins
 from rlplug_core.plugins import index
 from rlplug_core.plugins.names import usable
@@ -69,7 +69,7 @@ def words(algorithm: str, form: str) -> list[str]:
     found, _ = index.read(usable("algorithms", algorithm))
     actions = [] if found is None else found.actions
     env = WORLDS.get(algorithm) or ("CartPole-v1" if "Discrete" in actions else "Pendulum-v1",)
-    own = {option.name for option in declared("algorithms", algorithm)}
+    own = {option.name for option in options_of("algorithms", algorithm)}
     values = RUN | {name: value for name, value in OWN.items() if name in own}
     options = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return ["run", algorithm, *env, *options, *FORMS[form][1]]

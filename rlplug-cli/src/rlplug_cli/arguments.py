@@ -1,76 +1,75 @@
-"""`--env.NAME VALUE`: keyword arguments of an environment, whose names no schema knows."""
+"""`--env.NAME VALUE`: keyword arguments of an environment; no schema lists their names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import click
 
 from rlplug_cli.render.config import toml
 from rlplug_core.errors import UsageError
 
-#: How the words begin, and the options that they become.
+#: The prefixes of the words, and of the options that they become.
 PREFIXES = {"--env.": "env.", "--eval-env.": "eval_env."}
 _KEY = "rlplug_cli.arguments"
 
 
 class TakesArguments(click.Command):
-    """A command in whose line arguments of an environment may stand anywhere."""
+    """A command that accepts arguments of an environment anywhere in its line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        args, ctx.meta[_KEY] = taken(args)
+        args, ctx.meta[_KEY] = split_arguments(args)
         return super().parse_args(ctx, args)
 
 
-def typed(context: click.Context) -> dict[str, object]:
-    """The arguments that were typed, by dotted option name: `env.size`."""
-    found: dict[str, object] = context.meta.get(_KEY, {})
-    return found
+def typed_arguments(context: click.Context) -> dict[str, object]:
+    """Return the typed arguments by dotted option name, such as `env.size`."""
+    arguments: dict[str, object] = context.meta.get(_KEY, {})
+    return arguments
 
 
-def of_environment(context: click.Context) -> dict[str, object] | None:
-    """The arguments of a command that has one environment, by their own names; None where there are none.
+def single_env_arguments(context: click.Context) -> dict[str, object] | None:
+    """Return the arguments of a command with one environment by their own names, or None without any.
 
     Raises:
-        UsageError: some are of an environment for evaluation.
+        UsageError: some are for the evaluation environment.
     """
-    found = typed(context)
-    if wrong := [name for name in found if not name.startswith("env.")]:
-        raise UsageError(
-            f"--{wrong[0].replace('_', '-', 1)}: here there is one environment; write --env.NAME VALUE"
-        )
-    return {name.removeprefix("env."): value for name, value in found.items()} or None
+    arguments = typed_arguments(context)
+    others = [name for name in arguments if not name.startswith("env.")]
+    if others:
+        flag = others[0].replace("_", "-", 1)
+        raise UsageError(f"--{flag}: this command has one environment; write --env.NAME VALUE")
+    return {name.removeprefix("env."): value for name, value in arguments.items()} or None
 
 
-def taken(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The words without the arguments of environments, and these by dotted option name.
+def split_arguments(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
+    """Return the words without the arguments of environments, and these arguments by dotted option name.
 
     Raises:
         UsageError: a value is missing.
     """
     rest: list[str] = []
-    found: dict[str, object] = {}
-    left = iter(words)
-    for word in left:
+    arguments: dict[str, object] = {}
+    remaining = iter(words)
+    for word in remaining:
         flag, equals, text = word.partition("=")
         name = option_name(flag)
         if word == "--":
-            return [*rest, word, *left], found
+            return [*rest, word, *remaining], arguments
         if not name:
             rest.append(word)
             continue
-        value = text if equals else next(left, None)
-        if value is None or name.endswith("."):
-            raise UsageError(
-                f"{flag}: write {'NAME VALUE behind the dot' if name.endswith('.') else 'a value'}"
-            )
-        found[name] = parsed(value)
-    return rest, found
+        if name.endswith("."):
+            raise UsageError(f"{flag}: write NAME VALUE after the dot")
+        value = text if equals else next(remaining, None)
+        if value is None:
+            raise UsageError(f"{flag}: write a value")
+        arguments[name] = parse_value(value)
+    return rest, arguments
 
 
 def option_name(flag: str) -> str:
-    """`--env.lane-count` is `env.lane_count`; empty for any other word."""
+    """Return the option name of a flag: `env.lane_count` for `--env.lane-count`, "" for any other word."""
     for prefix, option in PREFIXES.items():
         if flag.replace("_", "-").startswith(prefix):
             first, dot, rest = flag[len(prefix) :].partition(".")
@@ -78,21 +77,23 @@ def option_name(flag: str) -> str:
     return ""
 
 
-def parsed(text: str) -> Any:
-    """A value as TOML writes it, or None for `none`; what is no TOML is a text."""
-    import tomllib  # 5 ms, which completion has no need of
+def parse_value(text: str) -> object:
+    """Return a value written as in TOML, None for `none`, and the text itself if it is not TOML."""
+    import tomllib  # 5 ms that completion does not need
 
     if text in ("none", "None", "null"):
         return None
+    literal = text.lower() if text in ("True", "False") else text
     try:
-        value = tomllib.loads(f"x = {text.lower() if text in ('True', 'False') else text}")["x"]
+        value = tomllib.loads(f"x = {literal}")["x"]
     except tomllib.TOMLDecodeError:
         return text
     return value if isinstance(value, bool | int | float | str | list | dict) else text
 
 
-def spelled(values: Mapping[str, object]) -> Iterator[str]:
-    """The words that say arguments again."""
+def argument_words(values: Mapping[str, object]) -> Iterator[str]:
+    """Yield the words that give these arguments again."""
     for name, value in values.items():
         option, _, rest = name.partition(".")
-        yield f"--{option.replace('_', '-')}.{rest}={'none' if value is None else toml(value)}"
+        text = "none" if value is None else toml(value)
+        yield f"--{option.replace('_', '-')}.{rest}={text}"

@@ -14,16 +14,16 @@ __all__ = [
     "ended",
     "file_name",
     "final_evaluation",
-    "located",
+    "find_run",
     "one_thread",
     "records",
-    "shortened",
+    "short_path",
     "summary",
     "untrained",
 ]
 
 
-def located(text: str, out: Path = OUT) -> Path:
+def find_run(text: str, out: Path = OUT) -> Path:
     """The run directory that a path or a name under `out` means.
 
     Raises:
@@ -50,7 +50,7 @@ def untrained(run: Path) -> str:
     return "no update was made: the run ended before its first batch was due, and its weights are those it began with"
 
 
-def shortened(path: Path) -> str:
+def short_path(path: Path) -> str:
     """A path as a user in this directory would type it."""
     try:
         return str(path.relative_to(Path.cwd()))

@@ -1,4 +1,4 @@
-"""From an option schema to click parameters, and from what was typed to option values and their origins."""
+"""Makes click parameters from an option schema, and option values with their origins from typed words."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_cli.arguments import PREFIXES
-from rlplug_cli.arguments import parsed as free
+from rlplug_cli.arguments import PREFIXES, parse_value
 from rlplug_core.config.files import from_toml
 from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.parse import meant, parse, tested
@@ -20,7 +19,7 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.plugins.presets import merge
 
-#: How the help writes each type of a schema.
+#: The name of each schema type in the help.
 TYPES = {
     "int": "INTEGER",
     "float": "NUMBER",
@@ -39,7 +38,9 @@ _PYTHON: dict[str, type | tuple[type, ...]] = {
     "str": str,
     "target": str,
 }
-#: The last part of the option that names a network of a user's own.
+#: Types of options that can be typed several times.
+REPEATABLE = ("repeated", "strs")
+#: The last part of the option that names a function which makes a network.
 FACTORY = "factory"
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ else:
 
 
 class Value(_ParamType):
-    """The value of one option; refuses a wrong type or range before anything heavy is imported."""
+    """The value of one option; rejects a wrong type or range before anything heavy is imported."""
 
     def __init__(self, option: Option, owner: str, complete: Callable[[], Iterable[str]]) -> None:
         self.option = option
@@ -59,8 +60,8 @@ class Value(_ParamType):
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        return parsed(self.option, value, self.owner) if isinstance(value, str) else value
+    ) -> object:
+        return parse_option(self.option, value, self.owner) if isinstance(value, str) else value
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -71,77 +72,70 @@ class Value(_ParamType):
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-class Whole(_ParamType):
-    """A whole number of at least 1 as people write it: 1000000, 1e6, 1M."""
+class PositiveInt(_ParamType):
+    """An integer of at least 1 as people write it: 1000000, 1e6, 1M."""
 
     name = "integer"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         try:
             number = whole(value) if isinstance(value, str) else int(value)
         except ValueError:
             number = 0
-        return (
-            number
-            if number > 0
-            else self.fail(f"{value!r} is no whole number of at least 1", param, ctx)
-        )
-
-
-#: Types of options that may be typed several times.
-SEVERAL = ("repeated", "strs")
+        if number <= 0:
+            self.fail(f"{value!r} is not an integer of at least 1", param, ctx)
+        return number
 
 
 class SchemaOption(click.Option):
-    """A click option that remembers which schema option it stands for; unset, it is not passed on.
+    """A click option made from a schema option; if it is not typed, it is not passed on.
 
-    `complete` gives the words that its value may begin with.
+    `complete` returns words that shell completion offers for its value.
     """
 
     def __init__(
         self, option: Option, owner: str, complete: Callable[[], Iterable[str]] = tuple
     ) -> None:
         self.option = option
-        yes = flag(option.name)
-        names = [f"{yes}/--no-{yes[2:]}" if option.type == "bool" else yes, variable(option.name)]
-        kind = None if option.type == "bool" else Value(option, owner, complete)
-        several = option.type in SEVERAL
+        flag = flag_of(option.name)
+        boolean = option.type == "bool"
+        kind = None if boolean else Value(option, owner, complete)
         super().__init__(
-            names,
+            [f"{flag}/--no-{flag[2:]}" if boolean else flag, variable(option.name)],
             type=kind,
             default=None,
-            multiple=several,
-            help=described(option),
+            multiple=option.type in REPEATABLE,
+            help=help_text(option),
             metavar=kind and kind.name,
         )
 
     def type_cast_value(self, ctx: click.Context, value: object) -> object:
-        """The values of an option that is typed several times, one after the other."""
+        """Return the value; for an option that was typed several times, one flat list."""
         cast = super().type_cast_value(ctx, value)
-        return (
-            [text for texts in cast for text in texts]
-            if self.multiple and cast is not None
-            else cast
-        )
+        if self.multiple and cast is not None:
+            return [text for texts in cast for text in texts]
+        return cast
 
 
-def flag(name: str) -> str:
-    """Return an option as the command line spells it: `num_envs` is `--num-envs`."""
+def flag_of(name: str) -> str:
+    """Return the flag of an option: `--num-envs` for `num_envs`."""
     return "--" + name.replace("_", "-")
 
 
 def variable(name: str) -> str:
-    """A Python identifier for a dotted option name."""
+    """Return a Python identifier for a dotted option name."""
     return "option_" + name.replace(".", "__")
 
 
-def described(option: Option) -> str:
-    """The help of an option with its default."""
-    return f"{option.help}  [{shown(option.default)}]".strip()
+def help_text(option: Option) -> str:
+    """Return the help of an option with its default."""
+    return f"{option.help}  [{value_text(option.default)}]".strip()
 
 
-def shown(value: object) -> str:
-    """A value as one would type it."""
+def value_text(value: object) -> str:
+    """Return a value as a user types it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple) and value:
@@ -149,75 +143,70 @@ def shown(value: object) -> str:
     return str(value) if value not in (None, [], (), "") else "none"
 
 
-def spelled(option: Option, value: Any) -> Iterator[str]:
-    """The words that set an option to a value."""
-    word = flag(option.name)
+def option_words(option: Option, value: Any) -> Iterator[str]:
+    """Yield the words that set an option to a value."""
+    flag = flag_of(option.name)
     if option.type == "bool":
-        yield word if value else f"--no-{word[2:]}"
+        yield flag if value else f"--no-{flag[2:]}"
     elif option.type == "repeated":
-        for one in value or ["none"]:
-            yield from (word, one)
+        for item in value or ["none"]:
+            yield from (flag, item)
+    elif isinstance(value, list | tuple):
+        yield from (flag, ",".join(map(str, value)))
     else:
-        yield word
-        yield (
-            ",".join(map(str, value))
-            if isinstance(value, list | tuple)
-            else "none"
-            if value is None
-            else str(value)
-        )
+        yield from (flag, "none" if value is None else str(value))
 
 
-def parsed(option: Option, text: str, owner: str) -> Any:
-    """The value of what was typed for an option; a schedule in place of a number stays text.
+def parse_option(option: Option, text: str, owner: str) -> Any:
+    """Return the value of a typed text; a schedule in place of a number stays text.
 
     Raises:
-        BadConfig: it has the wrong type, is out of range, none of the choices or no schedule.
+        BadConfig: it has the wrong type, is out of range, is not one of the choices or not a schedule.
     """
     value = parse(option, text)
     try:
         schedule = written(value) if option.type == "float" else None
     except BadConfig as error:
         raise BadConfig(f"{owner}: option '{option.name}': {error}") from error
-    for one in tested(option, schedule) if schedule else (value,):
-        if wanted := _wrong(option, one):
+    for item in tested(option, schedule) if schedule else (value,):
+        expected = _expected(option, item)
+        if option.type in ("ints", "floats") and text.count("[") != text.count("]"):
+            expected = f"numbers as in {value_text(option.default or [64, 64])}"
+        if expected:
             raise BadConfig(
-                f"{owner}: option '{option.name}': expected {wanted}, got '{text}' "
+                f"{owner}: option '{option.name}': expected {expected}, got '{text}' "
                 f"('rlplug info {owner}' shows its type and default)"
             )
     return value
 
 
-def _wrong(option: Option, value: object) -> str:
-    """Return what was expected instead of a value, or an empty string; sequences are left to the configuration."""
+def _expected(option: Option, value: object) -> str:
+    """Return what the option takes instead of a wrong value, or "" for a right one."""
     if value is None and option.optional:
         return ""
     if option.type in ("ints", "floats", "strs", "repeated"):
-        return _wrong_items(option, value)
+        return _expected_items(option, value)
     if option.type == "choice":
         return "" if value in option.choices else f"one of {', '.join(option.choices)}"
-    if not isinstance(value, _PYTHON[option.type]) or (
-        isinstance(value, bool) and option.type != "bool"
-    ):
+    wrong_bool = isinstance(value, bool) and option.type != "bool"
+    if wrong_bool or not isinstance(value, _PYTHON[option.type]):
         number = "a number or a schedule such as linear(a,b)" if option.scheduled else "a number"
-        return {"int": "an integer", "float": number, "bool": "yes or no"}.get(
-            option.type, "a text"
-        )
+        nouns = {"int": "an integer", "float": number, "bool": "yes or no"}
+        return nouns.get(option.type, "a text")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _out_of_range(option, value)
+        return _expected_range(option, value)
     return ""
 
 
-def _wrong_items(option: Option, value: object) -> str:
+def _expected_items(option: Option, value: object) -> str:
     kind = _PYTHON.get(option.type[:-1], str)
-    if isinstance(value, list) and all(
-        isinstance(item, kind) and not isinstance(item, bool) for item in value
-    ):
+    items = value if isinstance(value, list) else [None]
+    if all(isinstance(item, kind) and not isinstance(item, bool) for item in items):
         return ""
-    return "texts" if kind is str else f"numbers as in {shown(option.default or [64, 64])}"
+    return "texts" if kind is str else f"numbers as in {value_text(option.default or [64, 64])}"
 
 
-def _out_of_range(option: Option, value: float) -> str:
+def _expected_range(option: Option, value: float) -> str:
     low = option.minimum
     high = option.maximum
     if low is not None and not (value > low if option.open_minimum else value >= low):
@@ -230,13 +219,13 @@ def _out_of_range(option: Option, value: float) -> str:
         return "a smaller number"
 
 
-def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, object]:
-    """The values of `--set name=value` pairs.
+def from_pairs(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, object]:
+    """Return the values of `--set name=value` pairs.
 
     Raises:
-        UsageError: a pair without `=`. BadConfig: an unknown name or a wrong value.
+        UsageError: a pair has no `=`. BadConfig: an unknown name or a wrong value.
     """
-    known = {option.name: option for option in options}
+    by_name = {option.name: option for option in options}
     values: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -244,71 +233,70 @@ def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dic
             raise UsageError(f"--set {pair}: write --set name=value")
         name = name.strip()
         if name.startswith(tuple(PREFIXES.values())):
-            values[name] = free(text)
+            values[name] = parse_value(text)
             continue
-        if name not in known:
-            near = nearest(name, known)
+        if name not in by_name:
+            near = nearest(name, by_name)
             raise BadConfig(
                 f"{owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)"
             )
-        values[name] = parsed(known[name], text, owner)
+        values[name] = parse_option(by_name[name], text, owner)
     return values
 
 
 def from_file(path: Path | None, options: Iterable[Option], owner: str) -> dict[str, object]:
-    """The options of a `--config` file: TOML, with dotted names or tables.
+    """Return the options of a `--config` file: TOML with dotted names or tables.
 
-    Each is checked, whatever goes over it.
+    Every value is checked, including those that something else overrides.
 
     Raises:
         UsageError: it cannot be read. BadConfig: an unknown name or a wrong value.
     """
     if path is None:
         return {}
-    known = {option.name: option for option in options}
+    by_name = {option.name: option for option in options}
     values = _toml(path, "configuration")
     for name, value in values.items():
         if name.startswith(tuple(PREFIXES.values())):
             continue
-        if name not in known:
-            near = nearest(name, known)
+        if name not in by_name:
+            near = nearest(name, by_name)
             raise BadConfig(
                 f"{path}: {owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)"
             )
-        _check(path, known[name], value, owner)
+        _check(path, by_name[name], value, owner)
     return values
 
 
 def _check(file: Path | str, option: Option, value: object, owner: str, name: str = "") -> None:
-    """Refuse a value of a file that an option does not take; `name` is what the file calls it."""
+    """Reject a value of a file that an option does not take; `name` is its name in the file."""
+    name = name or option.name
     text = value if isinstance(value, str) else None
     if text == "none" and option.optional:  # TOML has no null
         return
     try:
         schedule = written(text) if option.type == "float" else None
     except BadConfig as error:
-        raise BadConfig(f"{file}: '{name or option.name}': {error}") from error
-    for one in (
-        tested(option, schedule) if schedule else (meant(option.name, plain(value, option.type)),)
-    ):
-        if wanted := _wrong(option, one):
+        raise BadConfig(f"{file}: '{name}': {error}") from error
+    plain_value = meant(option.name, plain(value, option.type))
+    for item in tested(option, schedule) if schedule else (plain_value,):
+        if expected := _expected(option, item):
+            if text is not None and option.type in ("ints", "floats"):
+                expected = "a list of numbers without quotes, as in [64, 64]"
             raise BadConfig(
-                f"{file}: '{name or option.name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its "
-                "type and default)"
+                f"{file}: '{name}': expected {expected}, got {value!r} "
+                f"('rlplug info {owner}' shows its type and default)"
             )
 
 
-def nets(options: Iterable[Option]) -> list[str]:
-    """Return the prefix of the options of each network of an algorithm: `net.`, and of a few `critic_net.`."""
-    return [
-        option.name.removesuffix(FACTORY)
-        for option in options
-        if option.name.endswith(f"net.{FACTORY}")
-    ]
+def network_prefixes(options: Iterable[Option]) -> list[str]:
+    """Return the prefix of the options of each network of an algorithm: `net.`, for some also `critic_net.`."""
+    names = [option.name for option in options]
+    return [name.removesuffix(FACTORY) for name in names if name.endswith(f"net.{FACTORY}")]
 
 
-def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str, object]:
-    """The options that `--net` stands for, those of a TOML file or a factory, for every network of the algorithm.
+def from_network(word: str | None, options: Sequence[Option], owner: str) -> dict[str, object]:
+    """Return the options that `--net` sets: those of a TOML file or a factory, for every network of the algorithm.
 
     Raises:
         UsageError: it is neither, or cannot be read. BadConfig: the file sets an unknown option or a wrong value.
@@ -321,28 +309,21 @@ def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str
         values = {FACTORY: word}
     else:
         raise UsageError(
-            f"--net {word}: it names no function; write --net ./my_net.py:make or --net my_net.toml"
+            f"--net {word}: it does not name a function; write --net ./my_net.py:make or --net my_net.toml"
         )
-    found: dict[str, object] = {}
-    for prefix in nets(options):
-        known = {
-            one.name.removeprefix(prefix): one for one in options if one.name.startswith(prefix)
-        }
+    result: dict[str, object] = {}
+    for prefix in network_prefixes(options):
+        own = [option for option in options if option.name.startswith(prefix)]
+        by_name = {option.name.removeprefix(prefix): option for option in own}
         for name, value in values.items():
-            _check_network(word, name, value, known, owner)
-            found[prefix + name] = value
-    return found
-
-
-def _check_network(
-    file: str, name: str, value: object, known: Mapping[str, Option], owner: str
-) -> None:
-    if name not in known:
-        near = nearest(name, known)
-        raise BadConfig(
-            f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)"
-        )
-    _check(file, known[name], value, owner, name)
+            if name not in by_name:
+                near = nearest(name, by_name)
+                raise BadConfig(
+                    f"{word}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)"
+                )
+            _check(word, by_name[name], value, owner, name)
+            result[prefix + name] = value
+    return result
 
 
 def _toml(path: Path, noun: str) -> dict[str, object]:
@@ -354,29 +335,26 @@ def _toml(path: Path, noun: str) -> dict[str, object]:
         raise UsageError(f"the {noun} file {path} is not TOML: {error}") from error
 
 
-def gathered(
-    given: Mapping[str, object],
+def collect(
+    typed: Mapping[str, object],
     pairs: Sequence[str],
     file: Path | None,
     options: Sequence[Option],
     owner: str,
     net: str | None = None,
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Return what the user set and where: an option wins over `--set`, that over `--net` and that over the file.
+    """Return the values that the user set, and their origins: options override `--set`, `--net`, then the file.
 
     Presets and defaults come later.
     """
-    typed = {
-        option.name: given[variable(option.name)]
-        for option in options
-        if variable(option.name) in given
-    }
-    typed |= {
-        name: value for name, value in given.items() if name.startswith(tuple(PREFIXES.values()))
-    }
+    arguments = tuple(PREFIXES.values())
+    values = {name: value for name, value in typed.items() if name.startswith(arguments)}
+    for option in options:
+        if variable(option.name) in typed:
+            values[option.name] = typed[variable(option.name)]
     return merge(
-        ("option", typed),
-        ("set", assigned(pairs, options, owner)),
-        ("net", network(net, options, owner)),
+        ("option", values),
+        ("set", from_pairs(pairs, options, owner)),
+        ("net", from_network(net, options, owner)),
         ("config", from_file(file, options, owner)),
     )

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.lookup import ended, file_name, final_evaluation, shortened, untrained
+from rlplug_cli.lookup import ended, file_name, final_evaluation, short_path, untrained
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlplug_core.runs.api import Run
 
 
-def trained(
+def train(
     algorithm: str,
     env: str,
     values: Mapping[str, object],
@@ -42,10 +42,10 @@ def trained(
             algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say
         )
 
-    shown(titled(algorithm, env, values, origins), train, as_json, quiet)
+    train_and_report(title(algorithm, env, values, origins), train, as_json, quiet)
 
 
-def titled(
+def title(
     algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str]
 ) -> str:
     """The header of a run: what is trained on what, its wrappers, and the options that somebody chose."""
@@ -73,7 +73,7 @@ def _shown(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def shown(
+def train_and_report(
     title: str,
     work: Callable[[Callable[[Progress], None]], Run],
     as_json: bool,
@@ -116,7 +116,7 @@ def result(run: Run) -> dict[str, object]:
 
 def conclusion(run: Run) -> str:
     """The last lines of a run on a terminal."""
-    lines = [f"run      {shortened(run.path)}"]
+    lines = [f"run      {short_path(run.path)}"]
     if found := final_evaluation(run.path):
         lines[:0] = said(found)
     lines[:0] = [reason for reason in (ended(run.path), untrained(run.path)) if reason]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import click
 
-from rlplug_cli.commands.run import declared
+from rlplug_cli.commands.run import options_of
 from rlplug_cli.output import asked, echo, echo_json
-from rlplug_cli.parameters import assigned
+from rlplug_cli.parameters import from_pairs
 from rlplug_core.errors import UsageError, clean
 from rlplug_core.testing import (
     CONTRACT,
@@ -77,7 +77,7 @@ def command(
     kind, name = _named(words)
     expectations = _expectations(expected)
     if kind == "algorithm":
-        options = assigned(pairs, declared("algorithms", name), name) if pairs else {}
+        options = from_pairs(pairs, options_of("algorithms", name), name) if pairs else {}
         found = checks(name, options=options, env=env, expected_failures=expectations, learn=learn)
     elif kind == "wrapper":
         found = wrapper_checks(name, env=env, expected_failures=expectations)

@@ -165,9 +165,9 @@ def _write(
     if html is not None:
         from rlplug_cli.compare.page import page
 
-        written(html, page(found, title))
+        write_text(html, page(found, title))
     if csv is not None and str(csv) != "-":
-        written(csv, as_csv(found))
+        write_text(csv, as_csv(found))
 
 
 def _say(found: Report, csv: Path | None, json: bool) -> None:
@@ -182,7 +182,7 @@ def _say(found: Report, csv: Path | None, json: bool) -> None:
         echo(text(found))
 
 
-def written(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a text into a file that the user named; raises UsageError."""
     with into_file(path):
         path.write_text(text, encoding="utf-8")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_cli.arguments import TakesArguments, of_environment
+from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import located, one_thread
+from rlplug_cli.lookup import find_run, one_thread
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
 from rlplug_cli.trust import given
@@ -58,14 +58,14 @@ def command(
         raise UsageError(
             "--all-checkpoints plays every checkpoint and --checkpoint one; leave one out"
         )
-    path = located(run)
+    path = find_run(run)
     one_thread()
     from rlplug_core.runs.evaluation import seed_of
     from rlplug_core.runs.run import Run, plan_of
 
     found = Run(path, trust=given(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]
-    arguments = of_environment(click.get_current_context())
+    arguments = single_env_arguments(click.get_current_context())
     results = {
         name: found.evaluate(
             episodes,

@@ -8,7 +8,8 @@ import click
 
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import checkpoint as checkpoint_option
-from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.file_checks import refuse_link
+from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
@@ -37,24 +38,26 @@ def command(
     trust: bool,
 ) -> None:
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
-    path = located(run)
+    path = find_run(run)
     one_thread()
     from rlplug_core.export.bundle import new_directory
     from rlplug_core.runs.run import Run
 
     found = Run(path, trust=given(path, trust))
     place = out or path / "export"
+    if out is None:
+        refuse_link(place)  # it may be planted
     with new_directory(place) as beside:
         found.export(beside, checkpoint, onnx=onnx, torchscript=torchscript)
         if mlflow:
             from rlplug_cli.mlflow.model import save
 
             save(beside)
-    echo(f"export   {shortened(place)}")
+    echo(f"export   {short_path(place)}")
     for file in sorted(path for path in place.iterdir() if path.is_file()):
         echo(f"         {file.name}  {file.stat().st_size:,} bytes")
     if mlflow:
         echo(
-            f"serve    mlflow models serve --model-uri {shell_word(shortened(place / 'mlflow'))} --env-manager local"
+            f"serve    mlflow models serve --model-uri {shell_word(short_path(place / 'mlflow'))} --env-manager local"
         )
-    echo(f'python   rlplug_core.load("{shortened(place)}")')
+    echo(f'python   rlplug_core.load("{short_path(place)}")')

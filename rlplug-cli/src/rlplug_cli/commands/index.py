@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlplug_cli.lookup import shortened
+from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
@@ -27,7 +27,7 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
     stale = 0
     for record in [record for name in plugin for record in _of(name)]:
         if not check:
-            echo(f"wrote {shortened(indexing.write(record))}")
+            echo(f"wrote {short_path(indexing.write(record))}")
         elif drift := indexing.drift(record):
             echo(drift, err=True)
             stale += 1

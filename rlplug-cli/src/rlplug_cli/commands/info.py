@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from rlplug_cli.arguments import TakesArguments, of_environment
-from rlplug_cli.commands.run import declared
+from rlplug_cli.arguments import TakesArguments, single_env_arguments
+from rlplug_cli.commands.run import options_of
 from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.parameters import TYPES, shown
+from rlplug_cli.parameters import TYPES, value_text
 from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import facts, table
 from rlplug_core import plugins
@@ -47,7 +47,7 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     """Show options of an algorithm, wrapper or controller, or an environment; with ENV an algorithm's preset there."""
     group = _group(name)
-    arguments = of_environment(click.get_current_context())
+    arguments = single_env_arguments(click.get_current_context())
     if group == "envs" and env is None:
         tell_environment(name, arguments or {}, json, frame)
         return
@@ -56,7 +56,7 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     if group in OPTION:
         _part(name, group, json)
         return
-    own = usual(name, declared("algorithms", name))
+    own = usual(name, options_of("algorithms", name))
     every = usual(name, schema(RunOptions))
     about = _about(name)
     values = preset(name, env) if env else {}
@@ -74,7 +74,7 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
         f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}"
     )
     if values:
-        lines = [(name, shown(value)) for name, value in values.items()]
+        lines = [(name, value_text(value)) for name, value in values.items()]
         echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
 
 
@@ -108,7 +108,7 @@ def _group_of(code: object) -> Group:
 
 
 def _part(name: str, group: Group, json: bool) -> None:
-    options = declared(group, name)
+    options = options_of(group, name)
     about = _about(name, group)
     if json:
         echo_json({**about, "options": [asdict(one) for one in options]})
@@ -116,7 +116,7 @@ def _part(name: str, group: Group, json: bool) -> None:
     _tell(about)
     if options:
         echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
-    example = ",".join(f"{one.name}={shown(one.default)}" for one in options)
+    example = ",".join(f"{one.name}={value_text(one.default)}" for one in options)
     echo(f"\nrlplug run ALGORITHM ENV {OPTION[group]} {name}{example and f':{example}'}")
 
 
@@ -153,7 +153,7 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
 
 
 def _options(title: str, options: tuple[Option, ...]) -> str:
-    lines = [(one.name, _type(one), shown(one.default), one.help) for one in options]
+    lines = [(one.name, _type(one), value_text(one.default), one.help) for one in options]
     return table((title, "TYPE", "DEFAULT", "MEANING"), lines)
 
 

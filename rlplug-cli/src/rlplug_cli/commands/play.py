@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlplug_cli.arguments import TakesArguments, of_environment
+from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.evaluate import sentence
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
@@ -70,7 +70,7 @@ def command(
     trust: bool,
 ) -> None:
     """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film where there is no display."""
-    path = located(run)
+    path = find_run(run)
     one_thread()
     from rlplug_core.runs.run import Run
 
@@ -89,13 +89,13 @@ def command(
         stochastic=stochastic,
         epsilon=epsilon,
         env=env,
-        arguments=of_environment(click.get_current_context()),
+        arguments=single_env_arguments(click.get_current_context()),
         wrap=wrap,
     )
     echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))
     for what, where in (("film", video), ("frames", frames), ("sheet", sheet)):
         if where is not None:
-            echo(f"{what:<7} {shortened(where)}")
+            echo(f"{what:<7} {short_path(where)}")
 
 
 def _unseen(run: Run, checkpoint: str) -> Path | None:

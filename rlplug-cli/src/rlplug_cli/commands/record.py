@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from rlplug_cli.arguments import TakesArguments, of_environment
+from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
@@ -46,11 +46,11 @@ def command(
     trust: bool,
 ) -> None:
     """Let a checkpoint of RUN act, and write its transitions as a data set, to be learned from offline."""
-    path = located(run)
+    path = find_run(run)
     one_thread()
     from rlplug_core.runs.run import Run
 
-    arguments = of_environment(click.get_current_context())
+    arguments = single_env_arguments(click.get_current_context())
     made = Run(path, trust=given(path, trust)).record(
         output,
         steps,
@@ -66,6 +66,6 @@ def command(
     episodes = len(made.returns)
     mean = f", mean return {figures(sum(made.returns) / episodes)}" if episodes else ""
     echo(
-        f"data set {shortened(output)}: {len(made.dataset):,} transitions, {episodes:,} whole episodes{mean}"
+        f"data set {short_path(output)}: {len(made.dataset):,} transitions, {episodes:,} whole episodes{mean}"
     )
     echo(f"sha256   {made.dataset.sha256}")

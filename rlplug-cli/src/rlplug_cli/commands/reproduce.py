@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
 from rlplug_cli.trust import given
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: bool) -> None:
     """Train RUN again from its record and compare the bits; ends with code 1 where they differ."""
-    path = located(run)
+    path = find_run(run)
     one_thread()
     trust = given(path, trust)
     from rlplug_core.runs.reproduction import reproduce
@@ -52,7 +52,7 @@ def _plain(found: Reproduction) -> dict[str, Any]:
 
 
 def _told(found: Reproduction) -> str:
-    lines = [f"run      {shortened(found.run.path)}"]
+    lines = [f"run      {short_path(found.run.path)}"]
     lines += (
         ["same     the final weights and every recorded number, bit for bit"] if found.same else []
     )

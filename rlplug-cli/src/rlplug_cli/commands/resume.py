@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import located, one_thread
-from rlplug_cli.parameters import Whole
+from rlplug_cli.lookup import find_run, one_thread
+from rlplug_cli.parameters import PositiveInt
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("run", shell_complete=runs)
 @click.option(
     "--total-timesteps",
-    type=Whole(),
+    type=PositiveInt(),
     metavar="INTEGER",
     help="Train up to this many env steps in all.",
 )
@@ -50,10 +50,10 @@ def command(
     trust: bool,
 ) -> None:
     """Go on with RUN, a path or a name in runs/, from its newest readable checkpoint."""
-    path = located(run)
+    path = find_run(run)
     one_thread()
     trust = given(path, trust)
-    from rlplug_cli.training import shown
+    from rlplug_cli.training import train_and_report
 
     def work(watch: Callable[[Any], None]) -> Run:
         from rlplug_core.runs.api import resume
@@ -62,4 +62,4 @@ def command(
             path, total_timesteps=total_timesteps, rescale=rescale, watch=watch, trust=trust, on=on
         )
 
-    shown(f"resuming {path.name}", work, json, quiet)
+    train_and_report(f"resuming {path.name}", work, json, quiet)

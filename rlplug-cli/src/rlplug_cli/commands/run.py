@@ -1,10 +1,11 @@
-"""`rlplug run ALGO ENV`: every algorithm is a command of its own, built from its option schema."""
+"""`rlplug run ALGO ENV`: every algorithm is a command of its own, made from its option schema."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from click.shell_completion import CompletionItem
 from rlplug_cli import arguments, sections
 from rlplug_cli.arguments import TakesArguments
 from rlplug_cli.completion import assignments, environments, run_names
+from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.lookup import one_thread
 from rlplug_cli.output import echo
-from rlplug_cli.parameters import SchemaOption, flag, gathered, nets, spelled
-from rlplug_cli.render.config import written_out
+from rlplug_cli.parameters import SchemaOption, collect, flag_of, network_prefixes, option_words
+from rlplug_cli.render.config import config_text
 from rlplug_core import plugins
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.options import Config
@@ -37,28 +39,38 @@ _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterS
 
 
 class Algorithms(click.Group):
-    """The installed algorithms as commands; help and completion ask the index alone."""
+    """The installed algorithms as commands; help and completion read only the index."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise UsageError(
-                f"option '{error.option_name}' belongs behind the algorithm: "
-                f"rlplug run ALGORITHM ENV {error.option_name} …"
-            ) from error
+            raise UsageError(_misplaced_option(error.option_name, args)) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except (UsageError, PluginError):
+            algorithms = plugins.ids("algorithms")
+            if args[0] not in algorithms and args[1:2] and args[1] in algorithms:
+                raise UsageError(
+                    f"the algorithm comes before the environment: rlplug run {args[1]} {args[0]}"
+                ) from None
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return plugins.ids("algorithms")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        own = declared("algorithms", cmd_name, may_import=not ctx.resilient_parsing)
-        every = schema(RunOptions)
-        if not ctx.resilient_parsing:  # completion shows no defaults, and so reads no presets
+        own = options_of("algorithms", cmd_name, may_import=not ctx.resilient_parsing)
+        shared = schema(RunOptions)
+        if not ctx.resilient_parsing:  # completion shows no defaults and reads no presets
             check_options(cmd_name, [option.name for option in own])
             own = usual(cmd_name, own)
-            every = usual(cmd_name, every)
-        return AlgorithmCommand(cmd_name, own, every)
+            shared = usual(cmd_name, shared)
+        return AlgorithmCommand(cmd_name, own, shared)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from rlplug_cli.render.tables import rows
@@ -71,30 +83,38 @@ class Algorithms(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         if incomplete.startswith(("./", "/", "~")):
             return [CompletionItem(incomplete, type="file")]
-        return [
-            CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)
-        ]
+        names = self.list_commands(ctx)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _misplaced_option(flag: str, args: list[str]) -> str:
+    """Return what to type instead of an option before the algorithm; rl-zoo3 names both with options."""
+    words = dict(pairwise(args))
+    if {"--algo", "--env"} <= words.keys():
+        return f"write the algorithm and the environment without options: rlplug run {words['--algo']} {words['--env']}"
+    return f"put options after the algorithm: rlplug run ALGORITHM ENV {flag} …"
 
 
 class AlgorithmCommand(TakesArguments):
-    """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
+    """`rlplug run <algorithm> ENV`, with the options of the algorithm (`own`) and of every run (`run_options`)."""
 
-    def __init__(self, algorithm: str, own: tuple[Option, ...], every: tuple[Option, ...]) -> None:
+    def __init__(self, algorithm: str, own: tuple[Option, ...], shared: tuple[Option, ...]) -> None:
         self.algorithm = algorithm
         self.own = own
-        self.run_options = every
+        self.run_options = shared
+        self.options = (*own, *shared)
         parameters: list[click.Parameter] = [
-            click.Argument(["env"], metavar="ENV", shell_complete=environments),
-            *(
-                SchemaOption(option, algorithm, _completed(option))
-                for option in (*self.own, *self.run_options)
-            ),
-            *_network(own),
-            *_fixed([option.name for option in (*own, *every)]),
+            click.Argument(["env"], metavar="ENV", shell_complete=environments)
         ]
+        for option in self.options:
+            parameters.append(SchemaOption(option, algorithm, _completer(option)))
         super().__init__(
             algorithm,
-            params=parameters,
+            params=[
+                *parameters,
+                *_network_option(own),
+                *_command_options([option.name for option in self.options]),
+            ],
             callback=self.train,
             help=f"Train {algorithm} on ENV: an environment id, module:Name or ./file.py:Name of a class or function.",
             context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
@@ -102,187 +122,182 @@ class AlgorithmCommand(TakesArguments):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            with self._as_typed():
+            with self._flags_in_errors():
                 return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise UsageError(
-                f"no such option '{error.option_name}'{self.near(error.option_name)} "
+                f"no such option '{error.option_name}'{self.suggestion(error.option_name)} "
                 f"('{ctx.command_path} --help' lists them)"
             ) from error
 
-    def near(self, typed: str) -> str:
-        """Return `"; did you mean '--num-envs'?"` for an unknown option, or what else it may mean, or nothing."""
-        known = [option.name for option in (*self.own, *self.run_options)]
-        return having(typed) or nearest(typed, known, write=flag)
+    def suggestion(self, flag: str) -> str:
+        """Return `"; did you mean '--num-envs'?"` for an unknown option, or the algorithms that have it, or ""."""
+        names = [option.name for option in self.options]
+        return owners_of(flag) or nearest(flag, names, write=flag_of)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with self._as_typed():
+        with self._flags_in_errors():
             return super().invoke(ctx)
 
     @contextmanager
-    def _as_typed(self) -> Iterator[None]:
-        """Core names options as Python does; a sentence on a terminal names them as they are typed there."""
+    def _flags_in_errors(self) -> Iterator[None]:
+        """Core names options as Python does; on a terminal an error names the flag."""
+        names = {option.name for option in self.options}
+
+        def with_flag(match: re.Match[str]) -> str:
+            return f"option '{flag_of(match[1])}'" if match[1] in names else match[0]
+
         try:
             yield
         except BadConfig as error:
-            known = {option.name for option in (*self.own, *self.run_options)}
-            raise BadConfig(
-                _OPTION.sub(lambda found: _flagged(found, known), str(error))
-            ) from error
+            raise BadConfig(_OPTION.sub(with_flag, str(error))) from error
 
     def train(
-        self, env: str, name: str | None, out: Path, json: bool, quiet: bool, **given: Any
+        self,
+        env: str,
+        name: str | None,
+        out: Path,
+        json: bool,
+        quiet: bool,
+        print_config: bool,
+        seeds: str | None,
+        jobs: int | None,
+        **typed: object,
     ) -> None:
         one_thread()
         refuse_path(name)
-        context = click.get_current_context()
-        values, origins = self.resolved(context)
-        if given["print_config"]:
-            echo(written_out(values, origins, (*self.own, *self.run_options)))
-            return
-        if given["jobs"] and given["seeds"] is None:
-            raise UsageError("--jobs is of several seeds; add --seeds, as in --seeds 5")
-        if given["seeds"] is not None:
-            from rlplug_cli.sweep.grid import refuse_seed
-            from rlplug_cli.sweep.seeds import seeded
+        values, origins = self.resolve_options(click.get_current_context())
+        if print_config:
+            echo(config_text(values, origins, self.options))
+        elif seeds is not None:
+            self._train_seeds(env, values, origins, seeds, name, out, jobs, json, quiet)
+        elif jobs:
+            raise UsageError("--jobs needs --seeds, as in --seeds 5")
+        else:
+            from rlplug_cli.training import train
 
-            if "," in given["seeds"]:
-                refuse_seed(origins)
-            self.probe(env, values)
-            seeded(
-                self.algorithm,
-                env,
-                self.chosen(context),
-                values,
-                text=given["seeds"],
-                name=name,
-                out=out,
-                jobs=given["jobs"],
-                as_json=json,
-                quiet=quiet,
+            train(
+                self.algorithm, env, values, origins, name=name, out=out, as_json=json, quiet=quiet
             )
-            return
-        from rlplug_cli.training import trained
 
-        trained(self.algorithm, env, values, origins, name=name, out=out, as_json=json, quiet=quiet)
+    def _train_seeds(
+        self,
+        env: str,
+        values: dict[str, Any],
+        origins: dict[str, str],
+        seeds: str,
+        name: str | None,
+        out: Path,
+        jobs: int | None,
+        json: bool,
+        quiet: bool,
+    ) -> None:
+        from rlplug_cli.sweep.grid import refuse_seed
+        from rlplug_cli.sweep.seeds import run_seeds
 
-    def resolved(self, context: click.Context) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what was typed over the preset, and where each value is from.
+        if "," in seeds:
+            refuse_seed(origins)
+        self.probe(env, values)
+        run_seeds(
+            self.algorithm,
+            env,
+            self.typed_words(click.get_current_context()),
+            values,
+            text=seeds,
+            name=name,
+            out=out,
+            jobs=jobs,
+            as_json=json,
+            quiet=quiet,
+        )
+
+    def resolve_options(self, context: click.Context) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the typed values over those of the preset, and the origin of each value.
 
         Raises:
-            UsageError, BadConfig: something that was typed means nothing here.
+            UsageError, BadConfig: something that was typed is wrong.
         """
-        given = context.params
-        typed = {
-            name: value
-            for name, value in given.items()
-            if context.get_parameter_source(name) in _BY_USER
-        }
-        typed |= arguments.typed(context)
-        options = (*self.own, *self.run_options)
-        values, origins = gathered(
-            typed,
-            pairs=given["set"],
-            file=given["config"],
-            options=options,
+        params = context.params
+        typed = {name: params[name] for name in params if _was_typed(context, name)}
+        values, origins = collect(
+            typed | arguments.typed_arguments(context),
+            pairs=params["set"],
+            file=params["config"],
+            options=self.options,
             owner=self.algorithm,
-            net=given.get("net"),
+            net=params.get("net"),
         )
         from rlplug_core.plugins.env_kind import kind_for  # it may have to make the environment
 
-        kind = kind_for(self.algorithm, given["env"], values)
-        values, origins = resolve(self.algorithm, given["env"], values, origins, kind)
+        kind = kind_for(self.algorithm, params["env"], values)
+        values, origins = resolve(self.algorithm, params["env"], values, origins, kind)
         if origins.get("init_parts") in ("option", "set") and not values.get("init"):
-            raise UsageError(
-                "option '--init-parts' says what is taken from --init, and there is none; add --init RUN"
-            )
+            raise UsageError("option '--init-parts' needs --init RUN")
         return values, origins
 
     def probe(self, env: str, values: Mapping[str, object]) -> None:
-        """Refuse what a run with these options, presets included, would not begin.
+        """Check that a run with these options, presets included, would start.
 
         Raises:
             UsageError, PluginError: it would not.
         """
         from rlplug_core.runs.api import probe
 
-        with self._as_typed():
+        with self._flags_in_errors():
             probe(self.algorithm, env, values)
 
-    def chosen(self, context: click.Context) -> list[str]:
-        """The words that say again what was typed behind ALGORITHM ENV, but for seeds and where the run goes."""
-        words: list[str] = [*arguments.spelled(arguments.typed(context))]
+    def typed_words(self, context: click.Context) -> list[str]:
+        """Return the typed words after ALGORITHM ENV, without seeds and the run directory."""
+        words = [*arguments.argument_words(arguments.typed_arguments(context))]
         for parameter in self.get_params(context):
             name = str(parameter.name)
-            if context.get_parameter_source(name) not in _BY_USER:
+            if not _was_typed(context, name):
                 continue
             value = context.params[name]
             if isinstance(parameter, SchemaOption) and parameter.option.name != "seed":
-                words += spelled(parameter.option, value)
+                words += option_words(parameter.option, value)
             elif name in ("set", "config", "net"):
-                words += [
-                    word
-                    for one in (value if name == "set" else [value])
-                    for word in (f"--{name}", str(one))
-                ]
+                for item in value if name == "set" else [value]:
+                    words += [f"--{name}", str(item)]
         return words
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found: dict[str, list[tuple[str, str]]] = {
+        records: dict[str, list[tuple[str, str]]] = {
             title: [] for title in sections.titles(self.algorithm)
         }
-        own = {option.name for option in self.own}
-        parameters = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        for parameter in sorted(parameters, key=_every_run_first):
-            if record := parameter.get_help_record(ctx):
-                name = (
-                    parameter.option.name
-                    if isinstance(parameter, SchemaOption)
-                    else str(parameter.name)
-                )
-                shared = isinstance(parameter, SchemaOption) or name == "net"
-                title = (
-                    sections.title(name, self.algorithm, name in own)
-                    if shared
-                    else "Input and output"
-                )
-                found[title].append(record)
-        for title, records in found.items():
-            if records:
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for option in sorted(options, key=_every_run_last):
+            if record := option.get_help_record(ctx):
+                records[self._section(option)].append(record)
+        for title, lines in records.items():
+            if lines:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(lines)
+
+    def _section(self, option: click.Option) -> str:
+        own = {one.name for one in self.own}
+        if isinstance(option, SchemaOption):
+            name = option.option.name
+            return sections.title(name, self.algorithm, name in own)
+        if option.name == "net":
+            return sections.title("net", self.algorithm, "net" in own)
+        return "Input and output"
 
 
-def _flagged(found: re.Match[str], known: Container[str]) -> str:
-    return f"option '{flag(found[1])}'" if found[1] in known else found[0]
+def _was_typed(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) in _BY_USER
 
 
-def refuse_path(name: str | None) -> None:
-    """Refuse a `--name` that is a path, or that a terminal cannot show.
-
-    Raises:
-        UsageError: it is one.
-    """
-    if name is not None and not name.isprintable():
-        raise UsageError(f"--name {name!r}: a name has printable characters; choose another")
-    if name is not None and (Path(name).name != name or name.startswith(".")):
-        raise UsageError(
-            f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is"
-        )
-
-
-def _every_run_first(parameter: click.Option) -> bool:
+def _every_run_last(option: click.Option) -> bool:
     """Sort the total and the number of environments, which every run has, before an algorithm's own options."""
-    return not (
-        isinstance(parameter, SchemaOption)
-        and parameter.option.name in ("total_timesteps", "num_envs")
-    )
+    first = ("total_timesteps", "num_envs")
+    return not (isinstance(option, SchemaOption) and option.option.name in first)
 
 
-def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
-    """The options of an algorithm, wrapper or controller, from its index or else from its code; none without either.
+def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
+    """Return the options of an algorithm, wrapper or controller without presets, from its index or its code.
 
-    Presets are left out.
+    Without an index and with `may_import` off there are none.
 
     Raises:
         UsageError, PluginError: there is no such plugin, or it cannot be used.
@@ -290,48 +305,41 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
     owner = f"'{name}'"
     if not is_target(name):
         record = usable(group, name)
-        found, _ = index.read(record)
-        if found is not None:
-            return index.options(found)
+        entry, _ = index.read(record)
+        if entry is not None:
+            return index.options(entry)
         owner = str(record)
     if not may_import:
         return ()
-    find = {
+    load = {
         "algorithms": plugins.algorithm,
         "wrappers": plugins.wrapper,
         "controllers": plugins.controller,
     }[group]
-    cls: object = find(name)
+    cls: object = load(name)
     try:
         return schema(getattr(cls, "Config", Config))
-    except (
-        BadConfig,
-        NameError,
-        TypeError,
-    ) as error:  # a foreign class may annotate its fields with anything
+    except (BadConfig, NameError, TypeError) as error:  # a class may annotate fields with anything
         ask = "" if is_target(name) else "; ask its author"
         raise PluginError(f"{owner} has options that cannot be shown: {error}{ask}") from error
 
 
-def having(typed: str) -> str:
-    """Return `"; a2c, ppo and 3 more have it"` for the flag of an option of other installed algorithms, or nothing."""
-    found: list[str] = []
+def owners_of(flag: str) -> str:
+    """Return `"; a2c, ppo and 3 more have it"` for an option of other installed algorithms, or ""."""
+    owners: list[str] = []
     for name in plugins.ids("algorithms"):
-        options = None
-        with suppress(PluginError):  # of one that is broken nothing is known
-            options, _ = index.read(usable("algorithms", name))
-        if options is not None and typed in {
-            flag(option.name) for option in index.options(options)
-        }:
-            found.append(name)
-    if not found:
+        entry = None
+        with suppress(PluginError):  # a broken one has no options
+            entry, _ = index.read(usable("algorithms", name))
+        if entry is not None and flag in {flag_of(option.name) for option in index.options(entry)}:
+            owners.append(name)
+    if not owners:
         return ""
-    shown = found[:6]
-    more = len(found) - 6
-    return f"; {', '.join(shown)}{f' and {more} more' if more > 0 else ''} {'have' if len(found) > 1 else 'has'} it"
+    more = f" and {len(owners) - 6} more" if len(owners) > 6 else ""
+    return f"; {', '.join(owners[:6])}{more} {'have' if len(owners) > 1 else 'has'} it"
 
 
-def _fixed(names: list[str]) -> list[click.Parameter]:
+def _command_options(names: list[str]) -> list[click.Parameter]:
     file = click.Path(path_type=Path, dir_okay=False)
     place = click.Path(path_type=Path)
     return [
@@ -347,28 +355,26 @@ def _fixed(names: list[str]) -> list[click.Parameter]:
         ),
         click.Option(["--config"], type=file, help="Read options from a TOML file."),
         click.Option(
-            ["--name"], help="The run directory's name  [algorithm, environment, seed and time]"
+            ["--name"], help="Name of the run directory  [algorithm, environment, seed and time]"
         ),
         click.Option(
-            ["--out"], type=place, default="runs", help="Where run directories are made  [runs]"
+            ["--out"], type=place, default="runs", help="The directory of run directories  [runs]"
         ),
         click.Option(
             ["--print-config"],
             is_flag=True,
-            help="Write all options as TOML and where each is from; no training.",
+            help="Write all options as TOML with their origins, without training.",
         ),
-        click.Option(
-            ["--quiet", "-q"], is_flag=True, help="Show no progress, only what came of it."
-        ),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Show no progress, only the result."),
         click.Option(
             ["--seeds"],
             metavar="N|A,B,…",
-            help="Train N seeds from --seed on, or these; typed again, it goes on.",
+            help="Train N seeds starting at --seed, or these; typed again, it continues.",
         ),
         click.Option(
             ["--jobs"],
             type=click.IntRange(1),
-            help="Of several seeds, how many at once  [as cores allow]",
+            help="How many seeds at once  [as many as cores allow]",
         ),
         click.Option(
             ["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
@@ -376,16 +382,16 @@ def _fixed(names: list[str]) -> list[click.Parameter]:
     ]
 
 
-def _network(own: Iterable[Option]) -> list[click.Parameter]:
-    """`--net`, where an algorithm has a network to describe."""
-    if not nets(own):
+def _network_option(own: Iterable[Option]) -> list[click.Parameter]:
+    """Return `--net` for an algorithm that has a network with options."""
+    if not network_prefixes(own):
         return []
     text = "A network of your own: a TOML file with net options, or a function, ./my_net.py:make"
     return [click.Option(["--net"], type=click.Path(), metavar="FILE", help=text)]
 
 
-def _completed(option: Option) -> Callable[[], Iterable[str]]:
-    """Return a function that completes the values of an option."""
+def _completer(option: Option) -> Callable[[], Iterable[str]]:
+    """Return a function that returns words to complete the value of an option."""
     groups: dict[str, Group] = {
         "wrap": "wrappers",
         "eval_wrap": "wrappers",
@@ -394,7 +400,9 @@ def _completed(option: Option) -> Callable[[], Iterable[str]]:
     }
     if option.name == "init":
         return run_names
-    return (lambda: plugins.ids(groups[option.name])) if option.name in groups else tuple
+    if option.name in groups:
+        return lambda: plugins.ids(groups[option.name])
+    return tuple
 
 
 command = Algorithms(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rlplug_cli import completion
-from rlplug_cli.lookup import directories, file_name, located, summary
+from rlplug_cli.lookup import directories, file_name, find_run, summary
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
@@ -118,7 +118,7 @@ def command(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
     """Delete run directories, by path or name; what MLflow has of them stays there."""
-    paths = list(dict.fromkeys(located(name, out) for name in names))
+    paths = list(dict.fromkeys(find_run(name, out) for name in names))
     if not yes:
         click.confirm(f"delete {', '.join(map(str, paths))}?", abort=True)
     for path in paths:

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.arguments import option_name
-from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
+from rlplug_cli.commands.run import AlgorithmCommand
 from rlplug_cli.commands.run import command as run
+from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
-from rlplug_cli.parameters import SEVERAL, SchemaOption
-from rlplug_cli.sweep.grid import Choice, axis, digest, listed, refuse_seed, seeds, tasks
+from rlplug_cli.parameters import REPEATABLE, SchemaOption
+from rlplug_cli.sweep.grid import Choice, axis, digest, refuse_seed, seeds, split_words, tasks
 from rlplug_cli.sweep.manifest import Task
 from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins import find
 
 if TYPE_CHECKING:
-    from rlplug_cli.sweep.runner import Elsewhere
+    from rlplug_cli.sweep.runner import PlaceMaker
 
 
 @click.command("sweep", context_settings={"ignore_unknown_options": True})
@@ -38,22 +39,24 @@ if TYPE_CHECKING:
     metavar="[ALGORITHM:]NAME=A,B,…",
     help="Alternatives of an option.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="How many runs at once  [as cores allow]")
-@click.option("--name", help="The sweep's directory  [from what is swept]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]"
+    "--jobs", type=click.IntRange(1), help="How many runs at once  [as many as cores allow]"
+)
+@click.option("--name", help="Name of the sweep's directory  [from the command]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default="runs", help="The directory above it  [runs]"
 )
 @click.option(
     "--on",
     metavar="PLACE",
     default="local",
-    help="Where: local, ray, ray://HOST:PORT, slurm  [local]",
+    help="Where runs run: local, ray, ray://HOST:PORT, slurm  [local]",
 )
 @click.option(
     "--sbatch",
     multiple=True,
     metavar="OPTION",
-    help="An option of sbatch, as --sbatch --time=4:00:00.",
+    help="An option of sbatch, such as --sbatch --time=4:00:00.",
 )
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
@@ -74,106 +77,108 @@ def command(
 ) -> None:
     """Train every ALGORITHM on every ENV, over seeds and alternatives of options, as many runs at once as cores allow.
 
-    Any option of the algorithms and of every run may follow, with alternatives between commas (between semicolons where
-    a value holds commas itself). Typed again, the same command does what is missing or was interrupted, and nothing
-    twice; with more seeds it adds them.
+    Any option of the algorithms and of every run may follow, with alternatives between commas (between semicolons if a
+    value contains commas). Type the same command again to resume interrupted runs and start missing ones; finished runs
+    are not repeated. With more seeds it adds them.
     """
     refuse_path(name)
     if algorithms.startswith("-") or envs.startswith("-"):
         raise UsageError(
-            "options belong behind the environments: rlplug sweep ALGORITHM,… ENV,… --seeds 5"
+            "put options after the environments: rlplug sweep ALGORITHM,… ENV,… --seeds 5"
         )
-    those = listed(algorithms, "algorithm")
-    there = listed(envs, "environment")
-    axes = {algorithm: _axes(algorithm, pairs, words, those) for algorithm in those}
-    found = tasks(those, there, axes, seeds(numbers))
+    algorithm_names = split_words(algorithms, "algorithm")
+    env_names = split_words(envs, "environment")
+    axes = {one: _axes(one, pairs, words, algorithm_names) for one in algorithm_names}
+    grid = tasks(algorithm_names, env_names, axes, seeds(numbers))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from rlplug_cli.sweep.runner import swept
-    from rlplug_cli.sweep.seeds import complete, cost
-
-    @cache
-    def resolved(algorithm: str, env: str, chosen: tuple[str, ...]) -> dict[str, Any]:
-        with algorithm_command(algorithm).make_context(algorithm, [env, *chosen]) as context:
-            values, origins = _command(context).resolved(context)
-            refuse_seed(origins)
-            return complete(values)
-
-    for algorithm, env, chosen in dict.fromkeys(
-        (task.algorithm, task.env, task.words) for task in found
-    ):
-        values = resolved(
-            algorithm, env, chosen
-        )  # what is typed wrong is said before anything is written
+    for one in dict.fromkeys((task.algorithm, task.env, task.words) for task in grid):
+        values = _task_options(*one)  # reports typing errors before anything is written
         if on == "local":  # another place may have other devices and packages
-            _probe(algorithm, env, values)
-    directory = out / (name or _usual_name(those, there, [*pairs, *words]))
-
-    def costs(task: Task) -> int:
-        return cost(task.algorithm, resolved(task.algorithm, task.env, task.words))
-
+            _probe(one[0], one[1], values)
+    directory = out / (name or _default_name(algorithm_names, env_names, [*pairs, *words]))
     if on == "slurm":
-        from rlplug_cli.sweep.slurm import hand_over
+        from rlplug_cli.sweep.slurm import submit_sweep
 
-        echo(hand_over(directory, found, costs, sbatch))
+        echo(submit_sweep(directory, grid, _cost, sbatch))
         return
-    swept(
+    from rlplug_cli.sweep.runner import run_sweep
+
+    run_sweep(
         "sweep",
         directory,
-        found,
-        resolved=lambda task: resolved(task.algorithm, task.env, task.words),
-        costs=costs,
+        grid,
+        options=lambda task: _task_options(task.algorithm, task.env, task.words),
+        costs=_cost,
         jobs=jobs,
         as_json=json,
-        on=_elsewhere(on, those),
+        make_place=_place_maker(on, algorithm_names),
     )
 
 
-def _usual_name(algorithms: Sequence[str], envs: Sequence[str], words: Sequence[str]) -> str:
-    """The directory's name where nobody gave one: the same for the same command."""
-    stem = "-".join(
-        ["+".join(word.rpartition(":")[2] for word in part) for part in (algorithms, envs)]
-    )
-    return f"sweep-{stem[:60]}-{digest([*algorithms, *envs, *words])}".replace("/", "-")
+@cache
+def _task_options(algorithm: str, env: str, words: tuple[str, ...]) -> dict[str, Any]:
+    """Return the option values of a task, with presets and the defaults of every run."""
+    from rlplug_cli.sweep.seeds import with_defaults
+
+    command = algorithm_command(algorithm)
+    with command.make_context(algorithm, [env, *words]) as context:
+        values, origins = command.resolve_options(context)
+        refuse_seed(origins)
+        return with_defaults(values)
 
 
-def _elsewhere(on: str, algorithms: Sequence[str]) -> Elsewhere | None:
-    """The place of the tasks, if not here: a Ray cluster whose nodes have what the algorithms come in."""
+def _cost(task: Task) -> int:
+    from rlplug_cli.sweep.seeds import cost
+
+    return cost(task.algorithm, _task_options(task.algorithm, task.env, task.words))
+
+
+def _default_name(algorithms: Sequence[str], envs: Sequence[str], words: Sequence[str]) -> str:
+    """Return the directory's name without `--name`: always the same for the same command."""
+    parts = ["+".join(word.rpartition(":")[2] for word in part) for part in (algorithms, envs)]
+    name = f"sweep-{'-'.join(parts)[:60]}-{digest([*algorithms, *envs, *words])}"
+    return name.replace("/", "-")
+
+
+def _place_maker(on: str, algorithms: Sequence[str]) -> PlaceMaker | None:
+    """Return the maker of a Ray place with the distributions of the algorithms, or None for this machine."""
     if on == "local":
         return None
     from rlplug_cli.sweep.ray_place import on_ray
 
-    those = {find("algorithms", name).distribution for name in algorithms if not is_target(name)}
-    return partial(on_ray, on, sorted({"rlplug-core", "rlplug-cli", *those}))
+    names = [name for name in algorithms if not is_target(name)]
+    distributions = {find("algorithms", name).distribution for name in names}
+    return partial(on_ray, on, sorted({"rlplug-core", "rlplug-cli", *distributions}))
 
 
 def algorithm_command(algorithm: str) -> AlgorithmCommand:
-    """The command of an algorithm."""
-    found = run.get_command(click.get_current_context(), algorithm)
-    assert isinstance(found, AlgorithmCommand)
-    return found
+    """Return the command of an algorithm."""
+    command = run.get_command(click.get_current_context(), algorithm)
+    assert isinstance(command, AlgorithmCommand)
+    return command
 
 
 def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
-    """The option that several runs may be told by a flag.
+    """Return the option of a flag that a sweep or a study may set.
 
     Raises:
-        UsageError: there is none, or it says what a single command does.
+        UsageError: there is no such option, or it is one of the single command `run`.
     """
-    flags = {flag: one for one in command.params for flag in (*one.opts, *one.secondary_opts)}
-    one = flags.get(flag.replace("_", "-"))
-    if not isinstance(one, click.Option):
-        near = command.near(flag) or did_you_mean(flag, flags)
+    flags = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    option = flags.get(flag.replace("_", "-"))
+    if not isinstance(option, click.Option):
+        near = command.suggestion(flag) or did_you_mean(flag, flags)
         raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
-    if not isinstance(one, SchemaOption) and one.name not in ("set", "config", "net"):
-        raise UsageError(f"option '{flag}' is of 'rlplug run'; leave it out, or type it there")
-    return one
+    if not isinstance(option, SchemaOption) and option.name not in ("set", "config", "net"):
+        raise UsageError(f"option '{flag}' works only with 'rlplug run'; leave it out")
+    return option
 
 
 def _probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
-    """Refuse a pair that would not begin, by what a single run would say.
+    """Refuse a pair that would not start, with the error of a single run.
 
     Raises:
-        UsageError, PluginError: it would not.
+        UsageError, PluginError: it would not start.
     """
     try:
         algorithm_command(algorithm).probe(env, values)
@@ -181,49 +186,45 @@ def _probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
         raise type(error)(f"{algorithm} on {env}: {error}") from error
 
 
-def _command(context: click.Context) -> AlgorithmCommand:
-    assert isinstance(context.command, AlgorithmCommand)
-    return context.command
-
-
 def _axes(
     algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms: Sequence[str]
 ) -> list[list[Choice]]:
-    """The alternatives of one algorithm's options, from `--set` and from its own options."""
+    """Return the alternatives of one algorithm's options, from `--set` and from its own options."""
     command = algorithm_command(algorithm)
-    types = {one.name: one.type for one in (*command.own, *command.run_options)}
-    found = list[tuple[str, list[Choice]]]()
+    types = {option.name: option.type for option in command.options}
+    choices = list[tuple[str, list[Choice]]]()
     for pair in pairs:
         name, equals, text = pair.partition("=")
         owner, colon, rest = name.rpartition(":")
         if not equals:
             raise UsageError(f"--set {pair}: write --set name=value, or --set name=value,value")
         if colon and owner not in algorithms:
-            raise UsageError(f"--set {pair}: '{owner}' is none of {', '.join(algorithms)}")
+            raise UsageError(f"--set {pair}: '{owner}' is not one of {', '.join(algorithms)}")
         if not colon or owner == algorithm:
-            found.append((rest, axis(rest, ("--set", f"{rest}="), text, types.get(rest, "str"))))
-    found += _typed(command, words)
-    names = [name for name, _ in found if types.get(name) not in SEVERAL]
+            kind = types.get(rest, "str")
+            choices.append((rest, axis(rest, ("--set", f"{rest}="), text, kind)))
+    choices += _typed_choices(command, words)
+    names = [name for name, _ in choices if types.get(name) not in REPEATABLE]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
                 f"option '{name}' of {algorithm} is given twice; put its alternatives between commas"
             )
-    return [choices for _, choices in found]
+    return [axis for _, axis in choices]
 
 
-def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[tuple[str, list[Choice]]]:
-    """The names and the alternatives of what was typed as options."""
-    found: list[tuple[str, list[Choice]]] = []
+def _typed_choices(
+    command: AlgorithmCommand, words: Sequence[str]
+) -> list[tuple[str, list[Choice]]]:
+    """Return the names and the alternatives of the typed options."""
+    choices: list[tuple[str, list[Choice]]] = []
     rest = list(words)
     while rest:
-        word = rest.pop(0)
-        flag, equals, text = word.partition("=")
-        if option_name(flag):
-            choices = axis(
-                option_name(flag), (f"{flag}=",), text if equals else "".join(rest[:1]), "str"
-            )
-            found.append((flag, choices))
+        flag, equals, text = rest.pop(0).partition("=")
+        argument = option_name(flag)
+        if argument:  # --env.NAME
+            value = text if equals else "".join(rest[:1])
+            choices.append((flag, axis(argument, (f"{flag}=",), value, "str")))
             rest = rest if equals else rest[1:]
             continue
         one = option_of(command, flag)
@@ -231,20 +232,19 @@ def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[tuple[str, l
         name = flag if option is None else option.name
         if one.is_flag or (option is not None and option.type == "bool"):
             refuse_value(one, flag, equals)
-            found.append((name, [((flag,), "")]))
+            choices.append((name, [((flag,), "")]))
             continue
         if not equals and not rest:
             raise UsageError(f"option '{flag}' needs a value")
         kind = "repeated" if option is None else option.type
-        choices = axis(
-            flag.lstrip("-").replace("-", "_"), (flag,), text if equals else rest.pop(0), kind
-        )
-        found.append((name, choices))
-    return found
+        value = text if equals else rest.pop(0)
+        label = flag.lstrip("-").replace("-", "_")
+        choices.append((name, axis(label, (flag,), value, kind)))
+    return choices
 
 
 def refuse_value(one: click.Option, flag: str, value: str) -> None:
-    """Refuse a value behind a flag.
+    """Refuse a value after a flag.
 
     Raises:
         UsageError: there is one.

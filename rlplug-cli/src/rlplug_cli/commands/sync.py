@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rlplug_cli.completion import runs
-from rlplug_cli.lookup import located
+from rlplug_cli.lookup import find_run
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, plain
 from rlplug_core.runs.files import shell_word
@@ -18,7 +18,7 @@ def command(run: str) -> None:
     from rlplug_cli.mlflow.mirror import Mirror
     from rlplug_core.runs.directory import RunDirectory
 
-    path = located(run).absolute()
+    path = find_run(run).absolute()
     mirror = Mirror(path)
     try:
         while mirror.send():

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlplug_cli.arguments import spelled, taken
-from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
+from rlplug_cli.arguments import argument_words, split_arguments
+from rlplug_cli.commands.run import AlgorithmCommand
 from rlplug_cli.commands.sweep import algorithm_command, option_of, refuse_value
 from rlplug_cli.completion import environments
+from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.parameters import SchemaOption
-from rlplug_cli.parameters import flag as flag_of
+from rlplug_cli.parameters import SchemaOption, flag_of
 from rlplug_cli.sweep.grid import refuse_seed, seeds
-from rlplug_cli.tune.tune_options import Asked
+from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.config.numbers import figures
 from rlplug_core.config.options import Range
-from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.errors import RlplugError, UsageError, warn
 
 if TYPE_CHECKING:
     from rlplug_cli.tune.goal import Goal
@@ -32,11 +32,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command("tune", context_settings={"ignore_unknown_options": True})
 @click.argument("algorithm")
 @click.argument("env", shell_complete=environments)
-@click.option("--trials", type=click.IntRange(1), default=30, help="How many trials in all  [30]")
+@click.option("--trials", type=click.IntRange(1), default=30, help="Total number of trials  [30]")
 @click.option(
     "--seeds", "numbers", default="1", metavar="N|A,B,…", help="Seeds of every trial  [1]"
 )
-@click.option("--space", type=_FILE, help="Ranges from a TOML file  [those the algorithm declares]")
+@click.option(
+    "--space", type=_FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
+)
 @click.option(
     "--objective",
     type=click.Choice(["last", "best", "mean"]),
@@ -52,20 +54,20 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--warmup",
     type=click.FloatRange(0, 1),
     default=0.3,
-    help="The share of a run before pruning  [0.3]",
+    help="Part of a run before pruning  [0.3]",
 )
 @click.option(
     "--storage", metavar="URL", help="Optuna's storage  [study.db in the study's directory]"
 )
-@click.option("--jobs", type=click.IntRange(1), help="How many runs at once  [as cores allow]")
 @click.option(
-    "--sampler-seed", type=click.IntRange(0), default=0, help="Of what draws options  [0]"
+    "--jobs", type=click.IntRange(1), help="How many runs at once  [as many as cores allow]"
 )
+@click.option("--sampler-seed", type=click.IntRange(0), default=0, help="Seed of the sampler  [0]")
 @click.option("--export", type=_FILE, help="Write the best options to a TOML file for --config.")
-@click.option("--export-preset", type=_FILE, help="Write the best options as a preset's table.")
-@click.option("--name", help="The study's directory  [from what is searched]")
+@click.option("--export-preset", type=_FILE, help="Write the best options as a table of a preset.")
+@click.option("--name", help="Name of the study's directory  [from the search]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]"
+    "--out", type=click.Path(path_type=Path), default="runs", help="The directory above it  [runs]"
 )
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
@@ -90,20 +92,18 @@ def command(
     export_preset: Path | None,
     json: bool,
 ) -> None:
-    """Search for the best options of ALGORITHM on ENV; typed again, the same command goes on.
+    """Search for the best options of ALGORITHM on ENV; the same command typed again continues.
 
-    Any option of the algorithm and of every run may follow: with a range (`--learning-rate 1e-5..1e-2:log`,
-    `--n-steps 16..256`) or choices (`--clip-range 0.1,0.2,0.3`; between semicolons where a value holds commas) it is
-    searched, with a single value it is fixed, as arguments of ENV (`--env.length 6`) always are. Without a range, those
-    that the algorithm declares are searched.
+    Any option of the algorithm and of every run may follow. With a range (`--learning-rate 1e-5..1e-2:log`,
+    `--n-steps 16..256`) or choices (`--clip-range 0.1,0.2,0.3`; between semicolons if a value contains commas) it is
+    searched. With a single value it is fixed, as are arguments of ENV (`--env.length 6`). Without any range, the search
+    covers the ranges that the algorithm declares.
     """
     refuse_path(name)
     if algorithm.startswith("-") or env.startswith("-"):
-        raise UsageError(
-            "options belong behind the environment: rlplug tune ALGORITHM ENV --trials 30"
-        )
+        raise UsageError("put options after the environment: rlplug tune ALGORITHM ENV --trials 30")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    asked = Asked(
+    options = TuneOptions(
         trials=trials,
         seeds=numbers,
         space=space,
@@ -113,96 +113,103 @@ def command(
         jobs=jobs,
         sampler_seed=sampler_seed,
     )
-    goal, options = _goal(algorithm, env, words, asked)
-    directory = out / name if name else _usual(goal, out)
-    from rlplug_cli.tune.outcome import tuned
+    goal, fixed = _goal(algorithm, env, words, options)
+    directory = out / name if name else _default_directory(goal, out)
+    from rlplug_cli.tune.outcome import run_study
 
-    found = tuned(directory, goal, fixed=options, storage=storage, asked=asked, as_json=json)
-    _write(found, env, export, export_preset)
+    outcome = run_study(directory, goal, fixed=fixed, storage=storage, tune=options, as_json=json)
+    _export(outcome, env, export, export_preset)
     if json:
-        echo_json(found.as_json())
+        echo_json(outcome.as_json())
     else:
-        echo(found.text())
-    if found.best is None:
-        raise RlplugError(_nothing(found, export, export_preset))
+        echo(outcome.text())
+    if outcome.best is None:
+        raise RlplugError(_no_result(outcome, export, export_preset))
 
 
-def _usual(goal: Goal, out: Path) -> Path:
-    """The directory of a study that nobody named: the same for the same search."""
-    stem = (
-        f"tune-{goal.algorithm.rpartition(':')[2].lower()}-{goal.env.rpartition(':')[2]}".replace(
-            "/", "-"
-        )
-    )
-    usual, former = (out / f"{stem}-{digest}" for digest in (goal.digest, goal.former))
-    return former if former.exists() and not usual.exists() else usual
+def _default_directory(goal: Goal, out: Path) -> Path:
+    """Return the directory of a study without `--name`: always the same for the same search."""
+    algorithm = goal.algorithm.rpartition(":")[2].lower()
+    stem = f"tune-{algorithm}-{goal.env.rpartition(':')[2]}".replace("/", "-")
+    directory = out / f"{stem}-{goal.digest}"
+    former = out / f"{stem}-{goal.former_digest}"
+    return former if former.exists() and not directory.exists() else directory
 
 
 def _goal(
-    algorithm: str, env: str, words: tuple[str, ...], asked: Asked
+    algorithm: str, env: str, words: tuple[str, ...], tune: TuneOptions
 ) -> tuple[Goal, dict[str, object]]:
-    """Return what to search, and the options that someone fixed."""
-    from rlplug_cli.sweep.seeds import complete, cost
+    """Return the goal of the search, and the options that the user fixed."""
+    from rlplug_cli.sweep.seeds import cost, with_defaults
     from rlplug_cli.tune.goal import Goal
-    from rlplug_cli.tune.space import declared, from_file
+    from rlplug_cli.tune.space import declared_ranges, from_file
 
     command = algorithm_command(algorithm)
-    known = (*command.own, *command.run_options)
-    ranges, typed = _typed(command, words)
-    more, pairs = ({}, []) if asked.space is None else from_file(asked.space, known, algorithm)
+    ranges, typed = _split_ranges(command, words)
+    from_space: dict[str, Range] = {}
+    pairs: list[str] = []
+    if tune.space is not None:
+        from_space, pairs = from_file(tune.space, command.options, algorithm)
     fixed = [*(word for pair in pairs for word in ("--set", pair)), *typed]
     with command.make_context(algorithm, [env, *fixed]) as context:
-        values, origins = command.resolved(context)
-    space = _searched(ranges, more or ({} if ranges else declared(command.own)), origins)
+        values, origins = command.resolve_options(context)
+    declared = {} if ranges or from_space else declared_ranges(command.own)
+    space = _space(ranges, from_space or declared, origins)
     if not space:
         raise UsageError(
             f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log"
         )
     refuse_seed(origins | dict.fromkeys(space, "option"))
-    said = {name for name, origin in origins.items() if origin != "preset"} - {"seed", *space}
-    options = {name: value for name, value in values.items() if name in said}
-    whole = complete(values)
-    command.probe(env, whole)
+    names = {name for name, origin in origins.items() if origin != "preset"} - {"seed", *space}
+    fixed_values = {name: value for name, value in values.items() if name in names}
+    options = with_defaults(values)
+    command.probe(env, options)
     goal = Goal(
         algorithm,
         env,
-        options=known,
+        options=command.options,
         words=tuple(fixed),
-        fixed=options,
-        values=whole,
+        fixed=fixed_values,
+        values=options,
         space=space,
-        seeds=tuple(seeds(asked.seeds)),
-        trials=asked.trials,
-        objective=asked.objective,
-        cores=1 if asked.jobs else cost(algorithm, whole),
+        seeds=tuple(seeds(tune.seeds)),
+        trials=tune.trials,
+        objective=tune.objective,
+        cores=1 if tune.jobs else cost(algorithm, options),
     )
-    return goal, options
+    return goal, fixed_values
 
 
-def _searched(
+def _space(
     typed: Mapping[str, Range], others: Mapping[str, Range], origins: Mapping[str, str]
 ) -> dict[str, Range]:
-    """Return the ranges that were typed, and of `others` those of options that nobody gave a value.
+    """Return the typed ranges, and those of `others` for options that the user did not set.
 
     Raises:
-        UsageError: an option was given both, a range and a value.
+        UsageError: an option has both a range and a value.
     """
-    given = {name for name, origin in origins.items() if origin in ("option", "set")}
-    if twice := sorted(given & set(typed)):
+    set_by_user = {name for name, origin in origins.items() if origin != "preset"}
+    typed_values = {name for name, origin in origins.items() if origin in ("option", "set")}
+    if both := sorted(typed_values & set(typed)):
         raise UsageError(
-            f"option '{flag_of(twice[0])}' is given a range and a value; leave one of them out"
+            f"option '{flag_of(both[0])}' is given a range and a value; leave one of them out"
         )
-    return {name: one for name, one in {**others, **typed}.items() if name not in given}
+    if fixed := sorted(set_by_user & set(others) - set(typed)):
+        warn(f"not searched, because its value is fixed: {', '.join(map(flag_of, fixed))}")
+    searched = {name: range for name, range in others.items() if name not in set_by_user}
+    return searched | dict(typed)
 
 
-def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str, Range], list[str]]:
-    """The ranges among what was typed, and the words of all else."""
-    from rlplug_cli.tune.space import written
+def _split_ranges(
+    command: AlgorithmCommand, words: tuple[str, ...]
+) -> tuple[dict[str, Range], list[str]]:
+    """Return the ranges among the typed words, and all other words."""
+    from rlplug_cli.tune.space import parse_range
 
-    by_name = {one.name: one for one in (*command.own, *command.run_options)}
-    rest, own = taken(words)
+    by_name = {option.name: option for option in command.options}
+    rest, arguments = split_arguments(words)
     ranges = {}
-    fixed = [*spelled(own)]
+    fixed = [*argument_words(arguments)]
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         one = option_of(command, flag)
@@ -212,39 +219,40 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
             continue
         if not equals and not rest:
             raise UsageError(f"option '{flag}' needs a value")
-        text = text if equals else rest.pop(0)
+        value = text if equals else rest.pop(0)
         option = one.option if isinstance(one, SchemaOption) else None
-        if one.name == "set" and text.partition("=")[0] in by_name:
-            option = by_name[text.partition("=")[0]]
-            text = text.partition("=")[2]
-        found = written(option, text, command.algorithm) if option is not None else None
-        if option is not None and found is not None:
-            ranges[option.name] = found
+        range_text = value
+        if one.name == "set" and value.partition("=")[0] in by_name:
+            name, _, range_text = value.partition("=")
+            option = by_name[name]
+        range = None if option is None else parse_range(option, range_text, command.algorithm)
+        if option is not None and range is not None:
+            ranges[option.name] = range
         else:
-            fixed += [
-                flag,
-                f"{option.name}={text}" if option is not None and one.name == "set" else text,
-            ]
+            fixed += [flag, value]
     return ranges, fixed
 
 
-def _nothing(found: Outcome, *exports: Path | None) -> str:
-    """Return why there are no best options, and what was not written."""
-    from rlplug_cli.tune.search import titles
+def _no_result(outcome: Outcome, *exports: Path | None) -> str:
+    """Return why there are no best options, and which files were not written."""
+    from rlplug_cli.tune.search import state_counts
 
-    said = f": {found.failure}" if found.failure else ""
-    lost = "".join(f"; {path} is not written" for path in exports if path is not None)
-    outcome = f"no trial of {found.directory.name} is complete ({titles(found.trials)})"
-    return f"{outcome}{said}{lost}; --trials says how many"
+    reason = f": {outcome.failure}" if outcome.failure else ""
+    missing = "".join(f"; {path} is not written" for path in exports if path is not None)
+    counts = state_counts(outcome.trials)
+    return f"no trial of {outcome.directory.name} is complete ({counts}){reason}{missing}; add trials with --trials"
 
 
-def _write(found: Outcome, env: str, config: Path | None, preset: Path | None) -> None:
-    from rlplug_cli.commands.compare import written
+def _export(outcome: Outcome, env: str, config: Path | None, preset: Path | None) -> None:
+    """Write the best options to the files that the user named."""
+    from rlplug_cli.commands.compare import write_text
     from rlplug_cli.tune.export import as_config, as_preset
 
-    if found.best is not None:
-        comment = f"trial {found.best['number']} of {found.directory.name}: return {figures(found.best['value'])}"
-        if config is not None:
-            written(config, as_config(found.options, comment))
-        if preset is not None:
-            written(preset, as_preset(found.options, env, comment))
+    if outcome.best is None:
+        return
+    value = figures(outcome.best["value"])
+    comment = f"trial {outcome.best['number']} of {outcome.directory.name}: return {value}"
+    if config is not None:
+        write_text(config, as_config(outcome.options, comment))
+    if preset is not None:
+        write_text(preset, as_preset(outcome.options, env, comment))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlplug_cli.compare.history import History
 from rlplug_cli.compare.labels import labels
-from rlplug_cli.lookup import directories, located
+from rlplug_cli.lookup import directories, find_run
 from rlplug_core.errors import BadFile
 from rlplug_core.runs.directory import RunDirectory
 
@@ -45,7 +45,7 @@ def _meant(word: str, out: Path) -> list[Path]:
         if path.is_dir() and not (path / "config.json").is_file() and (inside := directories(path)):
             return inside
     grouped = [path for path in directories(out) if len(word) >= 4 and group(path).startswith(word)]
-    return grouped or [located(word, out)]
+    return grouped or [find_run(word, out)]
 
 
 def group(path: Path) -> str:

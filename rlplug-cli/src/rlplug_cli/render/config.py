@@ -17,7 +17,7 @@ WORDS = {
 }
 
 
-def written_out(
+def config_text(
     values: Mapping[str, object], origins: Mapping[str, str], options: Iterable[Option]
 ) -> str:
     """A line for each option, those that are not set by anyone with their defaults.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rlplug_cli.lookup import one_thread, shortened
+from rlplug_cli.lookup import one_thread, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import facts, rows
 from rlplug_core.plugins.families import family_of, time_limit
@@ -36,7 +36,7 @@ def tell_environment(
         from rlplug_core.runs.inspection import first_frame
 
         first_frame(env, arguments, frame)
-        found["frame"] = shortened(frame)
+        found["frame"] = short_path(frame)
     echo_json(found) if as_json else echo(text(found))
 
 

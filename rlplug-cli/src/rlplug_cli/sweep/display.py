@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from itertools import takewhile
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rlplug_cli.output import redraws
 from rlplug_cli.render.live import duration, number
@@ -13,134 +14,210 @@ from rlplug_core.errors import clean
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
+    from rich.table import Table
 
-#: What to show first where not all fits.
-ORDER = ("running", "failed", "killed", "interrupted", "waiting", "missing", "finished")
-#: Lines that are not those of runs.
+#: The order of rows if the terminal does not have one for every run.
+ORDER = ("running", "failed", "killed", "interrupted", "waiting", "finished")
+#: Lines of the terminal that are not rows of runs.
 MARGIN = 6
+#: Columns of figures, and the order in which a narrow terminal leaves them out.
+FIGURES = ("STEPS", "STEPS/S", "RETURN", "EVALUATION", "BEST", "TO GO")
+LEAST_IMPORTANT = ("STEPS/S", "RETURN", "EVALUATION", "TO GO", "STEPS")
+
+
+class Screen(Protocol):
+    """Where a sweep shows its progress."""
+
+    def show(self, ended: Sequence[Entry]) -> None:
+        """Show the current state; `ended` are the tasks that ended since the last call."""
+        ...
+
+    def notify(self, text: str) -> None:
+        """Show a sentence at once."""
+        ...
 
 
 @contextmanager
 def display(
-    title: str, crew: TaskPool, stream: TextIO | None, so_far: Callable[[], str]
-) -> Iterator[Callable[[Sequence[Entry]], None]]:
-    """Yield what is called after each look, with the tasks that have just ended; live where `stream` is a terminal.
+    title: str,
+    pool: TaskPool,
+    stream: TextIO | None,
+    summary: Callable[[], str],
+    share: Callable[[], float] | None = None,
+) -> Iterator[Screen]:
+    """Yield the screen of a sweep: a live table if `stream` is a terminal, nothing without a stream, else lines.
 
-    `so_far` says how far the whole is. Without a stream nothing is shown.
+    Args:
+        summary: returns the state of the whole sweep in a few words.
+        share: returns the part of the sweep that is done, from 0 to 1; by default that of the pool's tasks.
     """
     if stream is None:
-        yield lambda ended: None
-        return
-    if not redraws(stream):
-        yield Lines(title, crew, stream, so_far)
-        return
-    from rich.console import Console
-    from rich.live import Live
+        yield NoScreen()
+    elif not redraws(stream):
+        yield Lines(title, pool, stream, summary)
+    else:
+        from rich.console import Console
+        from rich.live import Live
 
-    console = Console(file=stream)
-    with Live(console=console, auto_refresh=False) as live:
+        console = Console(file=stream)
+        with Live(console=console, auto_refresh=False) as live:
 
-        def show(ended: Sequence[Entry]) -> None:
-            live.update(screen(title, crew, console, so_far()), refresh=True)
+            def draw(note: str) -> None:
+                done = share() if share else pool.share
+                live.update(screen(title, pool, console, summary(), done, note), refresh=True)
 
-        yield show
+            yield LiveScreen(draw)
+
+
+class NoScreen:
+    """Shows nothing."""
+
+    def show(self, ended: Sequence[Entry]) -> None: ...
+
+    def notify(self, text: str) -> None: ...
+
+
+class LiveScreen:
+    """Redraws the table; a notice stays below it."""
+
+    def __init__(self, draw: Callable[[str], None]) -> None:
+        self.draw = draw
+        self.note = ""
+
+    def show(self, ended: Sequence[Entry]) -> None:
+        self.draw(self.note)
+
+    def notify(self, text: str) -> None:
+        self.note = text
+        self.draw(text)
 
 
 class Lines:
-    """One line per task that ends or begins, in this order, with how many are done."""
+    """One line per task that ends or starts, with the number of finished tasks."""
 
     def __init__(
-        self, title: str, crew: TaskPool, stream: TextIO, so_far: Callable[[], str]
+        self, title: str, pool: TaskPool, stream: TextIO, summary: Callable[[], str]
     ) -> None:
-        self.crew = crew
+        self.pool = pool
         self.stream = stream
-        self.so_far = so_far
-        self.begun: set[str] = set()
-        self._say(f"{title}: {so_far()}")
+        self.summary = summary
+        self.started: set[str] = set()
+        self.notify(f"{title}: {summary()}")
 
-    def __call__(self, ended: Sequence[Entry]) -> None:
+    def show(self, ended: Sequence[Entry]) -> None:
         for entry in ended:
-            self.begun.discard(entry.task.name)
-            self._say(f"{entry.task.name}: {outcome(self.crew, entry)}  ({self.so_far()})")
-        for entry in self.crew.working:
+            self.started.discard(entry.task.name)
+            self.notify(f"{entry.task.name}: {outcome(self.pool, entry)}  ({self.summary()})")
+        for entry in self.pool.working:
             name = entry.task.name
-            if name not in self.begun:
-                self.begun.add(name)
-                steps = entry.standing.steps
-                self._say(f"{name}: goes on at step {steps:,}" if steps else f"{name}: begins")
+            if name not in self.started:
+                self.started.add(name)
+                steps = entry.progress.steps
+                self.notify(f"{name}: resumes at step {steps:,}" if steps else f"{name}: starts")
 
-    def _say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         print(clean(text), file=self.stream, flush=True)
 
 
-def outcome(crew: TaskPool, entry: Entry) -> str:
-    """Return how a task ended, in a few words."""
-    standing = entry.standing
-    if standing.status == "finished":
-        finals = [f"{kind} {number(value)}" for kind, value in standing.finals.items()]
-        said = f"final return {', '.join(finals)}" if finals else f"return {number(standing.last)}"
-        return f"finished in {duration(standing.seconds)}, {said}"
-    if standing.status == "interrupted" and (entry.stopped or crew.signal):
-        return f"stopped at step {standing.steps:,}"
-    return f"{standing.status}: {crew.last_words(entry)}"
+def outcome(pool: TaskPool, entry: Entry) -> str:
+    """Return in a few words how a task ended."""
+    progress = entry.progress
+    if progress.status == "finished":
+        finals = [f"{kind} {number(value)}" for kind, value in progress.finals.items()]
+        last = f"return {number(progress.last)}"
+        score = f"final return {', '.join(finals)}" if finals else last
+        return f"finished in {duration(progress.seconds)}, {score}"
+    if progress.status == "interrupted" and (entry.stopped or pool.signal):
+        return f"stopped at step {progress.steps:,}"
+    return f"{progress.status}: {pool.failure_reason(entry)}"
 
 
-def tally(crew: TaskPool) -> str:
-    """Return how many tasks are how far."""
-    states = [entry.standing.status for entry in crew.entries.values()]
-    rest = [
-        (states.count(status), status) for status in ("running", "failed", "killed", "interrupted")
-    ]
-    return ", ".join(
-        [
-            f"{states.count('finished')} of {len(states)} finished",
-            *(f"{n} {s}" for n, s in rest if n),
-        ]
+def status_counts(pool: TaskPool) -> str:
+    """Return how many tasks have which status."""
+    states = [entry.progress.status for entry in pool.entries.values()]
+    parts = [f"{states.count('finished')} of {len(states)} finished"]
+    for status in ("running", "failed", "killed", "interrupted"):
+        if status in states:
+            parts.append(f"{states.count(status)} {status}")
+    return ", ".join(parts)
+
+
+def screen(
+    title: str, pool: TaskPool, console: Console, summary: str, share: float, note: str = ""
+) -> Group:
+    """Return the table with a row per task as far as they fit, running tasks first, and lines above and below."""
+    from rich.console import Group
+    from rich.text import Text
+
+    entries = pool.entries.values()
+    rows = sorted(entries, key=lambda entry: ORDER.index(entry.progress.status))
+    rows = rows[: max(1, console.height - MARGIN)]
+    hidden = len(entries) - len(rows)
+    more = f"; {hidden} not shown" if hidden else ""
+    return Group(
+        Text.assemble((title, "bold"), (f"   {100 * share:.0f} %", "dim")),
+        _fitting_table(rows, console),
+        Text(f"{summary}{more}", "dim"),
+        *([Text(note, "yellow")] if note else []),
     )
 
 
-def screen(title: str, crew: TaskPool, console: Console, so_far: str) -> Group:
-    """The table: a row per task as far as they fit, those that run first."""
-    from rich.console import Group
+def _fitting_table(rows: Sequence[Entry], console: Console) -> Table:
+    """Return the table with as many columns as the terminal has room for."""
+    left_out: set[str] = set()
+    for name in ("", *LEAST_IMPORTANT):
+        left_out.add(name)
+        table = _table(rows, [column for column in FIGURES if column not in left_out])
+        if (
+            console.measure(table, options=console.options.update(width=10_000)).maximum
+            <= console.width
+        ):
+            break
+    return table
+
+
+def _table(rows: Sequence[Entry], columns: Sequence[str]) -> Table:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for header in ("RUN", "", "STEPS", "STEPS/S", "RETURN", "EVALUATION", "BEST", "TO GO"):
-        table.add_column(
-            header,
-            no_wrap=True,
-            overflow="ellipsis",
-            justify="left" if header in ("RUN", "") else "right",
+    table.add_column("RUN", no_wrap=True, overflow="ellipsis")
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(column, no_wrap=True, justify="right")
+    for entry, name in zip(rows, short_names([entry.task.name for entry in rows]), strict=True):
+        status = entry.progress.status
+        bar = ProgressBar(1.0, entry.progress.share, width=12)
+        figures = _figures(entry)
+        table.add_row(
+            name,
+            bar if status in ("running", "finished") else Text(status, "yellow"),
+            *(figures.get(column, "") for column in columns),
         )
-    ordered = sorted(crew.entries.values(), key=lambda entry: ORDER.index(entry.standing.status))
-    fitting = ordered[: max(1, console.height - MARGIN)]
-    for entry in fitting:
-        one = entry.standing
-        bar = (
-            ProgressBar(1.0, one.share, width=16)
-            if one.status in ("running", "finished")
-            else Text(one.status, "yellow")
-        )
-        table.add_row(entry.task.name, bar, *_figures(entry))
-    done = sum(entry.standing.share for entry in crew.entries.values()) / max(1, len(crew.entries))
-    hidden = len(ordered) - len(fitting)
-    below = Text(f"{so_far}{f'; {hidden} not shown' if hidden else ''}", "dim")
-    return Group(Text.assemble((title, "bold"), (f"   {100 * done:.0f} %", "dim")), table, below)
+    return table
 
 
-def _figures(entry: Entry) -> tuple[str, ...]:
-    one = entry.standing
-    if one.status == "waiting" or not one.steps:
-        return ("",) * 6
-    live = one.status == "running"
-    speed, to_go = (f"{one.speed:,.0f}", duration(one.eta_s)) if live else ("", "")
-    return (
-        f"{one.steps:,}",
-        speed,
-        number(one.train_return),
-        number(one.last),
-        number(one.best),
-        to_go,
-    )
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return the names without the words that all of them start with; the title shows those."""
+    if len(names) < 2:
+        return list(names)
+    pairs = zip(min(names), max(names), strict=False)  # all names share what these two share
+    length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = names[0][:length].rfind("-") + 1
+    return [name[start:] for name in names]
+
+
+def _figures(entry: Entry) -> dict[str, str]:
+    progress = entry.progress
+    if progress.status == "waiting" or not progress.steps:
+        return {}
+    running = progress.status == "running"
+    return {
+        "STEPS": f"{progress.steps:,}",
+        "STEPS/S": f"{progress.speed:,.0f}" if running else "",
+        "RETURN": number(progress.train_return),
+        "EVALUATION": number(progress.last),
+        "BEST": number(progress.best),
+        "TO GO": duration(progress.eta_s) if running else "",
+    }

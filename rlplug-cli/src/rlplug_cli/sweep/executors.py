@@ -1,7 +1,4 @@
-"""Places where tasks are carried out: each starts the command of a task and says how it ended.
-
-This machine is one place; another (`ray_place`) is a class with the same method.
-"""
+"""The local machine as a place that runs tasks, and the protocol that other places (`ray_place`) implement."""
 
 from __future__ import annotations
 
@@ -14,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from rlplug_cli.sweep.task import PATIENCE
+from rlplug_cli.file_checks import make_directory
+from rlplug_cli.sweep.task import guard_command
 from rlplug_core.config.files import opened
 
 
@@ -22,57 +20,47 @@ class Job(Protocol):
     """A command that a place has started."""
 
     def code(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """Return the exit code, or None while the command runs."""
         ...
 
     def stop(self) -> None:
-        """Ask it to save a checkpoint and end."""
+        """Ask the command to save a checkpoint and end."""
         ...
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the command at once."""
         ...
 
 
 class Place(Protocol):
-    """Somewhere to carry out tasks."""
+    """A machine or a cluster that runs tasks."""
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> Job:
-        """Start `rlplug` with `words`, which keeps `cores` busy; what it prints is added to the file `log`."""
+        """Start `rlplug` with `words` on `cores` cores; its output is appended to the file `log`."""
         ...
 
 
-class Here:
-    """This machine: each task is a process under a guard, which stops it when this process is gone, however it ends.
+class LocalPlace:
+    """This machine: each task is a process under a guard, which stops it when this process ends for any reason.
 
-    The guards keep `lock` open, so that nobody takes up the sweep before the last task has stopped.
+    The guards keep `lock` open, so the sweep stays locked until the last task has stopped.
     """
 
     def __init__(self, lock: IO[bytes]) -> None:
         self.lock = lock
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> LocalJob:
-        log.parent.mkdir(exist_ok=True)
-        python = [sys.executable, "-P", "-m"]
-        command = [
-            *python,
-            "rlplug_cli.mlflow.process_guard",
-            str(PATIENCE),
-            *python,
-            "rlplug_cli",
-            *words,
-        ]
+        make_directory(log.parent)
         with opened(log, "ab") as file:
-            return LocalJob(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=file,
-                    stderr=file,
-                    start_new_session=True,
-                    pass_fds=(self.lock.fileno(),),
-                )
+            process = subprocess.Popen(
+                guard_command(words),
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                pass_fds=(self.lock.fileno(),),
             )
+        return LocalJob(process)
 
 
 class LocalJob:
@@ -82,14 +70,14 @@ class LocalJob:
         self.process = process
 
     def code(self) -> int | None:
-        found = self.process.poll()
-        if found is not None and self.process.stdin is not None:
+        code = self.process.poll()
+        if code is not None and self.process.stdin is not None:
             self.process.stdin.close()
-        return found
+        return code
 
     def stop(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()  # which the guard takes as the end of this process
+        self.process.stdin.close()  # the guard then stops the run
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -97,5 +85,5 @@ class LocalJob:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

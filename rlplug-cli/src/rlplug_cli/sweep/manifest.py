@@ -1,7 +1,8 @@
-"""The directory of a sweep: which tasks it consists of, and the lock that lets one process at a time carry them out.
+"""The manifest of a sweep: its tasks, and the lock that lets one process at a time run them.
 
-`sweep.json` says only what is to be done. How far it is, the run directories beside it tell, so that nothing can
-contradict them after a kill.
+`sweep.json` lists only the tasks. Their progress is in the run directories next to it, so the two cannot contradict
+each other after a kill. A manifest may come from somebody else: `Sweep.read` checks every value, and accepts a
+manifest that this account did not write only if it lists nothing but the tasks of the command that was typed.
 """
 
 from __future__ import annotations
@@ -12,29 +13,34 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import psutil
 
-from rlplug_core.config.files import from_json, opened, replace
-from rlplug_core.config.import_string import is_target
-from rlplug_core.errors import BadFile, RlplugError, UsageError, plain, warn
+from rlplug_cli.file_checks import name_fault
+from rlplug_core.config.files import as_type, from_json, opened, replace
+from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError, warn
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.trust import SEAL, genuine, sealed
+from rlplug_core.runs.trust import genuine, sealed
 
 NAME = "sweep.json"
-#: Options whose value names a file of further options.
+#: Options with a value that can be a file of further options.
 FILES = ("--config", "--net")
 FORMAT = 1
+Kind = Literal["seeds", "sweep", "tune"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run to be done: its name in the sweep's directory, and `words`, the options behind ALGORITHM ENV."""
+    """One run of a sweep: its name in the sweep's directory, and `words`, the options after ALGORITHM ENV.
+
+    Raises:
+        ValueError: the name is not that of a run directory, or the algorithm or the environment looks like an option.
+    """
 
     name: str
     algorithm: str
@@ -42,10 +48,21 @@ class Task:
     seed: int
     words: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if fault := name_fault(self.name):
+            raise ValueError(f"task {self.name!r}: {fault}")
+        if self.algorithm.startswith("-") or self.env.startswith("-"):
+            raise ValueError(f"task {self.name!r}: its algorithm or its environment is an option")
+
     @property
     def stem(self) -> str:
-        """The name without the seed: that of all seeds of one configuration."""
+        """The name without the seed: all seeds of one configuration share it."""
         return self.name.removesuffix(f"-s{self.seed}")
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Everything that is typed for this task except the seed."""
+        return (self.algorithm, self.env, *self.words)
 
 
 @dataclass(frozen=True)
@@ -53,116 +70,123 @@ class Sweep:
     """The content of `sweep.json`.
 
     Attributes:
-        kind: `seeds`, `sweep` or `tune`.
-        uid, created: what MLflow knows it by, and when it was made, in seconds of Unix time.
+        kind: the command: `seeds` (`run --seeds`), `sweep` or `tune`.
+        uid: the id of its parent run in MLflow, hexadecimal.
+        created: when the sweep started, in seconds of Unix time.
         tasks: the runs.
-        files: by path, the SHA-256 of each file that their words name.
+        files: the SHA-256 of each file that the tasks name, by path.
     """
 
-    kind: str
+    kind: Kind
     uid: str
     created: float
     tasks: tuple[Task, ...]
     files: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not self.uid.isalnum():
+            raise ValueError("its uid has other characters than letters and digits")
+
     @classmethod
-    def read(cls, directory: Path) -> Sweep | None:
-        """The sweep of a directory; None where there is none.
+    def new(cls, kind: Kind) -> Sweep:
+        """Return a sweep without tasks."""
+        return cls(kind, uuid.uuid4().hex, time.time(), ())
+
+    @classmethod
+    def read(cls, directory: Path, typed: Collection[Task] = ()) -> Sweep | None:
+        """Return the sweep of a directory, or None if there is none.
+
+        Args:
+            typed: the tasks of the command that the user typed; they are trusted.
 
         Raises:
-            RlplugError: the file cannot be read, or is of another version.
+            RlplugError: the file cannot be read, has another version, or holds a value that is not allowed.
+            Untrusted: it lists other tasks than `typed`, and this account did not write it.
         """
         path = directory / NAME
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         try:
-            found = from_json(path)
-            written_here = genuine(found)
-            found.pop(SEAL, None)
-            if found.pop("format") != FORMAT:
-                raise ValueError("it is of another version of rlplug-cli")
-            tasks = tuple(
-                Task(**{**task, "words": tuple(task["words"])}) for task in found.pop("tasks")
-            )
-            read = cls(**found, tasks=tasks)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, BadFile) as error:
-            said = error.reason if isinstance(error, BadFile) else plain(str(error))
+            content = from_json(path)
+            sweep = as_type(content, cls, path)
+            if content.get("format") != FORMAT:
+                raise BadFile(path, "another version of rlplug-cli wrote it")
+        except BadFile as error:
             raise RlplugError(
-                f"{path} cannot be read: {said}; move the directory away to begin anew"
+                f"{path} cannot be read: {error.reason}; move the directory away to start again"
             ) from error
-        if not written_here and any(is_target(word) for task in tasks for word in _words(task)):
-            raise RlplugError(
-                f"{path} names code, and this account did not write it; move the directory away"
+        if not genuine(content) and not set(sweep.tasks) <= set(typed):
+            raise Untrusted(
+                f"{path} lists runs that this account did not start; choose another --name, or move the directory away"
             )
-        return read
+        return sweep
 
     def write(self, directory: Path) -> None:
         """Save durably: a reader sees the old sweep or the new one."""
-        replace(
-            directory / NAME,
-            json.dumps(sealed({"format": FORMAT, **asdict(self)}), indent=1).encode(),
-        )
+        content = sealed({"format": FORMAT, **asdict(self)})
+        replace(directory / NAME, json.dumps(content, indent=1).encode())
+
+    def add(self, directory: Path, tasks: Sequence[Task]) -> Sweep:
+        """Return this sweep with `tasks` added, saved in `directory`; the lock must be held.
+
+        Raises:
+            UsageError: a task of the same name or of the same stem has other options, or a file that tasks name has
+                changed.
+        """
+        by_name = {task.name: task for task in self.tasks}
+        by_stem = {task.stem: task for task in reversed(self.tasks)}
+        for task in tasks:
+            before = by_name.get(task.name) or by_stem.get(task.stem, task)
+            same_name = before.name == task.name
+            if before != task and (same_name or before.options != task.options):
+                raise UsageError(
+                    f"{directory / before.name} was started with other options; choose another --name"
+                )
+            by_name.setdefault(task.name, task)
+        files = self.files | self._hashes(directory, tasks)
+        sweep = Sweep(self.kind, self.uid, self.created, tuple(by_name.values()), files)
+        if sweep != self or not (directory / NAME).exists():
+            sweep.write(directory)
+        return sweep
+
+    def _hashes(self, directory: Path, tasks: Sequence[Task]) -> dict[str, str]:
+        """Return the hashes of the files that `tasks` name, after comparing them with those in the manifest."""
+        pairs = {pair for task in tasks for pair in pairwise(task.words)}
+        paths = sorted(word for flag, word in pairs if flag in FILES and Path(word).is_file())
+        hashes = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+        for path, value in hashes.items():
+            if self.files.get(path, value) != value:
+                raise UsageError(
+                    f"{path} has changed since {directory} was started; choose another --name"
+                )
+        return hashes
 
 
-def _words(task: Task) -> tuple[str, ...]:
-    return (task.algorithm, task.env, *task.words)
-
-
-def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
-    """The sweep of a directory with `tasks` added to those it has; the lock must be held.
+def open_sweep(directory: Path, kind: Kind, tasks: Sequence[Task]) -> Sweep:
+    """Return the sweep of a directory with `tasks` added, created if there is none; the lock must be held.
 
     Raises:
-        UsageError: a task of the same name, or another seed of it, does something else, or a file has changed that
-            tasks name.
+        UsageError: another command filled the directory, or as `Sweep.add`. RlplugError, Untrusted: as `Sweep.read`.
     """
-    before = Sweep.read(directory) or Sweep(kind, uuid.uuid4().hex, time.time(), ())
-    known = {task.name: task for task in before.tasks}
-    stems = {task.stem: task for task in reversed(before.tasks)}
-    for task in tasks:
-        there = known.get(task.name) or stems.get(task.stem, task)
-        if there != task and (there.name == task.name or _words(there) != _words(task)):
-            raise UsageError(
-                f"{directory / there.name} was made with other options; choose another --name"
-            )
-        known.setdefault(task.name, task)
-    if before.kind != kind:
-        raise UsageError(
-            f"{directory} holds what 'rlplug {before.kind}' made; choose another --name"
-        )
-    files = before.files | _files(directory, before, tasks)
-    found = Sweep(before.kind, before.uid, before.created, tuple(known.values()), files)
-    if found != before or not (directory / NAME).exists():
-        found.write(directory)
-    return found
+    sweep = Sweep.read(directory, tasks) or Sweep.new(kind)
+    if sweep.kind != kind:
+        raise UsageError(f"{directory} belongs to 'rlplug {sweep.kind}'; choose another --name")
+    return sweep.add(directory, tasks)
 
 
-def _files(directory: Path, before: Sweep, tasks: Sequence[Task]) -> dict[str, str]:
-    """The hashes of the files that tasks name; they are those that the sweep has known."""
-    pairs = {pair for task in tasks for pair in pairwise(task.words)}
-    paths = sorted(word for flag, word in pairs if flag in FILES and Path(word).is_file())
-    found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
-    for path, content in found.items():
-        if before.files.get(path, content) != content:
-            raise UsageError(
-                f"{path} has changed since {directory} was begun; choose another --name"
-            )
-    return found
+def lock_directory(directory: Path) -> IO[bytes]:
+    """Create a directory if needed and lock it until the returned file is closed here and in all child processes.
 
-
-def locked(directory: Path) -> IO[bytes]:
-    """The lock of a directory, which is made; held until the file is closed, here and in every process that got it.
-
-    So a sweep that was killed is locked until the last of its runs has stopped, and this waits for that.
+    So a killed sweep stays locked until the last of its runs has stopped, and this function waits for that.
 
     Raises:
-        UsageError: it is a run's, another process is at work there, or it cannot be written.
+        UsageError: the directory is a run, another process works on it, or it cannot be written.
     """
     if RunDirectory(directory).config_path.exists():
         raise UsageError(f"{directory} is a run; choose another --name")
-    path = directory / "lock"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = opened(path, "ab+")  # held until the sweep ends
+        file = opened(directory / "lock", "ab+")  # stays open until the sweep ends
     except OSError as error:
         raise UsageError(
             f"{directory} cannot be written: {error.strerror}; choose another place with --out"
@@ -170,25 +194,24 @@ def locked(directory: Path) -> IO[bytes]:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _wait(file, directory)
+        _wait_for_lock(file, directory)
     file.truncate(0)
     file.write(f"{os.getpid()} {psutil.Process().create_time()}".encode())
     file.flush()
     return file
 
 
-def _wait(file: IO[bytes], directory: Path) -> None:
+def _wait_for_lock(file: IO[bytes], directory: Path) -> None:
+    """Wait for the runs of a killed process; raise UsageError if the process that holds the lock is alive."""
     file.seek(0)
     pid, _, created = file.read(100).decode(errors="replace").partition(" ")
-    if pid.isdecimal() and _alive(int(pid), created):
-        raise UsageError(f"{directory} is at work in process {pid}; wait for it or stop it first")
-    warn(f"waiting for the runs of a process that was killed to stop in {directory}")
-    fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _alive(pid: int, created: str) -> bool:
-    """Return whether that process is still the one that wrote its number."""
     try:
-        return str(psutil.Process(pid).create_time()) == created
+        alive = pid.isdecimal() and str(psutil.Process(int(pid)).create_time()) == created
     except psutil.NoSuchProcess:
-        return False
+        alive = False
+    if alive:
+        raise UsageError(
+            f"process {pid} is working on {directory}; wait until it ends, or stop it first"
+        )
+    warn(f"waiting for the runs of a killed process to stop in {directory}")
+    fcntl.flock(file, fcntl.LOCK_EX)

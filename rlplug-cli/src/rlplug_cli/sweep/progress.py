@@ -1,4 +1,4 @@
-"""The progress of a run, from its journal alone: read again and again, each time what is new."""
+"""The progress of a run, read from its journal; each look reads only the new records."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from rlplug_core.runs.journal import Record, standing, tail
 
 
 @dataclass
-class Standing:
-    """The state of one run, as far as it is known; `total` is how many env steps it is to take."""
+class RunProgress:
+    """The progress of one run.
+
+    Attributes:
+        total: env steps that the run will take.
+        steps: env steps so far.
+        speed: env steps per second. seconds: the time so far.
+        train_return: mean return of the last training episodes.
+        finals: mean return of the final evaluation, of the `last` weights and the `best` checkpoint.
+        status: `waiting` before the run starts, then as `RunDirectory.status` says.
+    """
 
     path: Path
     total: int
@@ -28,7 +37,7 @@ class Standing:
 
     @property
     def evaluations(self) -> dict[int, float]:
-        """The mean return of every evaluation by its env step, in their order."""
+        """The mean return of every evaluation by its env step, in order."""
         return {record.step: record.data["eval/return_mean"] for record in self._evaluations}
 
     @property
@@ -39,22 +48,21 @@ class Standing:
     @property
     def best(self) -> float | None:
         """The mean return of the best evaluation."""
-        return max(
-            (value for value in self.evaluations.values() if not math.isnan(value)), default=None
-        )
+        values = [value for value in self.evaluations.values() if not math.isnan(value)]
+        return max(values, default=None)
 
     @property
     def share(self) -> float:
-        """Return how much of the run is done, from 0 to 1."""
+        """The part of the run that is done, from 0 to 1."""
         return 1.0 if self.status == "finished" else min(1.0, self.steps / self.total)
 
     @property
     def eta_s(self) -> float:
-        """Seconds to go at the present speed."""
+        """Seconds until the end at the current speed."""
         return (self.total - self.steps) / self.speed if self.speed > 0 else math.inf
 
-    def look(self) -> bool:
-        """Read what the journal has got since the last time; whether there was anything."""
+    def read_new_records(self) -> bool:
+        """Read the journal's new records and return whether there were any."""
         journal = self.path / "journal.jsonl"
         before = self._position
         if journal.exists():
@@ -72,9 +80,8 @@ class Standing:
         elif record.kind == "evaluation":
             self._evaluations.append(record)
         elif record.kind == "final_eval":
-            self.finals["best" if str(data["checkpoint"]).startswith("best") else "last"] = data[
-                "return_mean"
-            ]
+            checkpoint = "best" if str(data["checkpoint"]).startswith("best") else "last"
+            self.finals[checkpoint] = data["return_mean"]
             if "last_return_mean" in data:
                 self.finals["last"] = data["last_return_mean"]
         elif record.kind == "start":
@@ -86,11 +93,11 @@ class Standing:
         elif record.kind == "error":
             self.error = f"{data['type']}: {data['message']}"
 
-    def settle(self) -> str:
-        """Settle how the run stands, no process of this sweep being at it: `missing`, or as its directory says."""
+    def read_status(self) -> str:
+        """Return the status of a run that no process of this sweep is working on; `waiting` before it started."""
         if not (self.path / "config.json").is_file():
-            self.status = "missing"
+            self.status = "waiting"
             return self.status
-        self.look()
+        self.read_new_records()
         self.status = RunDirectory(self.path).status()
         return self.status

@@ -1,4 +1,4 @@
-"""A Ray cluster as a place for the tasks of a sweep; all its machines share the sweep's directory."""
+"""A Ray cluster as a place that runs the tasks of a sweep; all its machines share the sweep's directory."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlplug_cli.sweep.task import on_node, stop_mark
+from rlplug_cli.file_checks import make_directory
+from rlplug_cli.sweep.task import run_on_node, stop_mark
+from rlplug_core.config.files import opened
 from rlplug_core.loop.actor_placement import before_import
 
-#: Environment variables that go with every task, besides those of rlplug's own.
+#: Environment variables that are sent with every task, besides rlplug's own.
 SETTINGS = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME")
 
 
-class OnRay:
-    """Each task is a call of a function that a node imports; one whose node is lost goes on elsewhere."""
+class RayPlace:
+    """Each task is a call of a function that a node imports; if a node is lost, another one continues its tasks."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> RayJob:
-        return RayJob(self.directory, log.stem, cores)
+        return RayJob(self.directory, log.stem, words, cores)
 
 
 class RayJob:
-    """A task somewhere in the cluster."""
+    """A task on some node of the cluster."""
 
-    def __init__(self, directory: Path, name: str, cores: int) -> None:
+    def __init__(self, directory: Path, name: str, words: Sequence[str], cores: int) -> None:
         from rlplug_core.loop.ray_task import RayTask
 
         self.mark = stop_mark(directory, name)
         self.mark.unlink(missing_ok=True)
         settings = {k: v for k, v in os.environ.items() if k in SETTINGS or k.startswith("RLPLUG_")}
-        about = (str(directory), name, os.getcwd(), settings)
-        self.task = RayTask(on_node, cores, *about)
+        arguments = (str(directory), name, list(words), os.getcwd(), settings)
+        self.task = RayTask(run_on_node, cores, *arguments)
 
     def code(self) -> int | None:
         code = self.task.code()
@@ -43,30 +45,32 @@ class RayJob:
         return code
 
     def stop(self) -> None:
-        self.mark.parent.mkdir(exist_ok=True)
-        self.mark.touch()
+        make_directory(self.mark.parent)
+        opened(self.mark, "ab").close()
 
     def kill(self) -> None:
         self.task.kill()
 
 
 @contextmanager
-def on_ray(on: str, packages: Sequence[str], directory: Path) -> Iterator[tuple[OnRay, int]]:
-    """Be part of a Ray cluster; gives the place for the tasks of a directory, and how many CPUs it has.
+def on_ray(
+    address: str, packages: Sequence[str], directory: Path
+) -> Iterator[tuple[RayPlace, int]]:
+    """Join a Ray cluster; yield the place for the tasks of a directory, and the number of its CPUs.
 
     Raises:
         MissingPackage: a node lacks one of the distributions `packages`, or Ray is not installed here.
-        UsageError, RlplugError: `on` is no address, or there is no cluster.
+        UsageError, RlplugError: `address` is not an address, or there is no cluster.
     """
     from importlib.metadata import version
 
-    before_import(on)
+    before_import(address)
     from rlplug_core.loop.ray_cluster import check_nodes, join, leave
     from rlplug_core.loop.ray_task import room
 
-    join(on, 1)
+    join(address, 1)
     try:
         check_nodes({name: version(name) for name in packages})
-        yield OnRay(directory), room()
+        yield RayPlace(directory), room()
     finally:
         leave()

@@ -1,4 +1,4 @@
-"""A sweep from its tasks to its comparison: what is missing or was interrupted is done, and nothing twice."""
+"""Runs a sweep from its tasks to its comparison: it resumes interrupted runs, starts new ones, and repeats none."""
 
 from __future__ import annotations
 
@@ -6,143 +6,153 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
-from rlplug_cli.lookup import shortened
+from rlplug_cli.file_checks import refuse_irregular
+from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.sweep.display import display, outcome, tally
-from rlplug_cli.sweep.executors import Here, Place, cores
-from rlplug_cli.sweep.manifest import Task, kept, locked
+from rlplug_cli.sweep.display import display, outcome, status_counts
+from rlplug_cli.sweep.executors import LocalPlace, Place, cores
+from rlplug_cli.sweep.manifest import Kind, Task, lock_directory, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
+from rlplug_core.config.files import replace
 from rlplug_core.errors import Interrupted, RlplugError, UsageError
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report
 
-#: What a sweep writes of its comparison.
+#: The page that a sweep writes about its comparison.
 PAGE = "compare.html"
-#: Around the work on a directory: gives a place for its tasks, and how many cores that has.
-Elsewhere = Callable[[Path], AbstractContextManager[tuple[Place, int]]]
+#: Makes another place than this machine: from a directory to the place for its tasks and the number of its cores.
+PlaceMaker = Callable[[Path], AbstractContextManager[tuple[Place, int]]]
 
 
-def swept(
-    kind: str,
+def run_sweep(
+    kind: Kind,
     directory: Path,
     tasks: Sequence[Task],
-    resolved: Callable[[Task], Mapping[str, object]],
+    options: Callable[[Task], Mapping[str, object]],
     costs: Callable[[Task], int],
     jobs: int | None,
     as_json: bool,
-    on: Elsewhere | None = None,
+    make_place: PlaceMaker | None = None,
     quiet: bool = False,
 ) -> None:
-    """Carry out the tasks of a directory and tell what came of all that it holds.
+    """Run the tasks of a directory, then print the comparison of all its runs.
 
     Args:
-        resolved: the options that a task sets, presets included.
-        costs: how many cores a task takes.
-        jobs: how many tasks run at once; without it, as many as the cores allow.
-        on: where they are carried out, if not here.
-        quiet: whether nothing is said before the end.
+        options: the option values of a task, presets included.
+        costs: the number of cores that a task needs.
+        jobs: how many tasks run at once; by default as many as the cores allow.
+        make_place: where the tasks run, if not on this machine.
+        quiet: print nothing before the end.
 
     Raises:
-        UsageError: the directory is at work, or holds something else. Interrupted: a signal stopped it.
-        RlplugError: a task failed; the others were carried out.
+        UsageError: another process works on the directory, or it holds something else. Interrupted: a signal came.
+        RlplugError: a task failed; the others have run.
     """
-    with locked(directory) as lock:
-        sweep = kept(directory, kind, tasks)
-        stream = sys.stderr if as_json else sys.stdout
-        with on(directory) if on else nullcontext((Here(lock), cores())) as (place, room):
-            crew = TaskPool(directory, place, jobs or room)
+    with lock_directory(directory) as lock:
+        sweep = open_sweep(directory, kind, tasks)
+        refuse_irregular(directory / PAGE)
+        stream = None if quiet else sys.stderr if as_json else sys.stdout
+        local = nullcontext((LocalPlace(lock), cores()))
+        with make_place(directory) if make_place else local as (place, size):
+            pool = TaskPool(directory, place, jobs or size)
             for task in sweep.tasks:
-                crew.add(task, resolved(task), 1 if jobs else costs(task))
-            interrupted = _carried_out(crew, f"{directory.name}", None if quiet else stream)
-        found = _conclude(directory, interrupted is None)
+                pool.add(task, options(task), 1 if jobs else costs(task))
+            interrupted = _run_all(pool, directory.name, stream)
+        report = write_comparison(directory, interrupted is None)
         if as_json:
-            echo_json(result(crew))
+            echo_json(result(pool))
         else:
-            echo(conclusion(directory, found))
+            echo(last_lines(directory, report))
         if interrupted is not None:
             raise interrupted
-        if failed := [
-            entry for entry in crew.entries.values() if entry.standing.status != "finished"
-        ]:
-            raise RlplugError(_failures(crew, failed))
+        _raise_failures(pool)
 
 
-def _carried_out(crew: TaskPool, title: str, stream: Any) -> Interrupted | None:
-    waiting = [entry for entry in crew.entries.values() if entry.standing.status != "finished"]
+def _run_all(pool: TaskPool, title: str, stream: TextIO | None) -> Interrupted | None:
+    """Run every task of the pool; return the interruption, if a signal stopped it."""
+    waiting = [entry for entry in pool.entries.values() if entry.progress.status != "finished"]
     try:
-        with display(title, crew, stream, lambda: tally(crew)) as show, crew.at_work() as wait:
-            while (waiting or crew.working) and not crew.signal:
-                ended = crew.look()
-                while waiting and crew.room(waiting[0].cores):
-                    crew.start(waiting.pop(0))
-                show(ended)
+        with (
+            display(title, pool, stream, lambda: status_counts(pool)) as screen,
+            pool.signals(screen.notify) as wait,
+        ):
+            while (waiting or pool.working) and not pool.signal:
+                ended = pool.poll()
+                while waiting and pool.room(waiting[0].cores):
+                    pool.start(waiting.pop(0))
+                screen.show(ended)
                 wait()
     except Interrupted as error:
         return error
     return None
 
 
-def _conclude(directory: Path, whole: bool) -> Report | None:
-    """Write the comparison's page and tell MLflow's parent, where there is one; None if no run has an evaluation."""
+def write_comparison(directory: Path, complete: bool) -> Report | None:
+    """Write the comparison's page and end the parent run in MLflow; return None if no run has an evaluation."""
     from rlplug_cli.compare.lines import Settings
     from rlplug_cli.compare.page import page
     from rlplug_cli.compare.report import report
     from rlplug_cli.mlflow.conclusion import conclude
 
-    found = None
     path = directory / PAGE
     try:
-        found = report([str(directory)], directory.parent, ("eval/return_mean",), (), Settings())
-        path.write_text(page(found, directory.name), encoding="utf-8")
-    except UsageError:  # no run got as far as an evaluation
+        content = report([str(directory)], directory.parent, ("eval/return_mean",), (), Settings())
+        replace(path, page(content, directory.name).encode())
+    except UsageError:  # no run has reached an evaluation
         path.unlink(missing_ok=True)
-    conclude(directory, [path] if found else [], "FINISHED" if whole else "KILLED")
-    return found
+        content = None
+    conclude(directory, [path] if content else [], "FINISHED" if complete else "KILLED")
+    return content
 
 
-def conclusion(directory: Path, found: Report | None) -> str:
-    """The last lines on a terminal: final scores and where everything is."""
+def last_lines(directory: Path, report: Report | None) -> str:
+    """Return the last lines on a terminal: the final scores and the paths."""
     from rlplug_cli.compare.tables import text
 
-    lines = [] if found is None else [text(found), "", f"page     {shortened(directory / PAGE)}"]
-    return "\n".join([*lines, f"runs     {shortened(directory)}"])
+    lines = []
+    if report is not None:
+        lines = [text(report), "", f"page     {short_path(directory / PAGE)}"]
+    return "\n".join([*lines, f"runs     {short_path(directory)}"])
 
 
-def result(crew: TaskPool) -> dict[str, object]:
-    """Return what a script wants to know about a sweep."""
-    page = crew.directory / PAGE
+def result(pool: TaskPool) -> dict[str, object]:
+    """Return a sweep's result for `--json`."""
+    page = pool.directory / PAGE
     return {
-        "sweep": str(crew.directory),
-        "name": crew.directory.name,
+        "sweep": str(pool.directory),
+        "name": pool.directory.name,
         "page": str(page) if page.exists() else None,
-        "runs": [_run(entry) for entry in crew.entries.values()],
+        "runs": [_run_result(entry) for entry in pool.entries.values()],
     }
 
 
-def _run(entry: Entry) -> dict[str, object]:
+def _run_result(entry: Entry) -> dict[str, object]:
     task = entry.task
-    standing = entry.standing
+    progress = entry.progress
     return {
         "name": task.name,
-        "path": str(standing.path),
+        "path": str(progress.path),
         "algorithm": task.algorithm,
         "env": task.env,
         "seed": task.seed,
-        "status": standing.status,
-        "steps": standing.steps,
-        "best": standing.best,
-        "final": standing.finals,
-        "error": standing.error or None,
+        "status": progress.status,
+        "steps": progress.steps,
+        "best": progress.best,
+        "final": progress.finals,
+        "error": progress.error or None,
     }
 
 
-def _failures(crew: TaskPool, failed: Sequence[Entry]) -> str:
+def _raise_failures(pool: TaskPool) -> None:
+    failed = [entry for entry in pool.entries.values() if entry.progress.status != "finished"]
+    if not failed:
+        return
     first = failed[0]
     more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return (
-        f"{len(failed)} of {len(crew.entries)} runs did not finish: {first.task.name}{more} "
-        f"({outcome(crew, first)}); the same command tries them again"
+    raise RlplugError(
+        f"{len(failed)} of {len(pool.entries)} runs did not finish: {first.task.name}{more} "
+        f"({outcome(pool, first)}); type the same command again to retry them"
     )

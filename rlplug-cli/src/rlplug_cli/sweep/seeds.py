@@ -1,4 +1,4 @@
-"""Several seeds of one configuration, and what a run costs while it lasts."""
+"""Several seeds of one configuration, and the number of cores that a run needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.sweep.grid import digest, seeds, tasks
-from rlplug_cli.sweep.runner import swept
+from rlplug_cli.sweep.runner import run_sweep
 from rlplug_core import plugins
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.run_options import RunOptions
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlplug_core.protocols import Learner
 
 
-def seeded(
+def run_seeds(
     algorithm: str,
     env: str,
     words: Sequence[str],
@@ -31,18 +31,22 @@ def seeded(
     as_json: bool,
     quiet: bool = False,
 ) -> None:
-    """Train the seeds that `text` means, each as a run of its own; `words` say the options again that are `values`."""
-    whole = complete(values)
-    numbers = seeds(text, int(whole["seed"]))
-    found = tasks([algorithm], [env], {algorithm: [[(tuple(words), "")]]}, numbers)
-    stem = found[0].name.rpartition("-s")[0]
+    """Train the seeds of `--seeds TEXT`, each as a run of its own.
+
+    Args:
+        words: the typed options. values: their values.
+    """
+    options = with_defaults(values)
+    numbers = seeds(text, int(options["seed"]))
+    grid = tasks([algorithm], [env], {algorithm: [[(tuple(words), "")]]}, numbers)
+    stem = grid[0].name.rpartition("-s")[0]
     directory = out / (name or f"{stem}-{digest([algorithm, env, *words])}")
-    cores = cost(algorithm, whole)
-    swept(
+    cores = cost(algorithm, options)
+    run_sweep(
         "seeds",
         directory,
-        found,
-        resolved=lambda task: whole,
+        grid,
+        options=lambda task: options,
         costs=lambda task: cores,
         jobs=jobs,
         as_json=as_json,
@@ -50,24 +54,27 @@ def seeded(
     )
 
 
-def complete(values: Mapping[str, object]) -> dict[str, Any]:
-    """Option values over the defaults of those of every run."""
+def with_defaults(values: Mapping[str, object]) -> dict[str, Any]:
+    """Return option values together with the defaults of the options that every run has."""
     return {option.name: option.default for option in schema(RunOptions)} | dict(values)
 
 
 def cost(algorithm: str, values: Mapping[str, Any]) -> int:
-    """Return how many cores a run keeps busy: its torch threads, in each of its processes that act or learn."""
-    runner = values["runner"] if values["runner"] != "auto" else _usual_runner(algorithm)
-    several = {"async": int(values["workers"]), "decoupled": int(values["actors"]) + 1}
-    return int(values["threads"]) * (
-        1 if values["inline"] else several.get(runner, int(values["learners"]))
-    )
+    """Return the number of cores that a run needs: its torch threads in each process that acts or learns."""
+    runner = values["runner"]
+    if runner == "auto":
+        runner = _default_runner(algorithm)
+    threads = int(values["threads"])
+    if values["inline"]:
+        return threads
+    processes = {"async": int(values["workers"]), "decoupled": int(values["actors"]) + 1}
+    return threads * processes.get(runner, int(values["learners"]))
 
 
-def _usual_runner(algorithm: str) -> str:
+def _default_runner(algorithm: str) -> str:
     if not is_target(algorithm):
-        found, _ = index.read(usable("algorithms", algorithm))
-        if found is not None:
-            return str(found.runners[0])
+        entry, _ = index.read(usable("algorithms", algorithm))
+        if entry is not None:
+            return str(entry.runners[0])
     learner: type[Learner[Any]] = plugins.algorithm(algorithm)
     return str(learner.runners[0])

@@ -1,4 +1,4 @@
-"""Hands the missing tasks of a sweep to Slurm, as one array job whose script is written into the sweep's directory."""
+"""Submits the unfinished tasks of a sweep to Slurm, as one array job with a script in the sweep's directory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rlplug_cli.sweep.manifest import Task, kept, locked
-from rlplug_cli.sweep.progress import Standing
+from rlplug_cli.file_checks import make_directory, refuse_irregular
+from rlplug_cli.sweep.manifest import Task, lock_directory, open_sweep
+from rlplug_cli.sweep.progress import RunProgress
+from rlplug_cli.sweep.task import LOGS
 from rlplug_core.config.files import from_json, replace
-from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
+from rlplug_core.errors import BadFile, MissingPackage, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word
 
 SCRIPT = "slurm.sh"
 SUBMITTED = "slurm.json"
-#: Seconds before the end of its time at which a task is told to save a checkpoint.
+#: Seconds before its time limit when a task is told to save a checkpoint.
 WARNING = 120
-#: States in which a job is not over.
-AT_WORK = (
+#: States of a job that has not ended.
+ACTIVE = (
     "PENDING",
     "RUNNING",
     "SUSPENDED",
@@ -31,86 +33,108 @@ AT_WORK = (
 )
 
 
-def script(directory: Path, places: Sequence[int], cores: int, options: Sequence[str]) -> str:
-    """The array job: the task at each of `places` in the sweep, with as many cores as one needs at most.
+def script(directory: Path, indices: Sequence[int], cores: int, options: Sequence[str]) -> str:
+    """Return the script of the array job for the tasks at `indices`.
 
-    What preempts a task, or takes its node, puts it back into the queue (`--requeue`); before its time is up it gets
-    SIGUSR1, saves a checkpoint and goes back itself. Either way it goes on where it was.
+    A task that is preempted or loses its node goes back to the queue (`--requeue`). Before its time limit it gets
+    SIGUSR1, saves a checkpoint and requeues itself. Both times it resumes from its last checkpoint.
+
+    Args:
+        cores: the most cores that one task needs.
+        options: further options of `sbatch`.
 
     Raises:
-        UsageError: an option holds the end of a line.
+        UsageError: an option or the directory contains a line break, which would add a line to the script.
     """
     if any(not option.isprintable() for option in options):
         raise UsageError(
             "--sbatch takes one option of sbatch in one line, such as --sbatch --partition=long"
         )
+    if not str(directory).isprintable():
+        raise UsageError(
+            f"{str(directory)!r} has characters that Slurm cannot take; choose another --out"
+        )
     name = f"rlplug-{directory.name}"
     lines = [
         f"--job-name={shlex.quote(name)}",
-        f"--array={','.join(map(str, places))}",
+        f"--array={','.join(map(str, indices))}",
         "--requeue",
         "--open-mode=append",
         f"--signal=B:USR1@{WARNING}",
         f"--cpus-per-task={cores}",
-        f"--output={shlex.quote(str(directory))}/logs/%a.txt",
+        f"--output={shlex.quote(str(directory))}/{LOGS}/%a.txt",
         *options,
     ]
     command = shlex.join([sys.executable, "-P", "-m", "rlplug_cli.sweep.task", str(directory)])
     return "\n".join(["#!/bin/sh", *(f"#SBATCH {line}" for line in lines), f"exec {command}", ""])
 
 
-def submit(directory: Path, places: Sequence[int], cores: int, options: Sequence[str]) -> str:
-    """Submit the tasks at `places` and return the job's number.
+def submit(directory: Path, indices: Sequence[int], cores: int, options: Sequence[str]) -> str:
+    """Submit the tasks at `indices` and return the job's number.
 
     Raises:
-        UsageError: those of an earlier job are not over. MissingPackage: there is no Slurm. RlplugError: it refuses.
+        UsageError: an earlier job has not ended, or a log is a link. MissingPackage: Slurm is not installed here.
+        RlplugError: Slurm refuses the job.
     """
     directory = directory.absolute()
-    if job := at_work(directory):
+    if job := active_job(directory):
         raise UsageError(
-            f"job {job} of {directory} is not over; wait for it, or 'scancel {job}' first"
+            f"job {job} of {directory} has not ended; wait for it, or type 'scancel {job}' first"
         )
-    (directory / "logs").mkdir(exist_ok=True)
-    replace(directory / SCRIPT, script(directory, places, cores, options).encode())
-    said = _ask(["sbatch", "--parsable", str(directory / SCRIPT)])
-    if said.returncode:
-        raise RlplugError(f"sbatch refused {directory / SCRIPT}: {plain(said.stderr)}")
-    job = said.stdout.strip().partition(";")[0]
+    logs = make_directory(directory / LOGS)
+    for index in indices:
+        refuse_irregular(logs / f"{index}.txt")  # Slurm itself opens these
+    replace(directory / SCRIPT, script(directory, indices, cores, options).encode())
+    answer = _ask(["sbatch", "--parsable", str(directory / SCRIPT)])
+    if answer.returncode:
+        raise RlplugError(f"sbatch refused {directory / SCRIPT}: {plain(answer.stderr)}")
+    job = answer.stdout.strip().partition(";")[0]
     replace(directory / SUBMITTED, json.dumps({"job": job}).encode())
     return job
 
 
-def hand_over(
+def submit_sweep(
     directory: Path, tasks: Sequence[Task], costs: Callable[[Task], int], options: Sequence[str]
 ) -> str:
-    """Submit what a sweep with `tasks` lacks, and return a sentence about it; see `submit` for what is raised."""
-    with locked(directory):
-        sweep = kept(directory, "sweep", tasks)
-        missing = [
-            place
-            for place, task in enumerate(sweep.tasks)
-            if Standing(directory / task.name, 1).settle() != "finished"
+    """Submit the unfinished tasks of a sweep and return a sentence about it.
+
+    Raises:
+        UsageError, MissingPackage, RlplugError: as `submit`.
+    """
+    with lock_directory(directory):
+        sweep = open_sweep(directory, "sweep", tasks)
+        unfinished = [
+            index
+            for index, task in enumerate(sweep.tasks)
+            if RunProgress(directory / task.name, 1).read_status() != "finished"
         ]
-        if not missing:
+        if not unfinished:
             return f"all {len(sweep.tasks)} runs of {directory} are finished: rlplug compare {shell_word(directory)}"
-        cores = max(costs(sweep.tasks[place]) for place in missing)
-        job = submit(directory, missing, cores, options)
+        cores = max(costs(sweep.tasks[index]) for index in unfinished)
+        job = submit(directory, unfinished, cores, options)
     return (
-        f"job {job}: {len(missing)} of {len(sweep.tasks)} runs, script {directory / SCRIPT}; the same command submits "
-        f"again what is missing then"
+        f"job {job}: {len(unfinished)} of {len(sweep.tasks)} runs, script {directory / SCRIPT}; when the job has "
+        f"ended, the same command submits the unfinished runs again"
     )
 
 
-def at_work(directory: Path) -> str:
-    """Return the number of the directory's last job, if one of its tasks is not over."""
-    if not (directory / SUBMITTED).exists():
+def active_job(directory: Path) -> str:
+    """Return the number of the directory's last job if it has not ended, else "".
+
+    Raises:
+        BadFile: the file with the number is damaged.
+    """
+    path = directory / SUBMITTED
+    if not path.exists():
         return ""
-    job = str(from_json(directory / SUBMITTED)["job"])
-    said = _ask(["scontrol", "--oneliner", "show", "job", job])
-    states = [
-        word.partition("=")[2] for word in said.stdout.split() if word.startswith("JobState=")
-    ]
-    return job if any(state in AT_WORK for state in states) else ""
+    content = from_json(path)
+    job = content.get("job") if isinstance(content, dict) else None
+    if not isinstance(job, str) or not job.isalnum():
+        raise BadFile(path, "it holds no job number; delete it")
+    answer = _ask(["scontrol", "--oneliner", "show", "job", job])
+    words = answer.stdout.split()
+    states = [word.partition("=")[2] for word in words if word.startswith("JobState=")]
+    return job if any(state in ACTIVE for state in states) else ""
 
 
 def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -118,5 +142,5 @@ def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise MissingPackage(
-            f"no '{command[0]}' here; type --on slurm on a machine that submits to Slurm"
+            f"'{command[0]}' is not installed here; type --on slurm on a machine that submits to Slurm"
         ) from error

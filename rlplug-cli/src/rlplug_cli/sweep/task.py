@@ -1,15 +1,14 @@
-"""One task of a sweep, carried out wherever this is: on a Ray node, in a Slurm job. Its run begins, or goes on.
+"""Runs one task of a sweep on the machine where this process is: a Ray node or a Slurm job.
 
     python -m rlplug_cli.sweep.task DIRECTORY [NAME]
 
-Without a name it is the task whose place in the sweep is SLURM_ARRAY_TASK_ID. A Slurm job that ends because its time is
-up is put back into the queue; what it had come to is in the run's checkpoint.
+Without NAME it runs the task at index SLURM_ARRAY_TASK_ID. A Slurm job that reaches its time limit saves a checkpoint
+and goes back to the queue.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,77 +16,85 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rlplug_cli.file_checks import make_directory, refuse_link
 from rlplug_cli.sweep.manifest import Sweep, Task
-from rlplug_cli.sweep.progress import Standing
+from rlplug_cli.sweep.progress import RunProgress
 from rlplug_core.config.files import opened
 from rlplug_core.errors import RlplugError, UsageError
 
-#: Seconds that a run has to save a checkpoint when it is stopped.
+#: Seconds that a run has to save a checkpoint after it was asked to stop.
 PATIENCE = 60.0
 #: Seconds between two looks at a run.
 TICK = 0.5
 LOGS = "logs"
 
 
-def words_of(directory: Path, task: Task) -> list[str]:
-    """The words to type so that a task's run begins, or goes on."""
+def command_words(directory: Path, task: Task) -> list[str]:
+    """Return the words of the command that starts a task's run, or resumes it.
+
+    Raises:
+        UsageError: the run's directory is a link, or has records but no `config.json`.
+    """
     path = directory / task.name
-    if Standing(path, 1).settle() != "missing":
+    refuse_link(path)
+    if RunProgress(path, 1).read_status() != "waiting":
         return ["resume", str(path)]
-    if any((path / kept).exists() for kept in ("journal.jsonl", "checkpoints")):
+    if any((path / name).exists() for name in ("journal.jsonl", "checkpoints")):
         raise UsageError(
-            f"{path} has a run's record and no config.json; bring that back, or delete the directory"
+            f"{path} has a run's records but no config.json; restore config.json, or delete the directory"
         )
-    shutil.rmtree(path, ignore_errors=True)  # what was killed before it had a configuration
-    words = ["run", task.algorithm, task.env, *task.words, "--seed", str(task.seed)]
-    return [*words, "--name", task.name, "--out", str(directory)]
+    options = [*task.words, "--seed", str(task.seed), "--name", task.name, "--out", str(directory)]
+    return ["run", task.algorithm, task.env, *options]
 
 
-def log_of(directory: Path, name: str) -> Path:
+def guard_command(words: Sequence[str]) -> list[str]:
+    """Return the command that runs `rlplug` with `words` and stops it when its standard input is closed."""
+    python = [sys.executable, "-P", "-m"]
+    guard = [*python, "rlplug_cli.mlflow.process_guard", str(PATIENCE)]
+    return [*guard, *python, "rlplug_cli", *words]
+
+
+def log_path(directory: Path, name: str) -> Path:
     return directory / LOGS / f"{name}.txt"
 
 
 def stop_mark(directory: Path, name: str) -> Path:
-    """The file that tells a run on another machine, which shares the directory, to save a checkpoint and end."""
+    """Return the file that tells a run on another machine to save a checkpoint and end."""
     return directory / LOGS / f"{name}.stop"
 
 
-def task_of(directory: Path, name: str | int) -> Task:
-    """The task of that name, or of that place.
+def find_task(directory: Path, name: str | int) -> Task:
+    """Return the task with this name or this index.
 
     Raises:
         RlplugError: there is no such task.
     """
     sweep = Sweep.read(directory)
-    for place, task in enumerate(sweep.tasks if sweep else ()):
-        if name in (task.name, place):
+    for index, task in enumerate(sweep.tasks if sweep else ()):
+        if name in (task.name, index):
             return task
     raise RlplugError(f"{directory} has no task {name}; is the directory shared with this machine?")
 
 
-def on_node(directory: str, name: str, place: str, settings: Mapping[str, str]) -> int:
-    """Carry out a task on a Ray node, in the directory `place` and with these environment variables; its exit code.
+def run_on_node(
+    directory: str, name: str, words: Sequence[str], place: str, settings: Mapping[str, str]
+) -> int:
+    """Run a task on a Ray node and return the exit code.
 
-    Called again on another node after this one was lost, it goes on from the run's last checkpoint.
+    If the node is lost, Ray calls this function again on another node, and the run resumes from its last checkpoint.
+
+    Args:
+        words: the command's words, for a run that has not started yet.
+        place: the working directory.
+        settings: environment variables to set.
     """
-    whole = Path(directory)
-    task = task_of(whole, name)
-    words = words_of(whole, task)
-    python = [sys.executable, "-P", "-m"]
-    command = [
-        *python,
-        "rlplug_cli.mlflow.process_guard",
-        str(PATIENCE),
-        *python,
-        "rlplug_cli",
-        *words,
-    ]
-    mark = stop_mark(whole, name)
-    log = log_of(whole, name)
-    log.parent.mkdir(exist_ok=True)
+    run = Path(directory) / name
+    started = RunProgress(run, 1).read_status() != "waiting"
+    log = log_path(Path(directory), name)
+    make_directory(log.parent)
     with opened(log, "ab") as file:
         process = subprocess.Popen(
-            command,
+            guard_command(["resume", str(run)] if started else words),
             stdin=subprocess.PIPE,
             stdout=file,
             stderr=file,
@@ -96,16 +103,17 @@ def on_node(directory: str, name: str, place: str, settings: Mapping[str, str]) 
             env={**os.environ, **settings},
         )
     assert process.stdin is not None
+    mark = stop_mark(Path(directory), name)
     while process.poll() is None:
         if mark.exists():
-            process.stdin.close()  # which the guard takes as the end of this process
+            process.stdin.close()  # the guard then stops the run
         time.sleep(TICK)
     return int(process.returncode)
 
 
-def in_slurm(directory: Path, name: str | int) -> int:
-    """Carry out a task of a Slurm array: hand on what Slurm sends, and go back into the queue when time is up."""
-    words = words_of(directory, task_of(directory, name))
+def run_in_slurm(directory: Path, name: str | int) -> int:
+    """Run a task of a Slurm array: forward Slurm's signals, and requeue the job when its time is up."""
+    words = command_words(directory, find_task(directory, name))
     process = subprocess.Popen([sys.executable, "-P", "-m", "rlplug_cli", *words])
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, lambda number, frame: process.send_signal(number))
@@ -118,7 +126,8 @@ def in_slurm(directory: Path, name: str | int) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     directory, *names = arguments
-    return in_slurm(Path(directory), names[0] if names else int(os.environ["SLURM_ARRAY_TASK_ID"]))
+    name = names[0] if names else int(os.environ["SLURM_ARRAY_TASK_ID"])
+    return run_in_slurm(Path(directory), name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Carries out tasks, as many at once as the cores allow, and lets none take another down with it."""
+"""Runs tasks, as many at once as the cores allow; one that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 
 from rlplug_cli.sweep.executors import Job, Place
 from rlplug_cli.sweep.manifest import Task
-from rlplug_cli.sweep.progress import Standing
-from rlplug_cli.sweep.task import log_of, words_of
+from rlplug_cli.sweep.progress import RunProgress
+from rlplug_cli.sweep.task import command_words, log_path
 from rlplug_core.config.files import content
 from rlplug_core.errors import Interrupted
 from rlplug_core.loop.signals import STOPPING, URGENT
 
-#: Seconds between two looks at what is running.
+#: Seconds between two looks at the running tasks.
 TICK = 0.2
-#: How often a run is started again that was killed by someone else, as by a machine short of memory.
-AGAIN = 1
+#: Restarts of a run that something else killed, such as a machine short of memory.
+RESTARTS = 1
 
 
 @dataclass
 class Entry:
-    """A task, how far it is, and how many cores it takes."""
+    """A task with its progress and the number of cores that it needs."""
 
     task: Task
-    standing: Standing
+    progress: RunProgress
     cores: int = 1
     job: Job | None = None
     stopped: bool = False
@@ -41,8 +41,9 @@ class TaskPool:
     """The tasks of one directory at one place.
 
     Attributes:
-        size: how many cores there are to share.
+        size: the number of cores to share.
         entries: all tasks by name, in the order in which they were added.
+        signal: the last signal that this process got, or 0.
     """
 
     directory: Path
@@ -52,47 +53,48 @@ class TaskPool:
     signal: int = 0
 
     def add(self, task: Task, values: Mapping[str, Any], cores: int) -> Entry:
-        """Take up a task that sets `values`; one that was done before is seen to be done."""
-        entry = Entry(
-            task, Standing(self.directory / task.name, int(values["total_timesteps"])), cores
-        )
-        entry.standing.settle()
-        self.entries[task.name] = entry
-        return entry
+        """Add a task with the option values `values`, and return its entry with the current status."""
+        progress = RunProgress(self.directory / task.name, int(values["total_timesteps"]))
+        progress.read_status()
+        self.entries[task.name] = Entry(task, progress, cores)
+        return self.entries[task.name]
 
     @property
     def working(self) -> list[Entry]:
         return [entry for entry in self.entries.values() if entry.job is not None]
 
+    @property
+    def share(self) -> float:
+        """The part of all tasks that is done, from 0 to 1."""
+        done = sum(entry.progress.share for entry in self.entries.values())
+        return done / max(1, len(self.entries))
+
     def room(self, cores: int) -> bool:
-        """Return whether a task that takes `cores` may start now: where it fits, or has the place to itself."""
+        """Return whether a task that needs `cores` may start now; a task that never fits runs with no other."""
         used = sum(entry.cores for entry in self.working)
         return used == 0 or used + cores <= self.size
 
     def start(self, entry: Entry) -> None:
-        """Begin a task's run, or go on with it."""
-        words = words_of(self.directory, entry.task)
+        """Start a task's run, or resume it."""
+        words = command_words(self.directory, entry.task)
         entry.starts += 1
-        entry.standing.status = "running"
-        entry.job = self.place.start(words, log_of(self.directory, entry.task.name), entry.cores)
+        entry.progress.status = "running"
+        log = log_path(self.directory, entry.task.name)
+        entry.job = self.place.start(words, log, entry.cores)
 
-    def look(self) -> list[Entry]:
-        """The tasks whose process has ended since the last look; one that was killed begins again, once."""
+    def poll(self) -> list[Entry]:
+        """Return the tasks that have ended since the last call; restart a killed one, once."""
         ended = []
         for entry in self.working:
             assert entry.job is not None
             code = entry.job.code()
-            entry.standing.look()
+            entry.progress.read_new_records()
             if code is None:
                 continue
             entry.job = None
-            status = entry.standing.settle()
-            if (
-                status in ("killed", "missing")
-                and code >= 128
-                and not self._halted(entry)
-                and entry.starts <= AGAIN
-            ):
+            killed = entry.progress.read_status() in ("killed", "waiting") and code >= 128
+            stopping = entry.stopped or bool(self.signal)
+            if killed and not stopping and entry.starts <= RESTARTS:
                 self.start(entry)
             else:
                 ended.append(entry)
@@ -110,50 +112,53 @@ class TaskPool:
             if entry.job is not None:
                 entry.job.kill()
 
-    def _halted(self, entry: Entry) -> bool:
-        return entry.stopped or bool(self.signal)
-
-    def last_words(self, entry: Entry) -> str:
-        """Return why a task failed: what its journal says, or the last line that it printed."""
-        if entry.standing.status == "failed" and entry.standing.error:
-            return entry.standing.error
-        log = log_of(self.directory, entry.task.name)
-        said = content(log).decode(errors="replace") if log.exists() else ""
-        lines = [line for line in said.splitlines() if line.strip()]
-        return (
-            lines[-1].removeprefix("rlplug: ") if lines else f"it ended without a word (see {log})"
-        )
+    def failure_reason(self, entry: Entry) -> str:
+        """Return why a task failed: the error in its journal, or the last line of its output."""
+        if entry.progress.status == "failed" and entry.progress.error:
+            return entry.progress.error
+        log = log_path(self.directory, entry.task.name)
+        text = content(log).decode(errors="replace") if log.exists() else ""
+        lines = [line for line in text.splitlines() if line.strip()]
+        if not lines:
+            return f"it ended without any output (see {log})"
+        return lines[-1].removeprefix("rlplug: ")
 
     @contextmanager
-    def at_work(self) -> Iterator[Callable[[], None]]:
-        """Around a loop: gives what waits a moment, and ends all tasks when it is left, by a signal too.
+    def signals(
+        self, notify: Callable[[str], None] = lambda text: None
+    ) -> Iterator[Callable[[], None]]:
+        """Handle signals during a loop; yield a function that waits a moment. All tasks end when the block ends.
+
+        Args:
+            notify: gets a sentence when a signal arrives.
 
         Raises:
-            Interrupted: a signal came; every task has saved a checkpoint, but after a second signal.
+            Interrupted: a signal arrived; every task has saved a checkpoint unless a second signal arrived.
         """
         pause = threading.Event()
 
         def wait() -> None:
             pause.wait(TICK)
 
-        def note(number: int, frame: object) -> None:
+        def handle(number: int, frame: object) -> None:
             if self.signal in URGENT and number in URGENT:
                 self.kill()
+            elif not self.signal:
+                notify(
+                    "stopping: each run saves a checkpoint first; press Ctrl-C again to kill them"
+                )
             self.signal = number
 
-        before = {number: signal.signal(number, note) for number in STOPPING}
+        before = {number: signal.signal(number, handle) for number in STOPPING}
         try:
             yield wait
         finally:
-            self._finish(wait)
+            for entry in self.working:
+                self.stop(entry)
+            while self.working:
+                self.poll()
+                wait()
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self.signal:
-            raise Interrupted("stopped; the same command goes on", self.signal)
-
-    def _finish(self, wait: Callable[[], None]) -> None:
-        for entry in self.working:
-            self.stop(entry)
-        while self.working:
-            self.look()
-            wait()
+            raise Interrupted("stopped; to continue, type the same command again", self.signal)

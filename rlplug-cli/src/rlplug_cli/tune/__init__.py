@@ -1,4 +1,4 @@
-"""The search for an algorithm's best options: ranges, the study, its trials, what comes of it.
+"""Hyperparameter search: ranges, the study and its trials, the result.
 
-A trial's runs are tasks of a sweep; how they are carried out lies in `sweep/`.
+A trial's runs are tasks of a sweep; `sweep/` runs them.
 """

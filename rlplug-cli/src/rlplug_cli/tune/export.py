@@ -8,12 +8,12 @@ from rlplug_cli.render.config import toml
 
 
 def as_config(options: Mapping[str, object], comment: str) -> str:
-    """Return what `--config` takes."""
+    """Return a file for `--config`."""
     return f"# {comment}\n{_lines(options)}"
 
 
 def as_preset(options: Mapping[str, object], env: str, comment: str) -> str:
-    """A table to be put into `presets/<algorithm>.toml`."""
+    """Return a table for `presets/<algorithm>.toml`."""
     return f"# {comment}\n[{toml(env)}]\n{_lines(options)}"
 
 

@@ -1,4 +1,4 @@
-"""The goal of a study, and a trial of it while it runs."""
+"""The goal of a study, and its running trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlplug_cli.sweep.grid import digest
-from rlplug_cli.sweep.progress import Standing
+from rlplug_cli.sweep.progress import RunProgress
 from rlplug_cli.sweep.task_pool import Entry
 from rlplug_core.config.options import Range
 from rlplug_core.config.schema import Option
@@ -17,8 +17,8 @@ from rlplug_core.config.schema import Option
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-#: What a trial is judged by, of each of its runs.
-OBJECTIVES: dict[str, Callable[[Standing], float | None]] = {
+#: The score of a run, by the name of the objective.
+OBJECTIVES: dict[str, Callable[[RunProgress], float | None]] = {
     "last": lambda run: run.finals.get("last", run.last),
     "best": lambda run: run.finals.get("best", run.best),
     "mean": lambda run: statistics.fmean(run.evaluations.values()) if run.evaluations else None,
@@ -27,16 +27,16 @@ OBJECTIVES: dict[str, Callable[[Standing], float | None]] = {
 
 @dataclass(frozen=True)
 class Goal:
-    """The objective of a study, and how to look for it.
+    """The objective of a study, and how to search.
 
     Attributes:
-        options: all that the algorithm and every run have.
-        words: the options that all trials have in common, as typed; `fixed` are their values, and `values` these and
-            their presets.
-        seeds: those of every trial.
-        trials: how many there are to be in all.
-        objective: one of `OBJECTIVES`.
-        cores: how many a run takes.
+        options: all options of the algorithm and of every run.
+        words: the typed options that all trials share.
+        fixed: the values of `words`. values: these with presets and defaults.
+        seeds: the seeds of every trial.
+        trials: the total number of trials.
+        objective: a key of `OBJECTIVES`.
+        cores: the number of cores that a run needs.
     """
 
     algorithm: str
@@ -53,41 +53,26 @@ class Goal:
 
     @property
     def digest(self) -> str:
-        """A few characters that stand for what is searched, in whatever order it was typed and however many trials."""
+        """Six characters that identify the search, independent of the order of words and the number of trials."""
         fixed = json.dumps(self.fixed, sort_keys=True, default=str)
-        return digest(
-            [
-                self.algorithm,
-                self.env,
-                fixed,
-                *self._space,
-                self.objective,
-                *map(str, sorted(self.seeds)),
-            ]
-        )
+        seeds = map(str, sorted(self.seeds))
+        return digest([self.algorithm, self.env, fixed, *self._space, self.objective, *seeds])
 
     @property
-    def former(self) -> str:
-        """The same as older studies have it, for which another order of the words was another search."""
-        return digest(
-            [
-                self.algorithm,
-                self.env,
-                *self.words,
-                *self._space,
-                self.objective,
-                *map(str, self.seeds),
-            ]
-        )
+    def former_digest(self) -> str:
+        """The digest that older studies have; there the order of the words matters."""
+        seeds = map(str, self.seeds)
+        words = [self.algorithm, self.env, *self.words, *self._space, self.objective, *seeds]
+        return digest(words)
 
     @property
     def _space(self) -> list[str]:
-        return [str(one) for one in sorted(self.space.items())]
+        return [str(item) for item in sorted(self.space.items())]
 
 
 @dataclass
-class Running:
-    """A trial and its runs, one per seed."""
+class RunningTrial:
+    """A trial and its runs, one per seed; `reported` are the env steps of the evaluations that the pruner knows."""
 
     trial: Trial
     entries: list[Entry]
@@ -95,16 +80,12 @@ class Running:
     pruned: bool = False
 
 
-def to_do(entry: Entry) -> bool:
-    """Return whether a run is to be started: it is not at work, not at its end, and has not failed before our eyes."""
-    return (
-        entry.job is None
-        and entry.standing.status != "finished"
-        and not entry.starts
-        and not entry.stopped
-    )
+def can_start(entry: Entry) -> bool:
+    """Return whether a run may start: it is not running or finished, and this process has not started it before."""
+    not_finished = entry.job is None and entry.progress.status != "finished"
+    return not_finished and not entry.starts and not entry.stopped
 
 
-def gave_up(entry: Entry) -> bool:
-    """Return whether a run has ended in this process's time, and not at its end."""
-    return entry.job is None and entry.starts > 0 and entry.standing.status != "finished"
+def has_failed(entry: Entry) -> bool:
+    """Return whether this process started a run that then ended without finishing."""
+    return entry.job is None and entry.starts > 0 and entry.progress.status != "finished"

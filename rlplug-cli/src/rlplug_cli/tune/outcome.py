@@ -1,4 +1,4 @@
-"""A study from its first trial to its best options, its pictures and its place in MLflow."""
+"""Runs a study until its best options, its pictures and its end in MLflow."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from rlplug_cli.lookup import shortened
-from rlplug_cli.parameters import shown
+from rlplug_cli.lookup import short_path
+from rlplug_cli.parameters import value_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_cli.sweep.display import display
-from rlplug_cli.sweep.executors import Here, cores
-from rlplug_cli.sweep.manifest import kept, locked
+from rlplug_cli.sweep.executors import LocalPlace, cores
+from rlplug_cli.sweep.manifest import lock_directory
 from rlplug_cli.sweep.task_pool import TaskPool
-from rlplug_cli.tune import pictures
-from rlplug_cli.tune import study as studies
+from rlplug_cli.tune import pictures, study
 from rlplug_cli.tune.goal import Goal
-from rlplug_cli.tune.search import Search, titles
-from rlplug_cli.tune.tune_options import Asked
+from rlplug_cli.tune.search import Search, state_counts
+from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.errors import Interrupted
 
 #: How many trials a terminal shows.
-SHOWN = 10
+ROWS = 10
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The findings of a study; `options` are the best trial's with those that were fixed, in their own types.
+    """The result of a study.
 
-    `failure` is what a run that failed said last, in this process; empty where none did.
+    Attributes:
+        options: the options of the best trial and the fixed ones, in their own types.
+        failure: the error of the last run that failed in this process, or "".
     """
 
     directory: Path
@@ -43,7 +44,7 @@ class Outcome:
     failure: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a script wants to know."""
+        """Return the result for `--json`."""
         return {
             "study": str(self.directory),
             "trials": self.trials,
@@ -54,88 +55,81 @@ class Outcome:
         }
 
     def text(self) -> str:
-        """The best trials, which options mattered, and where everything is."""
-        names = list(dict.fromkeys(name for one in self.trials for name in one["params"]))
-        ranked = sorted(
-            (one for one in self.trials if one["state"] == "complete"),
-            key=lambda one: -one["value"],
-        )
-        rows = [
-            (
-                str(one["number"]),
-                number(one["value"]),
-                *(_said(one["params"].get(name)) for name in names),
-            )
-            for one in ranked[:SHOWN]
-        ]
-        lines = [
-            table(("TRIAL", "RETURN", *names), rows) if rows else "no trial is complete",
-            "",
-            titles(self.trials),
-        ]
+        """Return the best trials, the importance of the options, and the paths."""
+        names = list(dict.fromkeys(name for trial in self.trials for name in trial["params"]))
+        complete = [trial for trial in self.trials if trial["state"] == "complete"]
+        rows = []
+        for trial in sorted(complete, key=lambda trial: -trial["value"])[:ROWS]:
+            params = [_short(trial["params"].get(name)) for name in names]
+            rows.append((str(trial["number"]), number(trial["value"]), *params))
+        best = table(("TRIAL", "RETURN", *names), rows) if rows else "no trial is complete"
+        lines = [best, "", state_counts(self.trials)]
         if self.importances:
-            lines.append(
-                "what mattered: "
-                + ", ".join(f"{name} {share:.0%}" for name, share in self.importances.items())
-            )
-        lines += [f"picture  {shortened(path)}" for path in self.pictures]
-        return "\n".join([*lines, f"study    {shortened(self.directory)}"])
+            shares = [f"{name} {share:.0%}" for name, share in self.importances.items()]
+            lines.append(f"importance: {', '.join(shares)}")
+        lines += [f"picture  {short_path(path)}" for path in self.pictures]
+        return "\n".join([*lines, f"study    {short_path(self.directory)}"])
 
 
-def tuned(
+def run_study(
     directory: Path,
     goal: Goal,
     fixed: Mapping[str, Any],
     storage: str | None,
-    asked: Asked,
+    tune: TuneOptions,
     as_json: bool,
 ) -> Outcome:
-    """Carry a study on until it has all its trials.
+    """Run a study until all its trials are complete.
 
     Args:
-        fixed: options that someone set, to be written beside the best ones.
+        fixed: options that the user set, exported together with the best ones.
 
     Raises:
-        MissingPackage: Optuna is not installed. UsageError: the directory is at work, another's or of another search.
-        Interrupted: a signal stopped it; typed again, it goes on.
+        MissingPackage: Optuna is not installed. UsageError: another process works on the directory, or it belongs to
+            another search. Interrupted: a signal came; the same command continues.
     """
-    with locked(directory) as lock:
-        kept(directory, "tune", ())
+    with lock_directory(directory) as lock:
         total: Any = goal.values["total_timesteps"]
-        warmup = int(asked.warmup * total)
-        study = studies.opened(
+        pool = TaskPool(directory, LocalPlace(lock), tune.jobs or cores())
+        optuna_study = study.open_study(
             directory,
             goal.digest,
             storage,
-            seed=asked.sampler_seed,
-            pruned=asked.prune,
-            warmup=warmup,
-            former=goal.former,
+            seed=tune.sampler_seed,
+            prune=tune.prune,
+            warmup=int(tune.warmup * total),
+            former=goal.former_digest,
         )
-        crew = TaskPool(directory, Here(lock), asked.jobs or cores())
-        search = Search(goal, study, crew)
-        interrupted = _carried_on(
-            search, crew, directory.name, sys.stderr if as_json else sys.stdout
-        )
-        found = _outcome(directory, goal, fixed, search)
+        search = Search(goal, optuna_study, pool)
+        stream = sys.stderr if as_json else sys.stdout
+        interrupted = _run_search(search, pool, directory.name, stream)
+        outcome = _outcome(directory, goal, fixed, search)
         from rlplug_cli.mlflow.conclusion import conclude
 
-        conclude(directory, found.pictures, "KILLED" if interrupted else "FINISHED")
+        conclude(directory, outcome.pictures, "KILLED" if interrupted else "FINISHED")
     if interrupted is not None:
         raise interrupted
-    return found
+    return outcome
 
 
-def _carried_on(search: Search, crew: TaskPool, title: str, stream: Any) -> Interrupted | None:
-    def so_far() -> str:
-        trials = studies.summary(search.study)
-        best = max((one["value"] for one in trials if one["state"] == "complete"), default=None)
-        return f"{titles(trials) or 'no trials'}, of {search.goal.trials}; best {number(best)}"
+def _run_search(search: Search, pool: TaskPool, title: str, stream: TextIO) -> Interrupted | None:
+    """Run all trials; return the interruption, if a signal stopped them."""
+
+    def summary() -> str:
+        trials = study.summary(search.study)
+        values = [trial["value"] for trial in trials if trial["state"] == "complete"]
+        best = max(values, default=None)
+        return (
+            f"{state_counts(trials) or 'no trials'}, of {search.goal.trials}; best {number(best)}"
+        )
 
     try:
-        with display(title, crew, stream, so_far) as show, crew.at_work() as wait:
-            while not search.done and not crew.signal:
-                show(search.step())
+        with (
+            display(title, pool, stream, summary, lambda: search.share) as screen,
+            pool.signals(screen.notify) as wait,
+        ):
+            while not search.done and not pool.signal:
+                screen.show(search.step())
                 wait()
     except Interrupted as error:
         return error
@@ -143,33 +137,29 @@ def _carried_on(search: Search, crew: TaskPool, title: str, stream: Any) -> Inte
 
 
 def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: Search) -> Outcome:
-    trials = studies.summary(search.study)
-    best = studies.best(search.study)
-    importances = studies.importances(search.study, goal.space)
-    drawn = []
+    """Return the result so far, after drawing its pictures."""
+    trials = study.summary(search.study)
+    best = study.best(search.study)
+    importances = study.importances(search.study, goal.space)
+    paths = []
     if best is not None:
-        drawn.append(directory / "history.png")
-        pictures.history(drawn[-1], trials, goal.objective)
+        paths.append(directory / "history.png")
+        pictures.draw_history(paths[-1], trials, goal.objective)
     if importances:
-        drawn.append(directory / "importance.png")
-        pictures.importance(drawn[-1], importances)
-    options = {**fixed, **search.typed(best.params)} if best is not None else {}
-    told = next((one for one in trials if best is not None and one["number"] == best.number), None)
-    failed = [
-        entry
-        for entry in search.crew.entries.values()
-        if entry.standing.status not in ("finished", "interrupted")
-    ]
+        paths.append(directory / "importance.png")
+        pictures.draw_importance(paths[-1], importances)
+    entries = search.pool.entries.values()
+    failed = [e for e in entries if e.progress.status not in ("finished", "interrupted")]
     return Outcome(
         directory,
         trials=trials,
-        best=told,
-        options=options,
+        best=None if best is None else next(t for t in trials if t["number"] == best.number),
+        options={} if best is None else {**fixed, **search.with_types(best.params)},
         importances=importances,
-        pictures=tuple(drawn),
-        failure=search.crew.last_words(failed[-1]) if failed else "",
+        pictures=tuple(paths),
+        failure=search.pool.failure_reason(failed[-1]) if failed else "",
     )
 
 
-def _said(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else shown(value)
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)

@@ -1,62 +1,68 @@
-"""Pictures of a study: what each trial came to, and which options mattered."""
+"""Pictures of a study: the value of each trial, and the importance of each option."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.compare.figures import COLORS, STYLE
+from rlplug_core.config.files import replace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def history(path: Path, trials: Sequence[Mapping[str, Any]], objective: str) -> None:
-    """Every trial's value, those that were pruned where they were, and the best so far."""
+def draw_history(path: Path, trials: Sequence[Mapping[str, Any]], objective: str) -> None:
+    """Draw the value of every trial, pruned ones included, and the best value so far."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.2), layout="constrained")
-        at = figure.subplots()
+        axes = figure.subplots()
         for state, marker, color in (("complete", "o", COLORS[0]), ("pruned", "x", "#9aa0a6")):
             points = [
-                (one["number"], one["value"])
-                for one in trials
-                if one["state"] == state and one["value"] is not None
+                (trial["number"], trial["value"])
+                for trial in trials
+                if trial["state"] == state and trial["value"] is not None
             ]
             if points:
-                at.plot(*zip(*points, strict=True), marker, color=color, markersize=4, label=state)
-        whole = [(one["number"], one["value"]) for one in trials if one["state"] == "complete"]
-        best = [max(value for _, value in whole[: n + 1]) for n in range(len(whole))]
-        at.step(
-            [number for number, _ in whole],
-            best,
-            where="post",
-            color=COLORS[1],
-            label="best so far",
-        )
-        at.set_xlabel("trial")
-        at.set_ylabel(f"return ({objective})")
-        at.grid(alpha=0.25, linewidth=0.6)
+                axes.plot(
+                    *zip(*points, strict=True), marker, color=color, markersize=4, label=state
+                )
+        complete = [trial for trial in trials if trial["state"] == "complete"]
+        values = [trial["value"] for trial in complete]
+        best = [max(values[: index + 1]) for index in range(len(values))]
+        numbers = [trial["number"] for trial in complete]
+        axes.step(numbers, best, where="post", color=COLORS[1], label="best so far")
+        axes.set_xlabel("trial")
+        axes.set_ylabel(f"return ({objective})")
+        axes.grid(alpha=0.25, linewidth=0.6)
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
-        figure.savefig(path, dpi=150)
+        _save(figure, path)
 
 
-def importance(path: Path, shares: Mapping[str, float]) -> None:
-    """A bar for each option, the one that mattered most on top."""
+def draw_importance(path: Path, shares: Mapping[str, float]) -> None:
+    """Draw a bar for each option, the most important one at the top."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 0.8 + 0.35 * len(shares)), layout="constrained")
-        at = figure.subplots()
-        ordered = sorted(shares.items(), key=lambda item: item[1])
-        at.barh(
-            [name for name, _ in ordered],
-            [share for _, share in ordered],
-            color=COLORS[0],
-            height=0.6,
-        )
-        at.set_xlim(0, 1)
-        at.set_xlabel("importance (PED-ANOVA)")
-        at.grid(axis="x", alpha=0.25, linewidth=0.6)
-        figure.savefig(path, dpi=150)
+        axes = figure.subplots()
+        rows = sorted(shares.items(), key=lambda item: item[1])
+        names = [name for name, _ in rows]
+        axes.barh(names, [share for _, share in rows], color=COLORS[0], height=0.6)
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("importance (PED-ANOVA)")
+        axes.grid(axis="x", alpha=0.25, linewidth=0.6)
+        _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a PNG that replaces the old file; a link at `path` is not followed."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    replace(path, buffer.getvalue())

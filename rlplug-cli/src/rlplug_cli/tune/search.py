@@ -1,4 +1,4 @@
-"""The loop of a study: trials asked for as there is room, their runs watched, pruned and told."""
+"""The loop of a study: asks for trials, watches their runs, prunes them and reports their values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlplug_cli.parameters import parsed, shown
-from rlplug_cli.sweep.manifest import Sweep, Task, kept
+from rlplug_cli.parameters import parse_option, value_text
+from rlplug_cli.sweep.manifest import Task, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_cli.tune import study as studies
-from rlplug_cli.tune.goal import OBJECTIVES, Goal, Running, gave_up, to_do
-from rlplug_cli.tune.space import suggested
+from rlplug_cli.tune.goal import OBJECTIVES, Goal, RunningTrial, can_start, has_failed
+from rlplug_cli.tune.space import suggest
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -20,144 +20,138 @@ if TYPE_CHECKING:
 
 
 class Search:
-    """Carries a study on until it has all its trials."""
+    """Runs a study until all its trials have ended; the lock of the pool's directory must be held."""
 
-    def __init__(self, goal: Goal, study: Study, crew: TaskPool) -> None:
+    def __init__(self, goal: Goal, study: Study, pool: TaskPool) -> None:
         self.goal = goal
         self.study = study
-        self.crew = crew
-        self.running: list[Running] = []
-        for trial in studies.unfinished(study):
-            self._take_up(trial)
+        self.pool = pool
+        self.sweep = open_sweep(pool.directory, "tune", ())
+        self.running: list[RunningTrial] = []
+        for trial in studies.running_trials(study):
+            self._add_trial(trial)
 
     @property
     def done(self) -> bool:
-        """Return whether every trial has been told."""
-        return not self.running and studies.began(self.study) >= self.goal.trials
+        """Whether every trial has ended."""
+        return not self.running and studies.count(self.study) >= self.goal.trials
 
-    def typed(self, params: Mapping[str, object]) -> dict[str, object]:
-        """The options of a trial in their own types; Optuna keeps lists as texts."""
-        known = {option.name: option for option in self.goal.options}
-        return {
-            name: parsed(known[name], value, self.goal.algorithm)
-            if isinstance(value, str)
-            else value
-            for name, value in params.items()
-        }
+    @property
+    def share(self) -> float:
+        """The part of all trials that is done, from 0 to 1."""
+        ended = studies.count(self.study) - len(self.running)
+        runs = [statistics.fmean(e.progress.share for e in one.entries) for one in self.running]
+        return min(1.0, (ended + sum(runs)) / self.goal.trials)
+
+    def with_types(self, params: Mapping[str, object]) -> dict[str, object]:
+        """Return a trial's options in their own types; Optuna stores lists as strings."""
+        options = {option.name: option for option in self.goal.options}
+        values = {}
+        for name, value in params.items():
+            text = isinstance(value, str)
+            values[name] = (
+                parse_option(options[name], str(value), self.goal.algorithm) if text else value
+            )
+        return values
 
     def step(self) -> list[Entry]:
-        """Look at what is running, tell what has ended, begin what there is room for; the runs that have ended."""
-        ended = self.crew.look()
-        for one in list(self.running):
-            self._report(one)
-            if self._told(one):
-                self.running.remove(one)
-        self._fill()
+        """Poll the runs, report ended trials, start new runs; return the runs that have ended."""
+        ended = self.pool.poll()
+        for trial in list(self.running):
+            self._report(trial)
+            if self._finish(trial):
+                self.running.remove(trial)
+        self._start_runs()
         return ended
 
-    def _fill(self) -> None:
-        """Start runs; those of trials that have begun come before a new trial."""
-        while self.crew.room(self.goal.cores):
-            waiting = [
-                entry
-                for one in self.running
-                if not one.pruned
-                for entry in one.entries
-                if to_do(entry)
-            ]
+    def _start_runs(self) -> None:
+        """Start runs while there is room; those of running trials come before a new trial."""
+        while self.pool.room(self.goal.cores):
+            open_trials = [trial for trial in self.running if not trial.pruned]
+            entries = [entry for trial in open_trials for entry in trial.entries]
+            waiting = [entry for entry in entries if can_start(entry)]
             if waiting:
-                self.crew.start(waiting[0])
-            elif studies.began(self.study) < self.goal.trials:
-                self._take_up(self.study.ask())
+                self.pool.start(waiting[0])
+            elif studies.count(self.study) < self.goal.trials:
+                self._add_trial(self.study.ask())
             else:
                 return
 
-    def _take_up(self, trial: Trial) -> None:
-        """Make a trial's runs tasks of this directory, or find them there, with words that may be in another order."""
-        params = suggested(trial, self.goal.space)
-        words = (
-            *self.goal.words,
-            *(
-                word
-                for name, value in params.items()
-                for word in ("--set", f"{name}={said(value)}")
-            ),
-        )
-        made = [
-            Task(
-                f"trial-{trial.number:04d}-s{seed}", self.goal.algorithm, self.goal.env, seed, words
-            )
-            for seed in self.goal.seeds
-        ]
-        sweep = Sweep.read(self.crew.directory)
-        there = {task.name: task for task in sweep.tasks} if sweep else {}
-        tasks = [there.get(task.name, task) for task in made]
-        kept(self.crew.directory, "tune", tasks)
-        entries = [self.crew.add(task, self.goal.values, self.goal.cores) for task in tasks]
+    def _add_trial(self, trial: Trial) -> None:
+        """Add a trial's runs to the tasks; tasks of an earlier process stay, maybe with words in another order."""
+        words = list(self.goal.words)
+        for name, value in suggest(trial, self.goal.space).items():
+            words += ["--set", f"{name}={set_text(value)}"]
+        before = {task.name: task for task in self.sweep.tasks}
+        tasks = []
+        for seed in self.goal.seeds:
+            name = f"trial-{trial.number:04d}-s{seed}"
+            task = Task(name, self.goal.algorithm, self.goal.env, seed, tuple(words))
+            tasks.append(before.get(name, task))
+        self.sweep = self.sweep.add(self.pool.directory, tasks)
+        entries = [self.pool.add(task, self.goal.values, self.goal.cores) for task in tasks]
         for entry in entries:
-            if entry.standing.status == "failed":  # which would fail again
+            if entry.progress.status == "failed":  # it would fail again
                 entry.starts = 1
-        frozen = self.study.get_trials(deepcopy=False)[trial.number]
-        self.running.append(Running(trial, entries, set(frozen.intermediate_values)))
+        stored = self.study.get_trials(deepcopy=False)[trial.number]
+        self.running.append(RunningTrial(trial, entries, set(stored.intermediate_values)))
 
-    def _report(self, one: Running) -> None:
-        """Report each evaluation that all seeds have made, and prune where the pruner says so."""
-        common = set.intersection(*(set(entry.standing.evaluations) for entry in one.entries))
-        for step in sorted(common - one.reported):
-            value = statistics.fmean(entry.standing.evaluations[step] for entry in one.entries)
-            one.reported.add(step)
-            if math.isnan(value) or one.pruned:
+    def _report(self, trial: RunningTrial) -> None:
+        """Report each evaluation that all seeds have reached, and prune the trial if the pruner says so."""
+        common = set.intersection(*(set(entry.progress.evaluations) for entry in trial.entries))
+        for step in sorted(common - trial.reported):
+            value = statistics.fmean(entry.progress.evaluations[step] for entry in trial.entries)
+            trial.reported.add(step)
+            if math.isnan(value) or trial.pruned:
                 continue
-            one.trial.report(value, step)
-            if (
-                any(entry.standing.status != "finished" for entry in one.entries)
-                and one.trial.should_prune()
-            ):
-                one.pruned = True
-                for entry in one.entries:
-                    self.crew.stop(entry)
+            trial.trial.report(value, step)
+            unfinished = any(entry.progress.status != "finished" for entry in trial.entries)
+            if unfinished and trial.trial.should_prune():
+                trial.pruned = True
+                self._stop(trial)
 
-    def _told(self, one: Running) -> bool:
-        """Tell the study how a trial ended, if it has."""
+    def _stop(self, trial: RunningTrial) -> None:
+        for entry in trial.entries:
+            self.pool.stop(entry)
+
+    def _finish(self, trial: RunningTrial) -> bool:
+        """Tell the study how a trial ended; return whether it has ended."""
         from optuna.trial import TrialState
 
-        states = [entry.standing.status for entry in one.entries]
-        if any(entry.job is not None for entry in one.entries):
-            if any(gave_up(entry) for entry in one.entries) and not one.pruned:
-                for entry in one.entries:
-                    self.crew.stop(entry)
+        failed = any(has_failed(entry) for entry in trial.entries)
+        if any(entry.job is not None for entry in trial.entries):
+            if failed and not trial.pruned:
+                self._stop(trial)
             return False
-        if one.pruned:
-            self.study.tell(one.trial, state=TrialState.PRUNED)
-        elif all(state == "finished" for state in states):
-            self._tell_value(one)
-        elif any(gave_up(entry) for entry in one.entries):
-            self.study.tell(one.trial, state=TrialState.FAIL)
+        if trial.pruned:
+            self.study.tell(trial.trial, state=TrialState.PRUNED)
+        elif all(entry.progress.status == "finished" for entry in trial.entries):
+            self._tell_value(trial)
+        elif failed:
+            self.study.tell(trial.trial, state=TrialState.FAIL)
         else:
             return False
         return True
 
-    def _tell_value(self, one: Running) -> None:
+    def _tell_value(self, trial: RunningTrial) -> None:
+        """Tell the study the mean over seeds, or that the trial failed if a seed has no score."""
         from optuna.trial import TrialState
 
-        values = [OBJECTIVES[self.goal.objective](entry.standing) for entry in one.entries]
-        whole = [value for value in values if value is not None and not math.isnan(value)]
-        if len(whole) == len(values):
-            self.study.tell(one.trial, statistics.fmean(whole))
+        scores = [OBJECTIVES[self.goal.objective](entry.progress) for entry in trial.entries]
+        values = [score for score in scores if score is not None and not math.isnan(score)]
+        if len(values) == len(scores):
+            self.study.tell(trial.trial, statistics.fmean(values))
         else:
-            self.study.tell(one.trial, state=TrialState.FAIL)
+            self.study.tell(trial.trial, state=TrialState.FAIL)
 
 
-def said(value: object) -> str:
-    """A value as `--set` takes it."""
-    return repr(value) if isinstance(value, float) else shown(value)
+def set_text(value: object) -> str:
+    """Return a value as `--set` reads it."""
+    return repr(value) if isinstance(value, float) else value_text(value)
 
 
-def titles(trials: Sequence[Mapping[str, object]]) -> str:
-    """Return how many trials are how far, in a few words."""
-    states = [one["state"] for one in trials]
-    return ", ".join(
-        f"{states.count(name)} {name}"
-        for name in ("complete", "pruned", "fail", "running")
-        if name in states
-    )
+def state_counts(trials: Sequence[Mapping[str, object]]) -> str:
+    """Return how many trials have which state."""
+    states = [trial["state"] for trial in trials]
+    names = [name for name in ("complete", "pruned", "fail", "running") if name in states]
+    return ", ".join(f"{states.count(name)} {name}" for name in names)

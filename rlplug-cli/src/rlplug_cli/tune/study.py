@@ -1,12 +1,14 @@
-"""The study: Optuna's storage of trials, made so that a kill at any moment leaves none of them stuck."""
+"""The study: Optuna's storage of trials, created so that no kill leaves a trial stuck."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlplug_cli.file_checks import refuse_irregular
 from rlplug_cli.mlflow.store import check_path, sqlite_uri
 from rlplug_core.config.options import Range
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
@@ -16,27 +18,27 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 DATABASE = "study.db"
-#: Trials before the first may be pruned, and before options are drawn from what was seen.
+#: Trials before the sampler uses earlier results; the pruner waits for half as many.
 STARTUP = 10
 
 
-def opened(
+def open_study(
     directory: Path,
-    searched: str,
+    search: str,
     storage: str | None,
     seed: int,
-    pruned: bool,
+    prune: bool,
     warmup: int,
     former: str = "",
 ) -> Study:
-    """The study of a directory, made where there is none.
+    """Return the study of a directory, created if there is none.
 
     Args:
-        searched: stands for what is searched; `former` stood for the same.
-        warmup: the env step before which nothing is pruned.
+        search: a digest of the search; `former` is its digest in older studies.
+        warmup: the env step before which no trial is pruned.
 
     Raises:
-        MissingPackage: Optuna is not installed. UsageError: it is of another search, or of another directory.
+        MissingPackage: Optuna is not installed. UsageError: it belongs to another search or another directory.
     """
     try:
         import optuna
@@ -45,7 +47,7 @@ def opened(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     url = storage or _database(directory / DATABASE)
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
-    if pruned:
+    if prune:
         pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=warmup)
     try:
         study = optuna.create_study(
@@ -56,44 +58,42 @@ def opened(
             pruner=pruner,
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP),
         )
-    except (
-        Exception
-    ) as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
+    except Exception as error:  # SQLAlchemy, Redis and gRPC each raise errors of their own
         raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
-    _claim(study, directory, (searched, former), shared=storage is not None)
-    # A sampler begins with its seed; after a restart it must not draw again what it drew before.
-    study.sampler = optuna.samplers.TPESampler(
-        seed=seed + len(study.get_trials(deepcopy=False)), n_startup_trials=STARTUP
-    )
+    _claim(study, directory, (search, former), shared=storage is not None)
+    # After a restart the sampler must not draw the same values again.
+    drawn = len(study.get_trials(deepcopy=False))
+    study.sampler = optuna.samplers.TPESampler(seed=seed + drawn, n_startup_trials=STARTUP)
     return study
 
 
-def _claim(study: Study, directory: Path, names: tuple[str, str], shared: bool) -> None:
-    """Note whose study this is, and of what: trials that are running belong to this directory's runs.
+def _claim(study: Study, directory: Path, digests: tuple[str, str], shared: bool) -> None:
+    """Record in a study its directory and its search; its running trials belong to this directory's runs.
 
-    A directory that was moved keeps its study: that in its own file always, one in a `shared` storage where it brings
-    trials along and the place that it had is gone.
+    A directory that was moved keeps its study. In a `shared` storage that holds only if the directory brings trials
+    along and its old path is gone.
     """
-    where = str(directory.absolute())
-    owner = study.user_attrs.get("directory", where)
+    path = str(directory.absolute())
+    owner = study.user_attrs.get("directory", path)
     moved = not shared or (any(directory.glob("trial-*")) and not Path(owner).exists())
-    if owner != where and not moved:
+    if owner != path and not moved:
         raise UsageError(
-            f"the study '{directory.name}' in this storage is that of {owner}; choose another --name"
+            f"the study '{directory.name}' in this storage belongs to {owner}; choose another --name"
         )
-    searched = names[0]
-    if study.user_attrs.get("searched", searched) not in names:
-        raise UsageError(f"{directory} was made with other options; choose another --name")
-    for name, value in (("directory", where), ("searched", searched)):
+    search = digests[0]
+    if study.user_attrs.get("searched", search) not in digests:
+        raise UsageError(f"{directory} was started with other options; choose another --name")
+    for name, value in (("directory", path), ("searched", search)):
         if study.user_attrs.get(name) != value:
             study.set_user_attr(name, value)
 
 
 def _database(path: Path) -> str:
-    """A SQLite file, made under another name, so that none is ever seen half made."""
+    """Return the URL of a SQLite file; a new one is created under another name, so it is never seen half written."""
     from optuna.storages import RDBStorage
 
     check_path(path.absolute(), "choose another place with --out")
+    refuse_irregular(path)
     if not path.exists():
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         for stale in path.parent.glob(f".{path.name}.*"):
@@ -105,56 +105,57 @@ def _database(path: Path) -> str:
     return sqlite_uri(path.absolute())
 
 
-def unfinished(study: Study) -> list[Trial]:
-    """The trials that were begun and not told, to be gone on with."""
+def running_trials(study: Study) -> list[Trial]:
+    """Return the trials that have started and not ended."""
     from optuna.trial import Trial, TrialState
 
-    found = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    return [
-        Trial(study, one._trial_id) for one in found
-    ]  # a trial's id in the storage has no public name
+    frozen = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    return [Trial(study, trial._trial_id) for trial in frozen]  # the id has no public name
 
 
-def began(study: Study) -> int:
-    """Return how many trials there are, in whatever state."""
+def count(study: Study) -> int:
+    """Return the number of trials in any state."""
     return len(study.get_trials(deepcopy=False))
 
 
 def summary(study: Study) -> list[dict[str, Any]]:
-    """Every trial as plain data."""
-    return [_trial(one) for one in study.get_trials(deepcopy=False)]
+    """Return every trial as plain data."""
+    return [_plain_trial(trial) for trial in study.get_trials(deepcopy=False)]
 
 
-def _trial(one: FrozenTrial) -> dict[str, object]:
-    pruned_at = max(one.intermediate_values, default=None) if one.state.name == "PRUNED" else None
+def _plain_trial(trial: FrozenTrial) -> dict[str, object]:
+    pruned = trial.state.name == "PRUNED"
     return {
-        "number": one.number,
-        "state": one.state.name.lower(),
-        "value": one.value,
-        "params": one.params,
-        "pruned_at": pruned_at,
-        "seconds": one.duration.total_seconds() if one.duration else None,
+        "number": trial.number,
+        "state": trial.state.name.lower(),
+        "value": trial.value,
+        "params": trial.params,
+        "pruned_at": max(trial.intermediate_values, default=None) if pruned else None,
+        "seconds": trial.duration.total_seconds() if trial.duration else None,
     }
 
 
 def best(study: Study) -> FrozenTrial | None:
-    """The best of the trials that were carried out whole."""
+    """Return the complete trial with the highest value."""
     from optuna.trial import TrialState
 
-    whole = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return max(
-        whole, key=lambda one: one.value if one.value is not None else -float("inf"), default=None
-    )
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return max(complete, key=_value, default=None)
+
+
+def _value(trial: FrozenTrial) -> float:
+    return -math.inf if trial.value is None else trial.value
 
 
 def importances(study: Study, space: Mapping[str, Range]) -> dict[str, float]:
-    """Return how much each option tells good trials from others (PED-ANOVA); nothing without trials to tell apart."""
+    """Return the importance of each option (PED-ANOVA); empty if there are too few different trials."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import TrialState
 
-    whole = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    names = [name for name in space if len({str(one.params.get(name)) for one in whole}) > 1]
-    if len(whole) < STARTUP or not names or len({one.value for one in whole}) < 2:
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    names = [n for n in space if len({str(trial.params.get(n)) for trial in complete}) > 1]
+    if len(complete) < STARTUP or not names or len({trial.value for trial in complete}) < 2:
         return {}
-    found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), params=names)
-    return {name: float(share) for name, share in found.items()}
+    evaluator = PedAnovaImportanceEvaluator()
+    shares = get_param_importances(study, evaluator=evaluator, params=names)
+    return {name: float(share) for name, share in shares.items()}

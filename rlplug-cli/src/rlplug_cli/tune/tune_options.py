@@ -1,4 +1,4 @@
-"""The options of a search, as they were typed."""
+"""The options of `rlplug tune` that describe the search."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The options of `rlplug tune` about the search.
+class TuneOptions:
+    """How to search.
 
     Attributes:
-        seeds: how many of every trial, or which ones.
+        seeds: how many seeds a trial has, or which ones.
         space: a file of ranges.
         prune: whether trials below the median end early, after the share `warmup` of a run.
-        jobs: how many runs at once; None as cores allow.
-        sampler_seed: that of what draws options.
+        jobs: how many runs at once; None for as many as the cores allow.
+        sampler_seed: the seed of the sampler that draws option values.
     """
 
     trials: int
