@@ -170,7 +170,17 @@ class AlgorithmCommand(TakesArguments):
         if print_config:
             echo(config_text(values, origins, self.options))
         elif seeds is not None:
-            self._train_seeds(env, values, origins, seeds, name, out, jobs, json, quiet)
+            self._train_seeds(
+                env,
+                values,
+                origins,
+                seeds=seeds,
+                name=name,
+                out=out,
+                jobs=jobs,
+                json=json,
+                quiet=quiet,
+            )
         elif jobs:
             raise UsageError("--jobs needs --seeds, as in --seeds 5")
         else:
@@ -185,6 +195,7 @@ class AlgorithmCommand(TakesArguments):
         env: str,
         values: dict[str, Any],
         origins: dict[str, str],
+        *,
         seeds: str,
         name: str | None,
         out: Path,

@@ -26,7 +26,7 @@ LEAST_IMPORTANT = ("STEPS/S", "RETURN", "EVALUATION", "TO GO", "STEPS")
 
 
 class Screen(Protocol):
-    """Where a sweep shows its progress."""
+    """Shows the progress of a sweep."""
 
     def show(self, ended: Sequence[Entry]) -> None:
         """Show the current state; `ended` are the tasks that ended since the last call."""
@@ -64,7 +64,9 @@ def display(
 
             def draw(note: str) -> None:
                 done = share() if share else pool.share
-                live.update(screen(title, pool, console, summary(), done, note), refresh=True)
+                live.update(
+                    screen(title, pool, console, summary(), share=done, note=note), refresh=True
+                )
 
             yield LiveScreen(draw)
 

@@ -33,7 +33,7 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether every trial has ended."""
+        """Return whether every trial has ended."""
         return not self.running and studies.count(self.study) >= self.goal.trials
 
     @property

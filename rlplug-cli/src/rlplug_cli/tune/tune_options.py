@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How to search.
+    """The settings of a search.
 
     Attributes:
         seeds: how many seeds a trial has, or which ones.
