@@ -33,7 +33,10 @@ def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
             default=0.0,
             help="The chance of a random action per step  [0]",
         ),
-        click.option("--env", help=f"{verb} another environment with the same spaces."),
+        click.option(
+            "--env",
+            help=f"{verb} another environment with the same spaces.",
+        ),
         click.option(
             "--env.NAME",
             metavar="VALUE",

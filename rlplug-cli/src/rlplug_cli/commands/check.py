@@ -35,11 +35,19 @@ COLORS = {
 
 
 @click.command("check")
-@click.argument("words", nargs=-1, required=True, metavar="[env|wrapper|controller|hooks] NAME")
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="[env|wrapper|controller|hooks] NAME",
+)
 @click.option(
     "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Examine it with this option value."
 )
-@click.option("--env", help="Examine it on this environment, where none of the kit's own suits it.")
+@click.option(
+    "--env",
+    help="Examine it on this environment, where none of the kit's own suits it.",
+)
 @click.option(
     "--expect",
     "expected",
@@ -52,8 +60,16 @@ COLORS = {
     is_flag=True,
     help="Also train: it must beat chance on small environments (a minute).",
 )
-@click.option("--strict", is_flag=True, help="Let provisional checks fail instead of warn.")
-@click.option("--json", is_flag=True, help="Write all outcomes as JSON.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Let provisional checks fail instead of warn.",
+)
+@click.option(
+    "--json",
+    is_flag=True,
+    help="Write all outcomes as JSON.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,

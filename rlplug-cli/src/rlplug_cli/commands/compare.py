@@ -75,7 +75,11 @@ _SHARED: tuple[Callable[..., Any], ...] = (
 
 @click.command("compare")
 @shared
-@click.option("--metric", default="eval/return_mean", help="What curves show  [eval/return_mean]")
+@click.option(
+    "--metric",
+    default="eval/return_mean",
+    help="What curves show  [eval/return_mean]",
+)
 @click.option(
     "--target",
     "targets",
@@ -102,10 +106,26 @@ _SHARED: tuple[Callable[..., Any], ...] = (
     default=10_000,
     help="Redraws for final scores  [10000]",
 )
-@click.option("--image", type=_FILE, help="Write the curves to a .png, .svg or .pdf file.")
-@click.option("--html", type=_FILE, help="Write everything to one self-contained page.")
-@click.option("--csv", type=_FILE, help="Write the scores to a CSV file; - is stdout.")
-@click.option("--json", is_flag=True, help="Write everything as JSON to stdout.")
+@click.option(
+    "--image",
+    type=_FILE,
+    help="Write the curves to a .png, .svg or .pdf file.",
+)
+@click.option(
+    "--html",
+    type=_FILE,
+    help="Write everything to one self-contained page.",
+)
+@click.option(
+    "--csv",
+    type=_FILE,
+    help="Write the scores to a CSV file; - is stdout.",
+)
+@click.option(
+    "--json",
+    is_flag=True,
+    help="Write everything as JSON to stdout.",
+)
 def command(
     runs: tuple[str, ...],
     out: Path,

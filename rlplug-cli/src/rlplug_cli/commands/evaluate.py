@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 
 
 @click.command("evaluate", cls=TakesArguments)
-@click.argument("run", shell_complete=runs)
-@click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes  [100]")
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(1),
+    default=100,
+    help="How many episodes  [100]",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -37,7 +45,11 @@ if TYPE_CHECKING:
     help="Every checkpoint that is left, in the order of their steps.",
 )
 @conditions("Play")
-@click.option("--json", is_flag=True, help="Write the result, with every return, as JSON.")
+@click.option(
+    "--json",
+    is_flag=True,
+    help="Write the result, with every return, as JSON.",
+)
 @trust_option
 def command(
     run: str,

@@ -17,16 +17,31 @@ from rlplug_core.runs.files import shell_word
 
 
 @click.command("export")
-@click.argument("run", shell_complete=runs)
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="Where to write the files  [RUN/export]",
 )
 @checkpoint_option()
-@click.option("--onnx", is_flag=True, help="Also as policy.onnx (needs 'rlplug-cli[onnx]').")
-@click.option("--torchscript", is_flag=True, help="Also as policy.pt, for LibTorch.")
-@click.option("--mlflow", is_flag=True, help="Also as an MLflow model, for 'mlflow models serve'.")
+@click.option(
+    "--onnx",
+    is_flag=True,
+    help="Also as policy.onnx (needs 'rlplug-cli[onnx]').",
+)
+@click.option(
+    "--torchscript",
+    is_flag=True,
+    help="Also as policy.pt, for LibTorch.",
+)
+@click.option(
+    "--mlflow",
+    is_flag=True,
+    help="Also as an MLflow model, for 'mlflow models serve'.",
+)
 @trust_option
 def command(
     run: str,

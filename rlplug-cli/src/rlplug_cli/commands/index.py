@@ -13,7 +13,11 @@ from rlplug_core.plugins.records import MODULES, Record, canonical
 
 
 @click.command("index")
-@click.argument("plugin", nargs=-1, required=True)
+@click.argument(
+    "plugin",
+    nargs=-1,
+    required=True,
+)
 @click.option(
     "--check",
     is_flag=True,

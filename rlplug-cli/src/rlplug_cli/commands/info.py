@@ -38,9 +38,21 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 
 @click.command("info", cls=TakesArguments)
 @click.argument("name")
-@click.argument("env", required=False, shell_complete=environments)
-@click.option("--json", is_flag=True, help="Write it as JSON.")
-@click.option("--frame", type=_FILE, help="Of an environment: write its first frame as FILE.png.")
+@click.argument(
+    "env",
+    required=False,
+    shell_complete=environments,
+)
+@click.option(
+    "--json",
+    is_flag=True,
+    help="Write it as JSON.",
+)
+@click.option(
+    "--frame",
+    type=_FILE,
+    help="Of an environment: write its first frame as FILE.png.",
+)
 @click.option(
     "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
 )

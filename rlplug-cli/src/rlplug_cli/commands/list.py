@@ -12,8 +12,18 @@ from rlplug_core.plugins.records import GROUPS
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(["all", "envs"]), default="all", metavar="[envs]")
-@click.option("--json", "as_json", is_flag=True, help="Write everything that is known as JSON.")
+@click.argument(
+    "what",
+    type=click.Choice(["all", "envs"]),
+    default="all",
+    metavar="[envs]",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Write everything that is known as JSON.",
+)
 @click.option(
     "--actions",
     metavar="SPACE",

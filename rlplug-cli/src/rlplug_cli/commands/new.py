@@ -15,7 +15,10 @@ FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
 
 
 @click.command("new")
-@click.argument("kind", type=click.Choice(list(scaffold.KINDS)))
+@click.argument(
+    "kind",
+    type=click.Choice(list(scaffold.KINDS)),
+)
 @click.argument("name")
 @click.option(
     "--out",

@@ -24,8 +24,15 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command("play", cls=TakesArguments)
-@click.argument("run", shell_complete=runs)
-@click.option("--video", type=_FILE, help="Write a film: FILE.mp4, FILE.webp or FILE.gif.")
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
+@click.option(
+    "--video",
+    type=_FILE,
+    help="Write a film: FILE.mp4, FILE.webp or FILE.gif.",
+)
 @click.option(
     "--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory."
 )
@@ -38,7 +45,11 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     default=1,
     help="Which frames of an episode films get: every N-th  [1]",
 )
-@click.option("--fps", type=float, help="The film's frames per second  [the environment's]")
+@click.option(
+    "--fps",
+    type=float,
+    help="The film's frames per second  [the environment's]",
+)
 @click.option(
     "--episodes",
     type=click.IntRange(1),

@@ -11,7 +11,12 @@ from rlplug_core.plugins.names import remedy
 
 
 @click.command("plugins")
-@click.option("--json", "as_json", is_flag=True, help="Write everything that is known as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Write everything that is known as JSON.",
+)
 def command(as_json: bool) -> None:
     """List plugins with their contributions, and why one cannot be used."""
     found = plugins.records()

@@ -17,7 +17,10 @@ from rlplug_core.config.numbers import figures
 
 
 @click.command("record", cls=TakesArguments)
-@click.argument("run", shell_complete=runs)
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="The new file, FILE.npz."
 )

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command("reproduce")
-@click.argument("run", shell_complete=runs)
-@click.option("--name", help="The new run directory's name  [RUN-again]")
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
+@click.option(
+    "--name",
+    help="The new run directory's name  [RUN-again]",
+)
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
 )

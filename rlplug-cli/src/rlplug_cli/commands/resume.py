@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command("resume")
-@click.argument("run", shell_complete=runs)
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
 @click.option(
     "--total-timesteps",
     type=PositiveInt(),
@@ -30,7 +33,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Stretch schedules to --total-timesteps; else they keep the old total.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress, only what came of it.")
+@click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="Show no progress, only what came of it.",
+)
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
 )

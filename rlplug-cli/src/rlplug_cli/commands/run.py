@@ -364,7 +364,11 @@ def _command_options(names: list[str]) -> list[click.Parameter]:
         click.Option(
             ["--env.NAME"], metavar="VALUE", expose_value=False, help="A keyword argument of ENV."
         ),
-        click.Option(["--config"], type=file, help="Read options from a TOML file."),
+        click.Option(
+            ["--config"],
+            type=file,
+            help="Read options from a TOML file.",
+        ),
         click.Option(
             ["--name"], help="Name of the run directory  [algorithm, environment, seed and time]"
         ),
@@ -376,7 +380,11 @@ def _command_options(names: list[str]) -> list[click.Parameter]:
             is_flag=True,
             help="Write all options as TOML with their origins, without training.",
         ),
-        click.Option(["--quiet", "-q"], is_flag=True, help="Show no progress, only the result."),
+        click.Option(
+            ["--quiet", "-q"],
+            is_flag=True,
+            help="Show no progress, only the result.",
+        ),
         click.Option(
             ["--seeds"],
             metavar="N|A,B,…",
@@ -398,7 +406,14 @@ def _network_option(own: Iterable[Option]) -> list[click.Parameter]:
     if not network_prefixes(own):
         return []
     text = "A network of your own: a TOML file with net options, or a function, ./my_net.py:make"
-    return [click.Option(["--net"], type=click.Path(), metavar="FILE", help=text)]
+    return [
+        click.Option(
+            ["--net"],
+            type=click.Path(),
+            metavar="FILE",
+            help=text,
+        )
+    ]
 
 
 def _completer(option: Option) -> Callable[[], Iterable[str]]:

@@ -61,8 +61,16 @@ _OUT = click.option(
 @click.option(
     "--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything."
 )
-@click.option("--env", metavar="NAME", help="Only runs on this environment; * stands for anything.")
-@click.option("--status", type=click.Choice(STATUSES), help="Only runs that are so.")
+@click.option(
+    "--env",
+    metavar="NAME",
+    help="Only runs on this environment; * stands for anything.",
+)
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES),
+    help="Only runs that are so.",
+)
 @click.option(
     "--group",
     help="Only runs of this group, all seeds of one configuration; its first characters are enough.",
@@ -73,8 +81,16 @@ _OUT = click.option(
 @click.option(
     "--reverse", is_flag=True, help="The other way round: the highest or the newest first."
 )
-@click.option("--limit", type=click.IntRange(1), help="At most so many, the first after sorting.")
-@click.option("--json", is_flag=True, help="Write everything as JSON.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help="At most so many, the first after sorting.",
+)
+@click.option(
+    "--json",
+    is_flag=True,
+    help="Write everything as JSON.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -113,9 +129,19 @@ def command(
 
 
 @command.command("rm")
-@click.argument("names", nargs=-1, required=True, metavar="RUN…", shell_complete=completion.runs)
+@click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="RUN…",
+    shell_complete=completion.runs,
+)
 @_OUT
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask.",
+)
 def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
     """Delete run directories, by path or name; what MLflow has of them stays there."""
     paths = list(dict.fromkeys(find_run(name, out) for name in names))

@@ -27,8 +27,14 @@ if TYPE_CHECKING:
 
 
 @click.command("sweep", context_settings={"ignore_unknown_options": True})
-@click.argument("algorithms", metavar="ALGORITHM,…")
-@click.argument("envs", metavar="ENV,…")
+@click.argument(
+    "algorithms",
+    metavar="ALGORITHM,…",
+)
+@click.argument(
+    "envs",
+    metavar="ENV,…",
+)
 @click.option(
     "--seeds", "numbers", default="5", metavar="N|A,B,…", help="How many seeds, or which  [5]"
 )
@@ -42,7 +48,10 @@ if TYPE_CHECKING:
 @click.option(
     "--jobs", type=click.IntRange(1), help="How many runs at once  [as many as cores allow]"
 )
-@click.option("--name", help="Name of the sweep's directory  [from the command]")
+@click.option(
+    "--name",
+    help="Name of the sweep's directory  [from the command]",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default="runs", help="The directory above it  [runs]"
 )
@@ -61,7 +70,12 @@ if TYPE_CHECKING:
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION A,B,…]…")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[OPTION A,B,…]…",
+)
 def command(
     algorithms: str,
     envs: str,

@@ -12,7 +12,10 @@ from rlplug_core.runs.files import shell_word
 
 
 @click.command("sync")
-@click.argument("run", shell_complete=runs)
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
 def command(run: str) -> None:
     """Send to MLflow what is missing there of RUN, a path or a name in runs/."""
     from rlplug_cli.mlflow.mirror import Mirror

@@ -31,8 +31,16 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command("tune", context_settings={"ignore_unknown_options": True})
 @click.argument("algorithm")
-@click.argument("env", shell_complete=environments)
-@click.option("--trials", type=click.IntRange(1), default=30, help="Total number of trials  [30]")
+@click.argument(
+    "env",
+    shell_complete=environments,
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1),
+    default=30,
+    help="Total number of trials  [30]",
+)
 @click.option(
     "--seeds", "numbers", default="1", metavar="N|A,B,…", help="Seeds of every trial  [1]"
 )
@@ -62,17 +70,38 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--jobs", type=click.IntRange(1), help="How many runs at once  [as many as cores allow]"
 )
-@click.option("--sampler-seed", type=click.IntRange(0), default=0, help="Seed of the sampler  [0]")
-@click.option("--export", type=_FILE, help="Write the best options to a TOML file for --config.")
-@click.option("--export-preset", type=_FILE, help="Write the best options as a table of a preset.")
-@click.option("--name", help="Name of the study's directory  [from the search]")
+@click.option(
+    "--sampler-seed",
+    type=click.IntRange(0),
+    default=0,
+    help="Seed of the sampler  [0]",
+)
+@click.option(
+    "--export",
+    type=_FILE,
+    help="Write the best options to a TOML file for --config.",
+)
+@click.option(
+    "--export-preset",
+    type=_FILE,
+    help="Write the best options as a table of a preset.",
+)
+@click.option(
+    "--name",
+    help="Name of the study's directory  [from the search]",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default="runs", help="The directory above it  [runs]"
 )
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION RANGE]…")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[OPTION RANGE]…",
+)
 def command(
     algorithm: str,
     env: str,
