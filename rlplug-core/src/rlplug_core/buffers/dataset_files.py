@@ -20,6 +20,17 @@ from rlplug_core.buffers.minari_data import from_minari
 from rlplug_core.config.files import opened
 from rlplug_core.errors import BadFile, UsageError, plain
 
+#: The errors of numpy and zipfile about files that are damaged, encrypted, or nested too deep.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    MemoryError,
+    RecursionError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 #: Where a file keeps what it says of itself, as JSON.
 ABOUT = "about"
 
@@ -40,7 +51,7 @@ def read(place: str) -> Dataset:
         raise UsageError(
             f"there is no data set {place}; `rlplug record RUN -o FILE.npz` makes one"
         ) from error
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise BadFile(path, f"it is no data set: {plain(str(error), 100)}") from error
     return Dataset(str(path), arrays, _env(about))
 
@@ -51,7 +62,9 @@ def _unpacked(path: Path, file: Any) -> tuple[dict[str, Any], str]:
         raise BadFile(
             path, "it is one array; a data set is an archive of several, as np.savez writes it"
         )
-    found = nested({name: archive[name] for name in archive.files})
+    # Only these are unpacked: another array of the archive may be a thousand times its size in the file.
+    needed = [name for name in archive.files if name.partition("/")[0] in (*FIELDS, ABOUT)]
+    found = nested({name: archive[name] for name in needed})
     if lacking := [name for name in FIELDS if name not in found]:
         raise BadFile(path, f"it lacks '{lacking[0]}'; a data set has {', '.join(FIELDS)}")
     arrays = {name: found[name] for name in FIELDS}
@@ -64,7 +77,7 @@ def _unpacked(path: Path, file: Any) -> tuple[dict[str, Any], str]:
 def _env(about: str) -> str:
     try:
         said = json.loads(about)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     env = said.get("env", "") if isinstance(said, dict) else ""
     return plain(env) if isinstance(env, str) else ""

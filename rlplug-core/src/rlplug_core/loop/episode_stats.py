@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from rlplug_core.errors import plain, warn
 
 if TYPE_CHECKING:
     from rlplug_core.types import Episode, State
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 INFO = "info/"
 #: How many episodes a mean is taken over.
 LATELY = 100
+#: The most names of `info` that a run records: each is a metric, and an environment may make new ones without end.
+MOST_NAMES = 100
 
 
 class EpisodeStats:
@@ -25,13 +30,36 @@ class EpisodeStats:
         self.said: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=LATELY)
         #: The returns of each agent, where there are many.
         self.by_agent: dict[str, deque[float]] = {}
+        #: The names of `info` that this run records, in the order of their first episode.
+        self.names: dict[str, None] = {}
+        self.has_warned = False
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: Episode) -> Episode:
+        """Count an episode; return it with the names of `info` that the run records."""
+        episode = self._with_known_names(episode)
         self.returns.append(episode.total)
         self.lengths.append(episode.length)
         self.said.append((episode.success, episode.info))
         if episode.agent:
             self.by_agent.setdefault(episode.agent, deque(maxlen=LATELY)).append(episode.total)
+        return episode
+
+    def _with_known_names(self, episode: Episode) -> Episode:
+        new = [name for name in episode.info if name not in self.names]
+        if not new:
+            return episode
+        room = MOST_NAMES - len(self.names)
+        self.names.update(dict.fromkeys(new[:room]))
+        if len(new) <= room:
+            return episode
+        if not self.has_warned:
+            self.has_warned = True
+            warn(
+                f"the environment's info has more than {MOST_NAMES} names of numbers; "
+                f"'{plain(new[room])}' and later ones are not recorded"
+            )
+        known = {name: value for name, value in episode.info.items() if name in self.names}
+        return replace(episode, info=known)
 
     @property
     def return_mean(self) -> float | None:
@@ -63,6 +91,7 @@ class EpisodeStats:
             "lengths": list(self.lengths),
             "said": said,
             "by_agent": by_agent,
+            "names": list(self.names),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -70,6 +99,7 @@ class EpisodeStats:
         self.lengths.extend(state["lengths"])
         self.said.extend((success, info) for success, info in state["said"])
         self.by_agent = {agent: deque(each, LATELY) for agent, each in state["by_agent"].items()}
+        self.names = dict.fromkeys(state.get("names", ()))
 
 
 def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -338,9 +338,9 @@ class Events:
         self.ended = self.ended or reason
 
     def _collect(self) -> None:
-        episodes = self.runner.episodes()
-        for _, _, episode in episodes:
-            self.recent.add(episode)
+        episodes = [
+            (steps, worker, self.recent.add(one)) for steps, worker, one in self.runner.episodes()
+        ]
         self.episodes += len(episodes)
         self.pending += episodes
         if episodes and self.crew.listens:

@@ -35,6 +35,7 @@ class Recent(msgspec.Struct):
     returns: list[float]
     lengths: list[_Whole]
     said: list[tuple[bool | None, dict[str, float]]]
+    names: list[str] = []
 
 
 class Controllers(msgspec.Struct):
