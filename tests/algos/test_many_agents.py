@@ -258,6 +258,30 @@ def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: int)
             assert after[t, row].tolist() == left + who
 
 
+@pytest.mark.parametrize("how", ["truncated", "terminated"])
+def test_when_one_agent_leaves_alone_the_others_have_one_state_of_the_next_moment(how: str) -> None:
+    """V(next) of a step and V of the next step are of the same state, so that lambda-returns do not mix two of them."""
+    buffer, steps = RolloutBuffer(4, 3), 4
+    for at in range(steps):
+        ends = np.arange(6) == 1 if at == 1 else np.zeros(6, np.bool_)
+        rows = np.arange(6, dtype=np.float32)[:, None]
+        buffer.add(
+            Step(
+                obs=10 * at + rows, action=np.zeros(6, np.int64), reward=np.zeros(6, np.float32),
+                next_obs=10 * (at + 1) + rows, terminated=ends & (how == "terminated"),
+                truncated=ends & (how == "truncated"), is_first=np.zeros(6, np.bool_),
+                valid=(np.arange(6) != 1) | (at < 2), ended=bool(ends.any()), extras={}, recurrent_state=None,
+            )
+        )  # fmt: skip
+    (rollout,) = buffer.batches(Clock(1))
+    states, after = world_state(rollout, spaces.Box(-1, 1, (1,), np.float32), 3)
+    stays = np.arange(6) != 1
+    np.testing.assert_array_equal(after[:-1, stays], states[1:, stays])
+    assert after[1, 0].tolist() == [20, 0, 22, 1, 0, 0], "the agent is gone"
+    own = [20, 21 * (how == "truncated"), 22, 0, 1, 0]
+    assert after[1, 1].tolist() == own, "a time limit is not the end of its task, and its own state shows it"
+
+
 def test_a_critic_of_worlds_sees_numbers_one_hot_and_pixels_up_to_one() -> None:
     """As a policy does: one raw number tells little of a state, and 255 drives units into their bounds."""
     number, image = spaces.Discrete(30), spaces.Box(0, 255, (8, 8, 3), np.uint8)

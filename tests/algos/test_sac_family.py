@@ -111,6 +111,37 @@ def test_crossq_normalizes_both_observations_together(learner: Callable[..., Any
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
+def test_the_policy_of_crossq_is_judged_by_critics_with_the_moments_of_the_same_update(
+    learner: Callable[..., Any],
+) -> None:
+    """The authors replace `batch_stats` in `update_critic`, and call `update_actor` after it."""
+    made, batch = learner("crossq", "Continuous", policy_delay=1, **SMALL), continuous(16)
+    seen: list[Tensor] = []
+    norm = made.critics[0].layers.norms[0]
+    made.critics.register_forward_pre_hook(lambda *_: seen.append(norm.mean.clone()))
+    made.update(batch, Clock(100))
+    assert torch.equal(seen[0], torch.zeros_like(norm.mean)), "the critics' loss, before"
+    assert torch.equal(seen[-1], norm.mean), "the policy's loss, after"
+    assert not torch.equal(seen[-1], seen[0])
+
+
+def test_the_temperature_of_crossq_has_the_usual_betas(learner: Callable[..., Any]) -> None:
+    """Theirs is `optax.adam(learning_rate)` for the temperature, with `b1=0.5` for policy and critics."""
+    made = learner("crossq", "Continuous", learning_rate=0.01, policy_delay=1, **SMALL)
+    betas = {one.name: one.rule.betas for one in made.optimizers}
+    assert betas == {
+        "CrossQ.critics": (0.5, 0.999), "CrossQ.policy": (0.5, 0.999), "CrossQ.temperature": (0.9, 0.999)
+    }  # fmt: skip
+    made.update(continuous(16), Clock(100))
+    assert abs(made.temperature.log.item()) == pytest.approx(0.01, rel=1e-3), "Adam's first step is the learning rate"
+
+
+def test_crossq_without_autotune_has_no_optimizer_for_the_temperature(learner: Callable[..., Any]) -> None:
+    made = learner("crossq", "Continuous", autotune=False, policy_delay=1, **SMALL)
+    made.update(continuous(16), Clock(100))
+    assert [one.name for one in made.optimizers] == ["CrossQ.critics", "CrossQ.policy"]
+
+
 def test_crossq_absorbs_moments_when_the_update_ends(learner: Callable[..., Any]) -> None:
     """The critics' at every update, the policy's when it learns; there are no targets."""
     made, clock, found = learner("crossq", "Continuous", policy_delay=2, **SMALL), Clock(100), []

@@ -46,7 +46,7 @@ class CrossQConfig(rl.Config):
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm, policy and temperature as one
+    # clip the gradient of each optimizer to this norm; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -88,8 +88,13 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
             defaults={"betas": (0.5, 0.999), "eps": 1e-8},
         )
         self.policy_optimizer = self.optimizer(
-            "policy", [self.policy, self.temperature], defaults={"betas": (0.5, 0.999), "eps": 1e-8}
+            "policy", [self.policy], defaults={"betas": (0.5, 0.999), "eps": 1e-8}
         )
+        # Only the temperature has Adam's usual betas, as in the authors' code.
+        if c.autotune:
+            self.temperature_optimizer = self.optimizer(
+                "temperature", [self.temperature], defaults={"eps": 1e-8}
+            )
         self.frozen_critics = rl.Frozen(self.critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
@@ -105,15 +110,17 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics, moments = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
+        # Before the policy's loss: the authors' code evaluates the new critics with the new moments.
+        rl.absorb_moments(self.critics, moments)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.frozen_critics:
-                loss, further, policy_moments = self.policy_loss(batch, noise, now)
-            metrics |= {
-                **further,
-                "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
-            }
-            rl.absorb_moments(self.policy, policy_moments)
-        rl.absorb_moments(self.critics, moments)
+                loss, policy_metrics, moments = self.policy_loss(batch, noise, now)
+            norm = self.policy_optimizer.minimize(loss, clock)
+            metrics |= {**policy_metrics, "loss/policy_gradient_norm": norm}
+            rl.absorb_moments(self.policy, moments)
+            if now.autotune:
+                loss = self.temperature_loss(policy_metrics["loss/entropy"], now)
+                self.temperature_optimizer.minimize(loss, clock)
         return rl.Result(metrics)
 
     @rl.pure
@@ -148,10 +155,16 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         moments: rl.Moments = []
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
         q = self.critics(batch.obs, action).amin(0)
-        target_entropy = (
-            -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        )
         loss, metrics = rl.soft_policy_loss(
-            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
+            batch, log_prob, q, self.temperature, now.ent_coef, self.target_entropy(now)
         )
         return loss, metrics, moments
+
+    @rl.pure
+    def temperature_loss(self, entropy: Tensor, now: CrossQConfig) -> Tensor:
+        """The loss of the temperature's logarithm (Haarnoja et al., 2018, eq. 18) at the policy's entropy []."""
+        return self.temperature.loss(-entropy, self.target_entropy(now)).sum()
+
+    def target_entropy(self, now: CrossQConfig) -> float:
+        """Return the option, or by default minus the number of the action's dimensions, in nats."""
+        return -float(self.head.dims) if now.target_entropy is None else now.target_entropy
