@@ -163,7 +163,8 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
     @rl.pure
     def temperature_loss(self, entropy: Tensor, now: CrossQConfig) -> Tensor:
         """The loss of the temperature's logarithm (Haarnoja et al., 2018, eq. 18) at the policy's entropy []."""
-        return self.temperature.loss(-entropy, self.target_entropy(now)).sum()
+        loss: Tensor = self.temperature.loss(-entropy, self.target_entropy(now)).sum()
+        return loss
 
     def target_entropy(self, now: CrossQConfig) -> float:
         """Return the option, or by default minus the number of the action's dimensions, in nats."""
