@@ -156,7 +156,12 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
         q = self.critics(batch.obs, action).amin(0)
         loss, metrics = rl.soft_policy_loss(
-            batch, log_prob, q, self.temperature, now.ent_coef, self.target_entropy(now)
+            batch,
+            log_prob,
+            q,
+            self.temperature,
+            now.ent_coef,
+            target_entropy=self.target_entropy(now),
         )
         return loss, metrics, moments
 
