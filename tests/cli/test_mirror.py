@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rlplug_cli.mlflow.mirror import Batch, Mirror, State
+from rlplug_cli.mlflow.store import Damaged
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.journal import Journal, Record
 
@@ -321,3 +322,19 @@ def test_a_store_that_is_gone_is_not_made_anew(moved: Path, place: Path) -> None
     with pytest.raises(UsageError, match=r"the store sqlite:.*mlflow.db of .* is gone; where it was moved, say"):
         Mirror(moved)
     assert not place.exists()
+
+
+def test_a_deleted_experiment_is_said_with_the_way_back(with_store: str, written: Callable[..., Any]) -> None:
+    first = written()
+    first.points(10)
+    experiment = send_all(first.path).experiment_id
+    client(with_store).delete_experiment(experiment)
+    second = written("second")
+    second.points(10)
+    said = (
+        f"its experiment 'CartPole-v1' was deleted; restore it: mlflow experiments restore --experiment-id {experiment}"
+    )
+    with pytest.raises(Damaged, match=said):
+        send_all(second.path)
+    client(with_store).restore_experiment(experiment)
+    assert send_all(second.path).experiment_id == experiment

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
-from rlplug_core import train
+from rlplug_core import load, train
+from rlplug_core.errors import BadEnv, MissingPackage, PluginError
 from rlplug_core.runs.checkpoint import read
 
 SHORT = {"total_timesteps": 300, "num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 1}
@@ -71,3 +78,207 @@ def test_an_environment_that_raises_in_close_is_trained_and_said_once(
     assert train("ppo", Stuck, SHORT, out=tmp_path, hooks=False).status == "finished"
     said = capsys.readouterr().err
     assert said.count("Stuck raised in close(): RuntimeError: cannot close; everything else continues") == 1
+
+
+class Masked(Plain):
+    """Gives a mask in info, and counts the actions that are taken."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, mask: Any, taken: list[int]) -> None:
+        self.mask, self.taken = mask, taken
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0], {"action_mask": np.array(self.mask)}
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(int(action))
+        return *super().step(action)[:4], {"action_mask": np.array(self.mask)}
+
+
+@pytest.mark.parametrize("mask", [[256, 1, 0], [0.5, 0.5, 0], [1e-9, 3, 0], [True, True, False], [np.inf, 1, 0]])
+def test_every_number_but_0_in_a_mask_allows(mask: Any, tmp_path: Path) -> None:
+    taken = list[int]()
+    train("ppo", lambda: Masked(mask, taken), SHORT, out=tmp_path, hooks=False)
+    assert set(taken) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("mask", "wrong"), [([0, -np.inf, 0], "-inf"), ([0, -1e9, 0], "-1e.09"), ([np.nan, 1, 1], "nan")]
+)
+def test_masks_that_are_added_to_logits_are_refused(mask: Any, wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(BadEnv, match=rf"info\['action_mask'\] holds {wrong}; give 1 for each choice that is allowed"):
+        train("ppo", lambda: Masked(mask, []), SHORT, out=tmp_path, hooks=False)
+
+
+class TwoRewards(Plain):
+    """Multi-objective."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, np.array([1.0, 2.0]), *rest
+
+
+class AddRewards(gymnasium.RewardWrapper[Any, Any]):
+    def reward(self, reward: Any) -> float:
+        return float(np.sum(reward))
+
+
+class Words(Plain):
+    """Observes text."""
+
+    observation_space = spaces.Text(9)
+
+    def observe(self) -> Any:
+        return "left"
+
+
+class Letters(gymnasium.ObservationWrapper[Any, Any, Any]):
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = spaces.Box(0, 255, (1,), np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return np.array([len(observation)], np.float32)
+
+
+class NotNumbers(Plain):
+    """Observes NaN."""
+
+    def observe(self) -> Any:
+        return np.full(2, np.nan, np.float32)
+
+
+class Zeros(gymnasium.ObservationWrapper[Any, Any, Any]):
+    def observation(self, observation: Any) -> Any:
+        return np.nan_to_num(observation)
+
+
+class Unready(Plain):
+    """Raises until a wrapper has called `prepare`."""
+
+    ready = False
+
+    def step(self, action: Any) -> Any:
+        if not self.ready:
+            raise RuntimeError("call prepare first")
+        return super().step(action)
+
+
+class Prepare(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        env.unwrapped.ready = True
+
+
+CASES = [(TwoRewards, AddRewards, 15), (Words, Letters, 5), (NotNumbers, Zeros, 5), (Unready, Prepare, 5)]
+
+
+@pytest.mark.parametrize(("env", "wrapper", "total"), CASES)
+@pytest.mark.parametrize("form", ["class", "object", "id"])
+def test_a_wrapper_counts_before_an_environment_is_judged(
+    env: Any, wrapper: Any, total: int, form: str, tmp_path: Path
+) -> None:
+    options = {**SHORT, "wrap": [f"{__name__}:{wrapper.__name__}"]}
+    gymnasium.register(f"{env.__name__}-v0", entry_point=env)
+    try:
+        given = {"class": env, "object": env(), "id": f"{env.__name__}-v0"}[form]
+        run = train("ppo", given, options, out=tmp_path, hooks=False)
+        assert run.evaluate(episodes=2).mean == total
+    finally:
+        del gymnasium.registry[f"{env.__name__}-v0"]
+
+
+@pytest.mark.parametrize(("env", "wrapper", "total"), CASES)
+def test_without_the_wrapper_or_with_another_the_refusal_stays(
+    env: Any, wrapper: Any, total: int, tmp_path: Path
+) -> None:
+    said = "the reward is|have no fixed shape|is not a number|call prepare first"
+    for wrap in ([], [f"{__name__}:Other"], ["time-limit:steps=3"]):
+        with pytest.raises((BadEnv, PluginError), match=said):
+            train("ppo", env, {**SHORT, "wrap": wrap}, out=tmp_path, hooks=False)
+
+
+class Other(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Changes nothing."""
+
+
+def test_an_id_without_a_version_is_found_in_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    text = f"import gymnasium\ngymnasium.register('Unversioned', entry_point='{entry}', max_episode_steps=50)\n"
+    (tmp_path / "unversioned_module.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = train("ppo", "unversioned_module:Unversioned", SHORT, out=tmp_path / "runs", hooks=False)
+    assert run.status == "finished"
+    with pytest.raises(PluginError, match="unversioned_module has no 'Absent'"):
+        train("ppo", "unversioned_module:Absent", SHORT, out=tmp_path / "runs", hooks=False)
+
+
+class Line(Plain):
+    """Its goals are one number."""
+
+    place: Any = spaces.Discrete(10)
+    observation_space = spaces.Dict(observation=place, achieved_goal=place, desired_goal=place)
+
+    def observe(self) -> Any:
+        return {"observation": self.time, "achieved_goal": self.time, "desired_goal": 3}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return (np.asarray(achieved_goal) == desired_goal).astype(np.float32) - 1
+
+
+def test_goals_may_be_one_number(tmp_path: Path) -> None:
+    options = {**SHORT, "her": 4, "learning_starts": 100}
+    assert train("dqn", Line, options, out=tmp_path, hooks=False).status == "finished"
+
+
+@contextlib.contextmanager
+def double_precision() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        double_precision,
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu"),
+        lambda: torch.device("meta"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_global_settings_of_torch_change_nothing(algorithm: str, state: Any, tmp_path: Path) -> None:
+    options = {**SHORT, "total_timesteps": 600}
+    expected = train(algorithm, "CartPole-v1", options, out=tmp_path / "plain", hooks=False)
+    with state():
+        run = train(algorithm, "CartPole-v1", options, out=tmp_path / "set", hooks=False)
+        score = run.evaluate(episodes=2, seed=1).returns
+        action = load(run)(np.zeros(4, np.float32))
+    assert run.evaluate(episodes=2, seed=1).returns == score == expected.evaluate(episodes=2, seed=1).returns
+    assert action == load(expected)(np.zeros(4, np.float32))
+
+
+def test_a_closed_stdout_ends_no_run(tmp_path: Path) -> None:
+    lines = f"""
+import sys
+from rlplug_core import train
+sys.stdout.close()
+run = train("ppo", "CartPole-v1", {SHORT!r}, out={str(tmp_path)!r}, hooks=False)
+sys.stderr.close()
+run = train("ppo", "CartPole-v1", {SHORT!r}, out={str(tmp_path)!r}, hooks=False)
+sys.exit(run.status != "finished")
+"""
+    assert subprocess.run([sys.executable, "-c", lines], check=False, timeout=120).returncode == 0
+
+
+def test_names_that_a_module_makes_when_asked_say_which_package_they_need(tmp_path: Path) -> None:
+    for name in ("JaxToNumpy", "JaxToTorch", "NumpyToTorch"):
+        if importlib.util.find_spec("array_api_compat") is None:
+            said = f"'gymnasium:{name}' needs the module 'array_api_compat', which is not installed"
+            with pytest.raises(MissingPackage, match=said):
+                train("ppo", "CartPole-v1", {**SHORT, "wrap": [f"gymnasium:{name}"]}, out=tmp_path, hooks=False)

@@ -23,7 +23,7 @@ def test_floats_up_to_one_are_colors() -> None:
     assert picture([drawn * 0, drawn], "Game").tolist() == [[[0, 128, 255]]]  # of several the last
 
 
-@pytest.mark.parametrize("drawn", [np.full((2, 2, 3), 7.0), np.zeros((2, 2)), np.full((2, 2, 3), np.nan), None])
+@pytest.mark.parametrize("drawn", [np.full((2, 2, 3), -7.0), np.zeros((2, 2, 2)), np.full((2, 2, 3), np.nan), None])
 def test_what_is_no_frame_is_told(drawn: object) -> None:
     with pytest.raises(BadEnv, match=r"Game\.render\(\) gave no frame \[height, width, 3\] of uint8 but"):
         picture(drawn, "Game")

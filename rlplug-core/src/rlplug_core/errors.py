@@ -136,7 +136,9 @@ LONGEST = 4000
 
 
 def warn(sentence: str) -> None:
-    """Tell the user something that is no error."""
+    """Tell the user something that is not an error; nothing if the stream for it is closed."""
+    if sys.stderr is None or getattr(sys.stderr, "closed", False):
+        return
     print(f"rlplug: {plain(sentence, LONGEST)}", file=sys.stderr)  # noqa: T201
 
 

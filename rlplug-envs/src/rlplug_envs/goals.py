@@ -68,7 +68,7 @@ class Each:
 
     def _takes_whole_batches(self) -> bool:
         # More copies than any side of a goal is long: what a function for one pair gives has another shape.
-        times = max(*self.achieved.shape, *self.desired.shape, 1) + 1
+        times = max((*self.achieved.shape, *self.desired.shape, 1)) + 1
         several = [np.stack([goal] * times) for goal in (self.achieved, self.desired)]
         try:
             return bool(np.shape(self.function(*several, {})) == (times,))

@@ -1,32 +1,44 @@
-"""Sums of what environments themselves paid since their episodes began, below wrappers that may change rewards."""
+"""Sums of the environments' own rewards since their episodes started, below wrappers that may change rewards."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from rlplug_core.types import GymEnv, GymWrapper
-from rlplug_envs.watch import NUMBERS, check_result
+from rlplug_envs.watch import NUMBERS
 
 
 class RawReturn(GymWrapper):
-    """Sums rewards; whoever opens an episode sets `paid_so_far` to 0, since wrappers may play before it begins."""
+    """Sums rewards; the caller sets `total` to 0 when an episode starts, since wrappers may play before that.
+
+    Attributes:
+        total: the sum of rewards since then.
+        is_sum: whether all rewards were numbers; if not, a wrapper above makes numbers of them, and they count.
+    """
 
     def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
-        self.paid_so_far = 0.0
+        self.total = 0.0
+        self.is_sum = True
 
     def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        found = self.env.step(action)
-        if found[1].__class__ not in NUMBERS:
-            check_result(str(self.env.unwrapped), *found[1:4])
-        self.paid_so_far += float(found[1])
-        return found
+        """Step the environment and add its reward."""
+        result = self.env.step(action)
+        reward: Any = result[1]
+        if reward.__class__ in NUMBERS or (
+            np.ndim(reward) == 0 and np.asarray(reward).dtype.kind in "biuf"
+        ):
+            self.total += float(reward)
+        else:
+            self.is_sum = False
+        return result
 
 
-def paid_of(env: GymEnv) -> RawReturn | None:
-    """Return what sums the rewards of an environment inside its wrappers; None where nothing does."""
+def find_raw_return(env: GymEnv) -> RawReturn | None:
+    """Return the `RawReturn` of an environment inside its wrappers; None if there is none."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, RawReturn):
             return env
@@ -34,6 +46,6 @@ def paid_of(env: GymEnv) -> RawReturn | None:
     return None
 
 
-def paid(env: GymEnv) -> GymEnv:
-    """Return an environment whose rewards are summed, here or further inside."""
-    return env if paid_of(env) else RawReturn(env)
+def with_raw_return(env: GymEnv) -> GymEnv:
+    """Return an environment with its own rewards summed, here or further inside."""
+    return env if find_raw_return(env) else RawReturn(env)

@@ -68,14 +68,29 @@ def picture(drawn: object, name: str) -> Array:
             "which is 'rgb_array' where frames are wanted"
         )
     frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
-    if frame.ndim != 3 or frame.shape[2] != 3 or not (frame.dtype == np.uint8 or shares(frame)):
+    colors = to_colors(frame)
+    if colors is None:
         raise BadEnv(f"{name}.render() gave no frame {FRAME} but {frame.dtype} {frame.shape}")
-    return frame if frame.dtype == np.uint8 else np.rint(frame * 255).astype(np.uint8)
+    return colors
 
 
-def shares(frame: Array) -> bool:
-    """Return whether an array has floats from 0 to 1, as some drawing libraries have colors."""
-    return bool(frame.dtype.kind == "f" and frame.size and frame.min() >= 0 and frame.max() <= 1)
+def to_colors(frame: Array) -> Array | None:
+    """Return a picture as colors [H, W, 3] of uint8; None if it is not one.
+
+    Gray [H, W] and [H, W, 1] is repeated, a fourth channel [H, W, 4] is dropped. Numbers of any type are 0 to 255;
+    floats of at most 1, and booleans, are shares of 255.
+    """
+    if frame.ndim == 2:
+        frame = frame[:, :, None]
+    if frame.ndim != 3 or frame.shape[2] not in (1, 3, 4) or not frame.size:
+        return None
+    frame = frame[:, :, :3].repeat(3 if frame.shape[2] == 1 else 1, axis=2)
+    if frame.dtype == np.uint8:
+        return frame
+    if frame.dtype.kind not in "biuf" or not (frame.min() >= 0 and frame.max() <= 255):
+        return None
+    scale = 255 if frame.dtype.kind in "bf" and frame.max() <= 1 else 1
+    return np.rint(frame * float(scale)).astype(np.uint8)
 
 
 def success(info: Mapping[str, object]) -> bool | None:

@@ -94,7 +94,22 @@ class View:
                 f"{self.id}: info['{MASK}'] has shape {shape}, and in the first reset it had {self._shape}; give an "
                 "entry for each choice in every step, 0 where it is forbidden"
             )
-        return info.get(MASK, 1)
+        return self._allowed(info[MASK]) if MASK in info else True
+
+    def _allowed(self, mask: object) -> Array:
+        """Return a mask as booleans: every number that is not 0 allows a choice.
+
+        Raises:
+            BadEnv: a number is NaN or negative, as in masks that are added to logits.
+        """
+        numbers = np.asarray(mask)
+        if numbers.dtype != np.bool_ and not (numbers >= 0).all():
+            wrong = numbers[~(numbers >= 0)].reshape(-1)[0]
+            raise BadEnv(
+                f"{self.id}: info['{MASK}'] holds {wrong:g}; give 1 for each choice that is allowed, 0 for others"
+            )
+        allowed: Array = numbers != 0
+        return allowed
 
 
 def lacking(where: str) -> BadEnv:

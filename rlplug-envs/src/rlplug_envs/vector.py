@@ -46,7 +46,7 @@ from rlplug_envs.observation_dtypes import (
     misfit,
     unusable,
 )
-from rlplug_envs.raw_return import paid, paid_of
+from rlplug_envs.raw_return import find_raw_return, with_raw_return
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import INT64, View, allocate, masked, put
@@ -150,8 +150,8 @@ class SerialEnvs:
             Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env
         )
         self.action_space = env.action_space
-        self._paid = [
-            found for found in map(paid_of, self.envs) if found
+        self._own_returns = [
+            one for one in map(find_raw_return, self.envs) if one
         ]  # of every row, or of none
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
@@ -332,8 +332,8 @@ class SerialEnvs:
         value, info = check_reset(self._opening(row), result)
         if self._maskless:
             check_late_mask(self._opening(row), info)
-        if self._paid:
-            self._paid[row].paid_so_far = 0.0
+        if self._own_returns:
+            self._own_returns[row].total = 0.0
         put(self._view.body(obs), row, value, self._opening)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, False)
@@ -394,7 +394,7 @@ class SerialEnvs:
         def wrapped(env: GymEnv) -> GymEnv:
             env = TimeLimit(env, limit) if limit else env
             return wrap(
-                paid(env) if isinstance(wrap, Single) else env
+                with_raw_return(env) if isinstance(wrap, Single) else env
             )  # our own sum rewards at most
 
         return wrapped
@@ -415,7 +415,10 @@ class SerialEnvs:
 
     def running_returns(self) -> Array:
         """The sum of rewards of each running episode [N], below the wrappers that were put inside by name."""
-        return np.array([one.paid_so_far for one in self._paid] or self._totals)
+        own = self._own_returns
+        if own and all(one.is_sum for one in own):
+            return np.array([one.total for one in own])
+        return np.array(self._totals)
 
     def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the environments take them."""
@@ -448,9 +451,9 @@ class SerialEnvs:
         restore(self.envs, state["envs"])
         self._begin(list(state["lengths"]), list(state["totals"]))
         for one, total in zip(
-            self._paid, state["totals"], strict=False
+            self._own_returns, state["totals"], strict=False
         ):  # none, or one for each row
-            one.paid_so_far = total
+            one.total = total
 
     def close(self) -> None:
         """Close every environment; one that raises in `close` ends nothing."""

@@ -192,9 +192,7 @@ class Mirror:
     def _create(self, client: MlflowClient, original: Run | None) -> None:
         """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
         config = RunDirectory(self.run).config
-        experiment = _experiment(
-            client, _shown(config["env"]), store.artifact_root(self.state.tracking_uri)
-        )
+        experiment = _experiment(client, _shown(config["env"]), self.state.tracking_uri)
         found = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
         found += (
             [original] if original is not None else []
@@ -400,8 +398,12 @@ def _state(run: Path, wanted: str) -> State:
     )
 
 
-def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
-    """The id of the experiment of this name; another process may make it first."""
+def _experiment(client: MlflowClient, name: str, uri: str) -> str:
+    """Return the id of the experiment of this name; another process may create it first.
+
+    Raises:
+        Damaged: the experiment was deleted.
+    """
     from mlflow.exceptions import MlflowException
 
     tags = {"mlflow.experiment.primaryMetric.name": "eval/return_mean"}
@@ -411,6 +413,7 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
     )
     found = client.get_experiment_by_name(name)
     if found is None:
+        artifacts = store.artifact_root(uri)
         location = (
             None if artifacts is None else f"{artifacts}/{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
         )
@@ -420,6 +423,11 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise
+    if found.lifecycle_stage == "deleted":
+        raise store.Damaged(
+            f"its experiment '{plain(name)}' was deleted; restore it: mlflow experiments restore "
+            f"--experiment-id {found.experiment_id}, with MLFLOW_TRACKING_URI={plain(uri)}"
+        )
     return str(found.experiment_id)
 
 

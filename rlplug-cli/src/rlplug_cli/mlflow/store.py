@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Damaged(RlplugError):
-    """The file is no SQLite database, and stays none until its owner moves it away."""
+    """The store takes nothing until its owner mends it: it is not an SQLite file, or its experiment was deleted."""
 
 
 def settle() -> None:

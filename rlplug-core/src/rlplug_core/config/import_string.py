@@ -124,6 +124,14 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
                 f"{what} cannot be loaded: {_called(module)} has no '{attribute}'"
                 f"{did_you_mean(attribute, _own(module))}"
             ) from error
+        except ModuleNotFoundError as error:  # of a module that makes its names when asked
+            raise MissingPackage(
+                f"{what} needs the module '{error.name}', which is not installed{nowhere()}"
+            ) from error
+        except Exception as error:  # a foreign module may raise anything when asked for a name
+            raise PluginError(
+                f"{what} cannot be loaded: {describe(error)}; --traceback shows where"
+            ) from error
     return value
 
 

@@ -16,6 +16,16 @@ def enlarge(frame: Array) -> Array:
     return frame if times == 1 else frame.repeat(times, 0).repeat(times, 1)
 
 
+def resize(frame: Array, height: int, width: int) -> Array:
+    """Return a frame [H, W, 3] at another size; each pixel is the nearest one."""
+    if frame.shape[:2] == (height, width):
+        return frame
+    rows = np.arange(height) * frame.shape[0] // height
+    columns = np.arange(width) * frame.shape[1] // width
+    resized: Array = frame[rows[:, None], columns]
+    return resized
+
+
 def pad_to_even(frame: Array) -> Array:
     """Make both sides even, as H.264 requires, by repeating the last row and column."""
     height, width = frame.shape[:2]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rlplug_core.clock import Clock
 from rlplug_core.films.film import Films
+from rlplug_core.films.frames import resize
 from rlplug_core.films.sheet import Strip
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.plugins.env_base import complete
@@ -27,6 +28,7 @@ class Reel:
 
     Attributes:
         every: interval between frames of an episode in the films.
+        size: height and width of the first frame; frames of another size are resized to it.
         strips: small frames of each episode for a contact sheet, if `sheet` is set.
     """
 
@@ -35,6 +37,7 @@ class Reel:
     sheet: bool = False
     strips: list[Strip] = field(default_factory=list)
     opening: Array | None = None
+    size: tuple[int, ...] = ()
     count: int = 0
 
     def __call__(self, opens: bool, render: Callable[[], Array]) -> None:
@@ -56,6 +59,8 @@ class Reel:
         small = self.sheet and strip.wants()
         if filmed or small:
             frame = render()
+            self.size = self.size or frame.shape[:2]
+            frame = resize(frame, *self.size)
             if filmed:
                 self.films.add(frame)
             if small:

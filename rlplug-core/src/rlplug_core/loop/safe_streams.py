@@ -32,15 +32,24 @@ class SafeStream(io.FileIO):
         return memoryview(data).nbytes
 
 
+class NullStream(io.StringIO):
+    """Drops everything; it replaces a stream that was closed before the run."""
+
+    def write(self, text: str, /) -> int:
+        return len(text)
+
+
 class SafeTextStream(io.TextIOWrapper):
     """A stream of text over a `SafeStream` file, told from others by its type, so that none is wrapped twice."""
 
 
 def lasting(stream: TextIO) -> TextIO:
-    """The stream that writes to the same file and never fails.
+    """Return a stream that writes to the same file and never fails; instead of a closed one, one that drops everything.
 
-    One that is such a stream already, or of a notebook or a test, is returned as it is.
+    A stream that is one already, or that belongs to a notebook or a test, is returned unchanged.
     """
+    if getattr(stream, "closed", False):
+        return NullStream()
     if type(stream) is not io.TextIOWrapper:
         return stream
     try:
@@ -72,5 +81,6 @@ def outlasting() -> Iterator[None]:
         try:
             yield
         finally:
-            for stream in filter(None, (stdout, stderr)):  # a process may have begun without
-                stream.flush()
+            for stream in filter(None, (stdout, stderr)):  # a process may have started without
+                with suppress(ValueError):  # foreign code may have closed it
+                    stream.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -90,6 +90,27 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         for parameter, size in KEPT.items():
             mallopt(parameter, size)
+
+
+@contextmanager
+def torch_defaults() -> Iterator[None]:
+    """Use torch's own defaults in the block, whatever was set for the whole process before.
+
+    These are the default dtype and device, gradients, inference mode and autocast.
+    """
+    dtype = torch.get_default_dtype()
+    with ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.get_default_device().type != "cpu":  # a mode that costs time in every call
+            stack.enter_context(torch.device("cpu"))
+        stack.callback(torch.set_default_dtype, dtype)
+        torch.set_default_dtype(torch.float32)
+        yield
 
 
 @contextmanager

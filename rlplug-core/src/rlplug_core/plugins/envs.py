@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from rlplug_core.config.import_string import load_target
-from rlplug_core.errors import UnknownEnv, UsageError
+from rlplug_core.errors import PluginError, UnknownEnv, UsageError
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.known import KNOWN, install_line
@@ -33,8 +34,9 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
         UsageError: there is no such argument. PluginError: the provider is disabled, incompatible or broken.
     """
     arguments = arguments or {}
-    if names_code(env_id):
-        return made(load_target(env_id, "environment"), env_id, num_envs, arguments)
+    code = load_code(env_id)
+    if code is not None:
+        return made(code, env_id, num_envs, arguments)
     return by_provider(env_id, arguments, lambda maker, known: maker.make(known, num_envs))
 
 
@@ -70,6 +72,35 @@ def by_provider(
 def env_ids() -> tuple[str, ...]:
     """Every id that an index lists, without importing anything."""
     return tuple(sorted({id for record in _ok() for id in index.env_ids(record)}))
+
+
+def load_code(env_id: str) -> object:
+    """Import the class or function that `module:Name` or `./file.py:Name` names.
+
+    None for other ids, and for `module:Name` if the module registers an id without a version, `Name`, with Gymnasium.
+
+    Raises:
+        UsageError: there is no such file, module or name. PluginError: the code raised while it was imported.
+    """
+    if not names_code(env_id):
+        return None
+    try:
+        code = load_target(env_id, "environment")
+    except PluginError:
+        if _registers(env_id):
+            return None
+        raise
+    return None if _registers(env_id) else code
+
+
+def _registers(env_id: str) -> bool:
+    """Return whether an imported module has registered an id without a version with Gymnasium."""
+    place, _, name = env_id.rpartition(":")
+    if place.endswith(".py") or "gymnasium" not in sys.modules:
+        return False
+    from gymnasium import registry
+
+    return name in registry
 
 
 def names_code(env_id: str) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rlplug_core.config.import_string import load_target
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.envs import by_provider, names_code
+from rlplug_core.plugins.envs import by_provider, load_code
 from rlplug_core.plugins.user_envs import made, takes
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def make_shown(
     """
     from rlplug_core.protocols import SupportsRender  # with torch and gymnasium, so only here
 
-    code = load_target(name, "environment") if given is None and names_code(name) else given
+    code = load_code(name) if given is None else given
     if code is not None:
         shown = {RENDER_MODE: render_mode} if takes(code, RENDER_MODE) else {}
         return made(code, name, 1, {**arguments, **shown})

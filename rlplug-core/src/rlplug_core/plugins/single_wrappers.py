@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
-from rlplug_core.config.import_string import load_target
+from rlplug_core.config.import_string import attribute_of, load_target
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Env
@@ -50,11 +50,11 @@ class Single:
             from gymnasium import wrappers
 
             word = self.name.removeprefix(SHORT)
-            code = vars(wrappers).get(word)
-            if code is None:
+            if word not in wrappers.__all__:
                 raise UsageError(
                     f"gymnasium.wrappers has no '{word}'{did_you_mean(word, wrappers.__all__)}"
                 )
+            code = attribute_of(wrappers, word, f"'{self.name}'")
         else:
             code = load_target(self.name, "wrapper")
         if not is_single(code):

@@ -25,6 +25,7 @@ from rlplug_core.loop.build import fillable, fitted
 from rlplug_core.loop.env_timing import settled
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import torch_defaults
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_for
@@ -52,6 +53,7 @@ __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
 
 
 @noted()
+@torch_defaults()
 def train(
     algorithm: str | type[object],
     env: object,
@@ -260,6 +262,7 @@ def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) 
 
 
 @noted("total_timesteps", "rescale", "on")
+@torch_defaults()
 def resume(
     run: Path | str | Run,
     *,
@@ -415,6 +418,7 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
 
 
 @noted()
+@torch_defaults()
 def load(
     run: Path | str | Run,
     checkpoint: str = "best",

@@ -16,7 +16,7 @@ from typing import Any
 from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.torch_settings import on_this_machine
+from rlplug_core.loop.torch_settings import on_this_machine, torch_defaults
 from rlplug_core.plugins.env_source import parted, source_of
 from rlplug_core.runs import columns as tables
 from rlplug_core.runs.checkpoint import Checkpoints
@@ -106,6 +106,7 @@ class Run:
         return tables.episodes(self.journal)
 
     @noted()
+    @torch_defaults()
     def evaluate(
         self,
         episodes: int = 100,
@@ -141,6 +142,7 @@ class Run:
         return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
 
     @noted()
+    @torch_defaults()
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
         """Greedy episodes with every checkpoint that is left, by env step: a curve after the fact."""
         kept = reversed(Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best"))
@@ -190,6 +192,7 @@ class Run:
         )
 
     @noted()
+    @torch_defaults()
     def play(
         self,
         episodes: int = 1,
@@ -243,6 +246,7 @@ class Run:
         return policy_of(plan_of(self), self.directory, checkpoint, deterministic, origin)
 
     @noted()
+    @torch_defaults()
     def export(
         self,
         out: Path | str,

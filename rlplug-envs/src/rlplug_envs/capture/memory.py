@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
 from rlplug_core.types import Array
 from rlplug_envs.capture.state_format import (
@@ -31,6 +30,15 @@ class Block:
     path: Path
 
 
+def address_range(array: Array) -> tuple[int, int]:
+    """Return the first address of an array's elements, and the one after the last."""
+    low = high = int(array.__array_interface__["data"][0])
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        low += min(0, (length - 1) * stride)
+        high += max(0, (length - 1) * stride)
+    return low, high + array.itemsize
+
+
 class Blocks:
     """The memory of all captured arrays, to find two that overlap: restoring would separate them."""
 
@@ -40,7 +48,7 @@ class Blocks:
     def add(self, array: Array, path: Path) -> None:
         """Note an array's memory; an empty array has none."""
         if array.size:
-            low, high = byte_bounds(array)
+            low, high = address_range(array)
             self.blocks.append(Block(low, high, len(self.blocks), array.base is not None, path))
 
     def refuse_overlaps(self) -> None:

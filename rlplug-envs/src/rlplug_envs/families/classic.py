@@ -26,6 +26,7 @@ from rlplug_core.types import GymEnv
 from rlplug_envs.adapter import Adapter, GymVector, MakeVector
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
+from rlplug_envs.needs_wrapper import build_or_defer
 from rlplug_envs.vector import SerialEnvs, Wrap
 from rlplug_envs.watch import say_learning
 
@@ -51,6 +52,8 @@ INSTALL = {
 LIMIT = "max_episode_steps"
 #: Why a run in an environment that was handed over cannot resume exactly.
 HELD = "the environment was handed over as an object, which a resumed run is given anew"
+#: Why a drawn environment is not tested for exact resume.
+SHOWN = "it is only watched"
 #: Packages that register environments without a namespace of their own, or with several, and where others declare it.
 REGISTRARS = ("gymnasium_robotics", "highway_env", "shimmy")
 GROUP = "gymnasium.envs"
@@ -92,21 +95,20 @@ class Gymnasium:
         )
         try:
             spec = specified(spec, self.arguments)
-            reason = inexactness(spec.id, native, json.dumps(self.arguments, sort_keys=True))
+            arguments = json.dumps(self.arguments, sort_keys=True)
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
+                reason = inexactness(spec.id, native, arguments)
                 return adapter(lambda: _vector(spec, num_envs), spec.id, reason)
-            return SerialEnvs(
-                lambda: _single(spec), num_envs, spec.id, limit=_limit(spec), inexact=reason
-            )
+            return _serial(spec, num_envs, arguments)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
     def adopt(self, make: Callable[[], GymEnv], num_envs: int, id: str) -> Env:
         """`num_envs` environments of a class that no registry holds."""
-        reason = self_test(lambda: SerialEnvs(make, 1, id, inexact=""))
-        made = SerialEnvs(make, num_envs, id, inexact=reason)
-        say_learning(made.envs[0], id)
+        made = build_or_defer(make, lambda make: SerialEnvs(make, num_envs, id))
+        if isinstance(made, SerialEnvs):
+            say_learning(made.envs[0], id)
         return made
 
     def adopt_vector(self, make: MakeVector, id: str) -> Env:
@@ -118,7 +120,7 @@ class Gymnasium:
         if isinstance(env, gymnasium.vector.VectorEnv):
             return HeldVector(lambda: env, id, HELD)
         say_learning(env, id)
-        return Held(lambda: env, 1, id, 0, HELD)
+        return build_or_defer(lambda: env, lambda make: Held(make, 1, id, 0, HELD))
 
     def make_shown(self, id: str, render_mode: str) -> Env:
         """One environment to be watched, made with Gymnasium's `render_mode`.
@@ -132,11 +134,33 @@ class Gymnasium:
             )
         try:
             spec = specified(spec, mujoco.followed(str(spec.entry_point), self.arguments))
-            return SerialEnvs(
-                lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched"
-            )
+            return _shown(spec, render_mode)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
+
+
+def _serial(spec: EnvSpec, num_envs: int, arguments: str) -> Env:
+    """Return single environments side by side; `arguments` are their keyword arguments as JSON."""
+    limit = _limit(spec)
+    return build_or_defer(
+        lambda: _single(spec),
+        lambda make: SerialEnvs(make, num_envs, spec.id),
+        lambda: SerialEnvs(
+            lambda: _single(spec), num_envs, spec.id, limit, inexactness(spec.id, False, arguments)
+        ),
+        limit,
+    )
+
+
+def _shown(spec: EnvSpec, render_mode: str) -> Env:
+    """Return one environment that is drawn."""
+    limit = _limit(spec)
+    return build_or_defer(
+        lambda: _single(spec, render_mode),
+        lambda make: SerialEnvs(make, 1, spec.id, 0, SHOWN),
+        lambda: SerialEnvs(lambda: _single(spec, render_mode), 1, spec.id, limit, SHOWN),
+        limit,
+    )
 
 
 class Held(SerialEnvs):

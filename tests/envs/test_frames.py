@@ -1,0 +1,82 @@
+"""Frames of films: what `render` gives becomes colors of uint8, and every frame of a film has the size of the first."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.films.film import Films
+from rlplug_core.films.frames import resize
+from rlplug_core.films.player import Reel
+from rlplug_envs.shown import picture
+
+COLORS = np.random.default_rng(0).integers(0, 256, (4, 5, 3))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.int16, np.float32, np.float64])
+def test_numbers_up_to_255_of_any_type_are_colors(kind: Any) -> None:
+    frame = picture(COLORS.astype(kind), "Env")
+    assert frame.dtype == np.uint8
+    assert np.array_equal(frame, COLORS)
+
+
+def test_floats_up_to_1_and_booleans_are_shares() -> None:
+    assert np.array_equal(picture(COLORS / 255, "Env"), COLORS)
+    assert np.array_equal(picture(COLORS > 99, "Env"), 255 * (COLORS > 99))
+
+
+def test_gray_is_repeated_and_a_fourth_channel_is_dropped() -> None:
+    gray = COLORS[:, :, 0].astype(np.uint8)
+    for form in (gray, gray[:, :, None]):
+        assert np.array_equal(picture(form, "Env"), np.stack([gray] * 3, 2))
+    alpha = np.full((4, 5, 1), 7)
+    assert np.array_equal(picture(np.concatenate([COLORS, alpha], 2), "Env"), COLORS)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        COLORS - 300,
+        COLORS * 2.0,
+        np.zeros((0, 0, 3)),
+        np.zeros(3),
+        np.full((2, 2), np.nan),
+        "text",
+        np.zeros((2, 2, 2)),
+    ],
+)
+def test_other_things_are_no_frame(wrong: Any) -> None:
+    with pytest.raises(BadEnv, match=r"Env.render\(\) gave no frame"):
+        picture(wrong, "Env")
+
+
+def test_resize_repeats_and_drops_pixels() -> None:
+    frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    assert np.array_equal(resize(frame, 4, 4), frame.repeat(2, 0).repeat(2, 1))
+    assert np.array_equal(resize(resize(frame, 4, 4), 2, 2), frame)
+    assert resize(frame, 3, 1).shape == (3, 1, 3)
+
+
+class Sizes:
+    def __init__(self) -> None:
+        self.shapes: list[Any] = []
+
+    def add(self, frame: Any) -> None:
+        self.shapes.append(frame.shape)
+
+    def close(self) -> None: ...
+    def discard(self) -> None: ...
+
+
+def test_frames_of_another_size_are_fitted_to_the_first() -> None:
+    film = Sizes()
+    reel = Reel(Films(film), sheet=True)
+    for height in (40, 41):
+        reel(True, partial(np.zeros, (height, 40, 3), np.uint8))
+        for growth in range(3):
+            reel(False, partial(np.zeros, (height + growth, 50, 3), np.uint8))
+    assert film.shapes == [(40, 40, 3)] * 8
