@@ -8,8 +8,9 @@ from typing import NoReturn
 from gymnasium.wrappers import TimeLimit
 
 from rlplug_core.errors import BadEnv, MissingPackage, PluginError, RlplugError
+from rlplug_core.plugins.env_base import EnvBase
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, GymEnv, Spec, State, Timestep
+from rlplug_core.types import Array, GymEnv, State, Timestep
 from rlplug_envs.raw_return import with_raw_return
 
 #: Makes one environment; puts one inside a wrapper; makes a vector of environments.
@@ -18,7 +19,7 @@ Wrap = Callable[[GymEnv], GymEnv]
 Build = Callable[[Make], Env]
 
 
-class NeedsWrapper:
+class NeedsWrapper(EnvBase):
     """Stands for an environment that was refused, until it is inside a wrapper; everything else raises the refusal.
 
     Args:
@@ -48,10 +49,11 @@ class NeedsWrapper:
     def _refuse(self) -> NoReturn:
         raise self.refusal
 
-    @property
-    def spec(self) -> Spec:
-        """Raise the refusal."""
-        self._refuse()
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise the refusal for `spec`: there is none."""
+        if name == "spec":
+            self._refuse()
+        raise AttributeError(name)
 
     def reset(self, seed: int) -> Timestep:
         """Raise the refusal."""
