@@ -2,24 +2,25 @@
 # # 1. Deep Q-learning
 #
 # An agent sees an observation s, takes an action a, gets a reward r and sees the next observation s'. It wants a large
-# *return*: the sum of all rewards to come, where a reward k steps ahead counts γᵏ. Write Q(s, a) for the return of
-# taking a in s and acting as well as possible from then on. Whoever knows Q knows how to act: take the action of
-# highest value. And Q explains itself, for the best return from here is one reward and the best return from there:
+# *return*: the sum of all future rewards, with a factor γᵏ for the reward after k steps. Q(s, a) is the return of an
+# agent that takes a in s and acts as well as possible afterwards. If you know Q, you know how to act: take the action
+# with the highest value. Q satisfies an equation, because the best return from s is one reward plus the best return
+# from s':
 #
 #     Q(s, a) = E[ r + γ max_a' Q(s', a') ]                                     (Bellman's equation)
 #
-# Deep Q-learning (Mnih et al., 2015, doi:10.1038/nature14236) lets a network stand for Q and pulls its left side
-# towards its right side, one batch at a time:
+# Deep Q-learning (Mnih et al., 2015, doi:10.1038/nature14236) approximates Q by a network and moves the left side of
+# this equation towards the right side, one batch at a time:
 #
 #     L = huber( r + γ max_a' Q_target(s', a') - Q(s, a) )
 #
 # Three things make this stable. rlplug has a part for each:
 #
-# - **A replay buffer.** Consecutive steps are alike. A `ReplayBuffer` keeps many steps and returns random ones.
-# - **A target network.** If Q stood on both sides, each update would move what it aims at. So the right side has a copy
-#   that is updated only now and then: `target_network` makes it, `Target` moves it.
-# - **Exploration.** Values of actions that are never taken are never learned. `EpsilonGreedy` takes a random action
-#   with a probability ε that falls from 1 to nearly 0.
+# - **A replay buffer.** Consecutive steps are similar. A `ReplayBuffer` stores many steps and returns random ones.
+# - **A target network.** With the same network on both sides, each update would move its own target. So the right side
+#   uses a copy that changes only from time to time: `target_network` makes it, `Target` moves it.
+# - **Exploration.** The agent never learns the value of an action that it never takes. `EpsilonGreedy` takes a random
+#   action with a probability ε that falls from 1 to nearly 0.
 
 # %%
 from __future__ import annotations
@@ -32,8 +33,8 @@ from torch import Tensor, nn
 import rlplug_core as rl
 
 # %% [markdown]
-# A configuration is a dataclass. The comment beside a field is its help text, its type is checked, and every field is
-# an option of the command line. These defaults suit CartPole-v1: after every 256 env steps come 128 gradient steps.
+# A configuration is a dataclass. Every field is an option of the command line. Its comment is the help text, and rlplug
+# checks its type. These defaults suit CartPole-v1: 128 gradient steps after every 256 env steps.
 
 
 # %%
@@ -46,8 +47,8 @@ class DQNConfig(rl.Config):
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
     gamma: rl.Fraction = 0.99  # discount per step
     n_step: rl.Count = 1  # rewards summed before bootstrapping
-    exploration_final_eps: rl.Fraction = 0.04  # chance of a random action at the end
-    exploration_fraction: rl.Positive = 0.16  # share of the run over which that chance falls
+    exploration_final_eps: rl.Fraction = 0.04  # final probability of a random action
+    exploration_fraction: rl.Positive = 0.16  # fraction of the run for the decay
     learning_rate: rl.Positive = 2.3e-3  # learning rate of Adam
     target_update_interval: rl.Count = 128  # gradient steps between copies to the target network
     max_grad_norm: rl.Positive = 10.0  # clip the gradient to this norm
@@ -57,15 +58,15 @@ class DQNConfig(rl.Config):
 # %% [markdown]
 # The learner makes its networks (`network`, `build`), the agent that acts (`agent`) and the replay buffer (`buffer`),
 # and takes one gradient step (`learn`, `loss`). It has no loop: the runner steps environments, fills the buffer and
-# calls the learner with each batch that is due. `now` holds the options, with schedules at their current values.
+# calls the learner with each due batch. `now` contains the options, with the current values of schedules.
 #
-# A batch of transitions already knows where episodes end. Its `discount` is γ, but 0 where s' is terminal, so that
-# nothing is expected from beyond the end. A time limit is no such end: s' still has a value, and `discount` stays γ.
+# A batch of transitions already handles the ends of episodes. Its `discount` is γ, or 0 if s' is terminal, because
+# there are no more rewards. A time limit is different: s' still has a value, and `discount` stays γ.
 
 
 # %%
-def chosen(values: Tensor, action: Tensor) -> Tensor:
-    """Return the values of one action per transition, [B, ...], out of `values` [B, A, ...]."""
+def gather_actions(values: Tensor, action: Tensor) -> Tensor:
+    """Return the values of one action per transition [B, ...] from `values` [B, A, ...]."""
     return values[torch.arange(len(action), device=action.device), action]
 
 
@@ -99,7 +100,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
         )
 
     def pace(self) -> rl.Pace:
-        """Return when batches are due, and how large they are."""
+        """Return the batch size, and the schedule of due batches."""
         return rl.Pace(
             self.config.batch_size,
             self.config.train_freq,
@@ -131,43 +132,44 @@ class DQN(rl.Algorithm[rl.Transitions]):
         return loss, {"loss/value": loss.detach()}, error.detach()
 
     def losses(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
-        """Return the loss of each transition [B], and its absolute TD error (chapter 3 needs that)."""
-        value = self.taken(batch)
-        target = batch.reward + batch.discount * self.following(batch)
+        """Return the loss of each transition [B] and its absolute TD error [B], which chapter 3 needs."""
+        value = self.current_values(batch)
+        target = batch.reward + batch.discount * self.next_values(batch)
         return nn.functional.smooth_l1_loss(value, target, reduction="none"), (target - value).abs()
 
-    def taken(self, batch: rl.Transitions) -> Tensor:
-        """Q(s, a)."""
-        return chosen(self.q_network(batch.obs), batch.action)
+    def current_values(self, batch: rl.Transitions) -> Tensor:
+        """Return Q(s, a) [B]."""
+        return gather_actions(self.q_network(batch.obs), batch.action)
 
     @torch.no_grad()
-    def following(self, batch: rl.Transitions) -> Tensor:
-        """Q_target(s', a') of the best next action a'."""
-        ahead = self.ahead(batch)
-        return chosen(ahead, self.best(batch, ahead))
+    def next_values(self, batch: rl.Transitions) -> Tensor:
+        """Return Q_target(s', a') [B] of the best next action a'."""
+        target_values = self.target_values(batch)
+        return gather_actions(target_values, self.next_action(batch, target_values))
 
-    def ahead(self, batch: rl.Transitions) -> Tensor:
-        """Q_target(s', ·)."""
+    def target_values(self, batch: rl.Transitions) -> Tensor:
+        """Return Q_target(s', ·) [B, A]."""
         values: Tensor = self.target_network(batch.next_obs)
         return values
 
-    def best(self, batch: rl.Transitions, ahead: Tensor) -> Tensor:
-        """The best next action a', here by the target network."""
-        return ahead.argmax(1)
+    def next_action(self, batch: rl.Transitions, target_values: Tensor) -> Tensor:
+        """Return the best next action a' [B], here according to the target network."""
+        return target_values.argmax(1)
 
 
 # %% [markdown]
-# ## By hand
+# ## Check by hand
 #
-# One transition with reward 1, γ = 0.9 and next values 2 and 3: the target is 1 + 0.9 · 3. At a terminal s' it is 1.
+# For one transition with reward 1, γ = 0.9 and next values 2 and 3, the target is 1 + 0.9 · 3. If s' is terminal, it is
+# 1.
 
 
 # %%
 def by_hand() -> None:
-    ahead = torch.tensor([[2.0, 3.0], [2.0, 3.0]])
+    next_values = torch.tensor([[2.0, 3.0], [2.0, 3.0]])
     reward = torch.ones(2)
     discount = torch.tensor([0.9, 0.0])
-    target = reward + discount * chosen(ahead, ahead.argmax(1))
+    target = reward + discount * gather_actions(next_values, next_values.argmax(1))
     print("targets:", [round(number, 2) for number in target.tolist()])
     assert torch.allclose(target, torch.tensor([1 + 0.9 * 3, 1.0]))
 
@@ -176,7 +178,7 @@ def by_hand() -> None:
 # ## The packaged algorithm
 #
 # The packaged `dqn` is this learner with more options: `rlplug run dqn CartPole-v1` gives the same weights, bit for
-# bit. This file is a plugin, too: `rlplug run ./docs/guide/chapter_01_dqn.py:DQN CartPole-v1 --learning-rate 1e-3`.
+# bit. This file is also a plugin: `rlplug run ./docs/guide/chapter_01_dqn.py:DQN CartPole-v1 --learning-rate 1e-3`.
 
 # %%
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
 # %% [markdown]
 # # 3. Prioritized replay
 #
-# Most of what is remembered teaches nothing new. Prioritized replay (Schaul et al., 2016, arXiv:1511.05952) draws
-# transitions more often whose value was far off when they were last looked at:
+# Most stored transitions teach nothing new. Prioritized replay (Schaul et al., 2016, arXiv:1511.05952) samples
+# transitions more often if they had a large error when they were last used:
 #
-#     P(i) = p_i^α / Σ_k p_k^α        with p_i = |δ_i| + a little, δ_i the error of transition i
+#     P(i) = p_i^α / Σ_k p_k^α        with p_i = |δ_i| + ε, δ_i the error of transition i
 #
-# α says how strongly: with 0 all are alike. But an expectation over other transitions is another expectation. What is
-# drawn too often must count less, so each loss gets an *importance weight*, divided by the largest of its batch:
+# α sets the strength: with α = 0 all transitions are equally likely. But another distribution of transitions has
+# another expectation. Transitions that are sampled too often must count less, so each loss gets an *importance weight*,
+# divided by the largest weight of its batch:
 #
 #     w_i = (N P(i))^-β / max_j w_j
 #
-# With β = 1 the preference is undone entirely. That matters most when values are about to settle, so β rises to 1 over
-# the run. A new transition has no error yet; it gets the largest priority so far, so that each is seen at least once.
+# With β = 1 the weights correct the bias completely. This matters most when values are about to converge, so β rises to
+# 1 over the run. A new transition has no error yet. It gets the largest priority so far, so that it is used soon.
 
 # %%
 from __future__ import annotations
@@ -27,8 +28,8 @@ import rlplug_core as rl
 from rlplug_core.buffers.segments import SumTree
 
 # %% [markdown]
-# Against chapter 2 there is another buffer. The rest is in place since chapter 1: `learn` returns the errors, which
-# the runner feeds back to the buffer, and `batch.mean` multiplies each loss by its weight.
+# Compared with chapter 2, only the buffer changes. Chapter 1 already has the rest: `learn` returns the errors, the
+# runner passes them to the buffer, and `batch.mean` multiplies each loss by its weight.
 
 
 # %%
@@ -36,11 +37,11 @@ from rlplug_core.buffers.segments import SumTree
 class PrioritizedConfig(DQNConfig):
     # exponent of priorities: how strongly replay prefers large TD errors
     alpha: rl.NonNegative = 0.5
-    beta: rl.Fraction = 0.4  # exponent of importance weights at the beginning; it rises to 1
+    beta: rl.Fraction = 0.4  # initial exponent of importance weights; it rises to 1
 
 
 class PrioritizedDQN(DoubleDQN):
-    """Deep Q-learning on transitions whose values were far off."""
+    """Deep Q-learning that replays transitions with large errors more often."""
 
     Config = PrioritizedConfig
     config: PrioritizedConfig
@@ -61,10 +62,10 @@ class PrioritizedDQN(DoubleDQN):
 
 
 # %% [markdown]
-# ## By hand
+# ## Check by hand
 #
-# The buffer keeps the sums of priorities in a tree, which finds the transition that a random number falls on in a few
-# steps, however many there are. Its draws follow P, and the weights give every transition the same say again.
+# The buffer stores sums of priorities in a tree. The tree finds the transition of a random number in a few steps, even
+# if there are many. Its samples follow P, and the weights make all transitions count equally again.
 
 
 # %%
@@ -73,20 +74,20 @@ def by_hand() -> None:
     tree = SumTree(4)
     tree.set(np.arange(4), mass)
     draws = tree.find(np.random.default_rng(0).random(100_000) * tree.total)
-    drawn = np.bincount(draws, minlength=4) / len(draws)
-    wanted = mass / mass.sum()
-    print("drawn :", drawn.round(3).tolist())
-    print("wanted:", wanted.round(3).tolist())
-    assert np.allclose(drawn, wanted, atol=0.01)
-    weight = (4 * wanted) ** -1.0
-    print("drawn times weight:", (drawn * weight).round(2).tolist())
-    assert np.allclose(drawn * weight, 1 / 4, atol=0.01)
+    frequency = np.bincount(draws, minlength=4) / len(draws)
+    probability = mass / mass.sum()
+    print("frequency:  ", frequency.round(3).tolist())
+    print("probability:", probability.round(3).tolist())
+    assert np.allclose(frequency, probability, atol=0.01)
+    weight = (4 * probability) ** -1.0
+    print("frequency times weight:", (frequency * weight).round(2).tolist())
+    assert np.allclose(frequency * weight, 1 / 4, atol=0.01)
 
 
 # %% [markdown]
 # ## The packaged algorithm
 #
-# The packaged algorithm with the same options; the name `per-dqn` has only prioritized replay:
+# This is the packaged `dqn` with the same options. The name `per-dqn` has only prioritized replay:
 #
 #     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5
 

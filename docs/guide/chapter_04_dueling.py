@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 4. Dueling streams
 #
-# In many situations it hardly matters what one does: the pole is upright, or it has already fallen. What matters then
-# is the value of the situation, and a plain network must learn it for every action separately.
+# In many states the action hardly matters: the pole is upright, or it has already fallen. The value of the state
+# matters, but a plain network must learn it separately for every action.
 #
-# A dueling network (Wang et al., 2016, arXiv:1511.06581, eq. 9) has two streams behind its shared layers: one number V
-# for the situation and one number A for each action. Every transition teaches V, whichever action was taken.
+# A dueling network (Wang et al., 2016, arXiv:1511.06581, eq. 9) has two streams after its shared layers: one value V
+# of the state and one advantage A per action. Every transition trains V, for any action.
 #
 #     Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')
 #
-# Why subtract the mean? V + A alone is the same if V grows by 1 and all A shrink by 1, so neither would have a meaning.
+# Why subtract the mean? V + A stays the same if V grows by 1 and all A shrink by 1, so neither would have a meaning.
 
 # %%
 from __future__ import annotations
@@ -21,21 +21,21 @@ from gymnasium.spaces import Box, Discrete
 import rlplug_core as rl
 
 # %% [markdown]
-# Against chapter 3 there is another network. The last hidden layer now belongs to each stream, the others are shared.
+# Compared with chapter 3, only the network changes. Each stream has its own last hidden layer; the others are shared.
 
 
 # %%
 class DuelingDQN(PrioritizedDQN):
-    """Deep Q-learning with separate streams for the situation and the actions."""
+    """Deep Q-learning with separate streams for the state and the actions."""
 
     def network(self) -> rl.QNetwork:
         return rl.QNetwork(self.spec, self.config.net, dueling=True)
 
 
 # %% [markdown]
-# ## By hand
+# ## Check by hand
 #
-# The two streams of a fresh network, put together by the equation, are what the network says.
+# The equation combines the two streams of a new network into its output.
 
 
 # %%
@@ -54,11 +54,11 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# The last line shows what V has become: the mean of the action values.
+# The last assertion shows the meaning of V: it is the mean of the action values.
 #
 # ## The packaged algorithm
 #
-# The packaged algorithm with the same options; the name `dueling-dqn` has only dueling streams:
+# This is the packaged `dqn` with the same options. The name `dueling-dqn` has only dueling streams:
 #
 #     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling
 

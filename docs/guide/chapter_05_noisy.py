@@ -1,18 +1,17 @@
 # %% [markdown]
 # # 5. Noisy networks
 #
-# A random action every now and then is a poor explorer: it knows nothing of where there is something to find, and what
-# it tries in one step it drops in the next. Noisy networks (Fortunato et al., 2018, arXiv:1706.10295) put the noise on
-# weights instead:
+# Occasional random actions explore poorly: they do not depend on the state, and each step forgets what the last one
+# tried. Noisy networks (Fortunato et al., 2018, arXiv:1706.10295) add noise to the weights instead:
 #
 #     y = (W + Σ_W ⊙ ε_W) x + b + Σ_b ⊙ ε_b
 #
-# W, b and the sizes of the noise Σ are learned, and ε is drawn anew. Where the loss suffers from noise, gradient
-# descent makes Σ small; where nothing has been learned, noise stays and changes what is done. Each situation thus gets
-# its own amount of exploration, and no schedule has to be chosen.
+# The network learns W, b and the noise sizes Σ; ε is random. If noise increases the loss, gradient descent makes Σ
+# small. If the network has learned nothing yet, the noise stays and changes the actions. So each state gets its own
+# amount of exploration, and you need no schedule.
 #
-# Drawing a number for each weight is slow. *Factorized* noise draws one for each input and each output, and takes
-# products: ε_W[j, i] = f(ε_j) f(ε_i) with f(x) = sgn(x) √|x|.
+# One random number per weight is slow. *Factorized* noise draws one per input and one per output, and multiplies them:
+# ε_W[j, i] = f(ε_j) f(ε_i) with f(x) = sgn(x) √|x|.
 
 # %%
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from chapter_01_dqn import DQNConfig, chosen
+from chapter_01_dqn import DQNConfig, gather_actions
 from chapter_04_dueling import DuelingDQN
 from torch import Tensor
 
@@ -29,20 +28,20 @@ import rlplug_core as rl
 from rlplug_core.nets.noisy import NoisyLinear
 
 # %% [markdown]
-# In rlplug noise is an *argument* of a network, not a hidden state of it. Whoever calls the network owns the random
-# numbers: the agent draws for each step, and `learn` draws for each batch. So a loss gives the same number each time
-# it is computed, and a resumed run draws what the uninterrupted one would have drawn.
+# In rlplug noise is an *argument* of a network, not hidden state. The caller draws it: the agent for each step, and
+# `learn` for each batch. So a loss always has the same value for the same arguments, and a resumed run draws the same
+# numbers as an uninterrupted one.
 #
-# Against chapter 4 the network is noisy, the agent acts by its noise, and each of the three uses of a network in the
-# loss (the value of the action taken, the values ahead, the choice among them) gets noise of its own.
+# Compared with chapter 4, the network is noisy and the agent explores with its noise. The loss uses a network three
+# times, for the current values, for the target values, and to select the next action; each use has its own noise.
 
 # %%
-#: What noise is drawn for.
-TAKEN, AHEAD, CHOICE = range(3)
+#: The three uses of noise in the loss.
+ONLINE, TARGET, SELECTION = range(3)
 
 
 class NoisyDQN(DuelingDQN):
-    """Deep Q-learning that explores by noise on its weights."""
+    """Deep Q-learning that explores with noise on its weights."""
 
     def network(self) -> rl.QNetwork:
         return rl.QNetwork(self.spec, self.config.net, dueling=True, noisy="factorized")
@@ -58,27 +57,29 @@ class NoisyDQN(DuelingDQN):
         )
 
     def draws(self, batch: rl.Transitions) -> dict[str, Tensor]:
-        """Random numbers for one loss."""
-        noise = np.stack([self.q_network.draw(self.generator) for _ in (TAKEN, AHEAD, CHOICE)])
+        """Return random numbers for one loss."""
+        noise = np.stack([self.q_network.draw(self.generator) for _ in (ONLINE, TARGET, SELECTION)])
         return {"noise": torch.from_numpy(noise).to(self.device)}
 
-    def taken(self, batch: rl.Transitions) -> Tensor:
-        return chosen(self.q_network(batch.obs, batch.extras["noise"][TAKEN]), batch.action)
+    def current_values(self, batch: rl.Transitions) -> Tensor:
+        return gather_actions(
+            self.q_network(batch.obs, batch.extras["noise"][ONLINE]), batch.action
+        )
 
-    def ahead(self, batch: rl.Transitions) -> Tensor:
-        values: Tensor = self.target_network(batch.next_obs, batch.extras["noise"][AHEAD])
+    def target_values(self, batch: rl.Transitions) -> Tensor:
+        values: Tensor = self.target_network(batch.next_obs, batch.extras["noise"][TARGET])
         return values
 
-    def best(self, batch: rl.Transitions, ahead: Tensor) -> Tensor:
-        values: Tensor = self.q_network(batch.next_obs, batch.extras["noise"][CHOICE])
+    def next_action(self, batch: rl.Transitions, target_values: Tensor) -> Tensor:
+        values: Tensor = self.q_network(batch.next_obs, batch.extras["noise"][SELECTION])
         return values.argmax(1)
 
 
 # %% [markdown]
-# ## By hand
+# ## Check by hand
 #
-# A noisy layer of two inputs and one output, computed by the equation. Without noise it is a plain linear layer; that
-# is how the agent acts when it is evaluated.
+# The equation gives the output of a noisy layer with two inputs and one output. Without noise it is a plain linear
+# layer; the agent uses it this way in evaluations.
 
 
 # %%
@@ -99,7 +100,7 @@ def by_hand() -> None:
 # %% [markdown]
 # ## The packaged algorithm
 #
-# The packaged algorithm with the same options; the name `noisy-dqn` has only noisy layers:
+# This is the packaged `dqn` with the same options. The name `noisy-dqn` has only noisy layers:
 #
 #     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling --noisy factorized
 

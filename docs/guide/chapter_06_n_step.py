@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 6. n-step returns
 #
-# A reward moves one step backwards each time the target network is renewed: the state before it learns first, then the
-# state before that. With n rewards in the target it moves n steps at once (Sutton, 1988, doi:10.1007/BF00115009):
+# Each update of the target network moves information about a reward one step back: the last state learns first, then
+# the state before it. With n rewards in the target it moves n steps at once (Sutton, 1988, doi:10.1007/BF00115009):
 #
 #     target = r₀ + γ r₁ + … + γⁿ⁻¹ rₙ₋₁ + γⁿ Q_target(sₙ, argmax_a Q(sₙ, a))
 #
-# There is a price. The n rewards are those of old actions, which the agent might not take today; the longer the sum,
-# the more it says about the past policy. Rainbow's authors found 3 to be a good compromise.
+# The disadvantage: the n rewards come from old actions that the current agent might not take. A longer sum depends more
+# on the old policy. The authors of Rainbow recommend n = 3 as a compromise.
 
 # %%
 from __future__ import annotations
@@ -22,9 +22,9 @@ from chapter_05_noisy import NoisyDQN
 import rlplug_core as rl
 
 # %% [markdown]
-# Against chapter 5 one number changes. The buffer keeps single steps and sums when a batch is drawn: `batch.reward` is
-# the sum, `batch.next_obs` is sₙ, `batch.discount` is γⁿ. Where an episode ends earlier, the sum ends there too:
-# `discount` is 0 behind a terminal state, and γᵏ where a time limit cut the episode after k steps.
+# Compared with chapter 5, one number changes. The buffer stores single steps and computes the sum when it samples a
+# batch: `batch.reward` is the sum, `batch.next_obs` is sₙ, and `batch.discount` is γⁿ. If the episode ends earlier, the
+# sum ends there too: `discount` is 0 after a terminal state, and γᵏ if a time limit ended the episode after k steps.
 
 
 # %%
@@ -41,38 +41,38 @@ class NStepDQN(NoisyDQN):
 
 
 # %% [markdown]
-# ## By hand
+# ## Check by hand
 #
-# A corridor of five states with a reward of 1 at its end. We count how often the targets must be renewed until the
-# first state knows of it.
+# A corridor has five states and a reward of 1 at its end. We count the updates of the targets until the reward changes
+# the value of the first state.
 
 
 # %%
-def renewals(n: int, gamma: float = 0.9) -> int:
+def target_updates(n: int, gamma: float = 0.9) -> int:
     reward = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
-    value = torch.zeros(6)
-    count = 0  # the sixth is the terminal state
+    value = torch.zeros(6)  # the sixth state is terminal
+    count = 0
     while value[0] == 0:
         new = value.clone()
         for state in range(5):
-            ahead = range(state, min(state + n, 5))
-            new[state] = sum(gamma**k * reward[at] for k, at in enumerate(ahead))
-            new[state] += gamma ** len(ahead) * value[ahead[-1] + 1]
+            window = range(state, min(state + n, 5))
+            new[state] = sum(gamma**k * reward[at] for k, at in enumerate(window))
+            new[state] += gamma ** len(window) * value[window[-1] + 1]
         value = new
-        count = count + 1
+        count += 1
     assert torch.isclose(value[0], torch.tensor(gamma**4))
     return count
 
 
 def by_hand() -> None:
-    print("renewals with 1 step:", renewals(1), "and with 3:", renewals(3))
-    assert (renewals(1), renewals(3)) == (5, 2)
+    print("updates with 1 step:", target_updates(1), "and with 3:", target_updates(3))
+    assert (target_updates(1), target_updates(3)) == (5, 2)
 
 
 # %% [markdown]
 # ## The packaged algorithm
 #
-# The packaged algorithm with the same options; the name `nstep-dqn` has only 3-step returns:
+# This is the packaged `dqn` with the same options. The name `nstep-dqn` has only 3-step returns:
 #
 #     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling --noisy factorized --n-step 3
 

@@ -1,14 +1,15 @@
 # %% [markdown]
 # # 7. Distributions of returns
 #
-# Two roads may take ten minutes on average, one always, the other five or fifteen. Q cannot tell them apart. A
-# distributional learner keeps the whole distribution Z(s, a) of the return, of which Q is the mean. It still acts by
-# the mean, but it learns more from each transition, and what it learns is easier to fit than one number that averages
-# over different futures.
+# Two roads may take ten minutes on average: one always takes ten, the other five or fifteen. Q cannot distinguish them.
+# A distributional learner learns the whole distribution Z(s, a) of the return; Q is its mean. It still acts on the
+# mean, but it learns more from each transition, and a distribution is easier to fit than one average over different
+# futures.
 #
-# C51 (Bellemare et al., 2017, arXiv:1707.06887) puts probabilities p₁ … p₅₁ on 51 returns z₁ … z₅₁ at equal distances,
-# the *atoms*. The target distribution is that of the next state, shrunk by γ and shifted by r. Its atoms no longer lie
-# on the old ones, so Φ splits each probability between its two neighbors. Then the loss is a cross-entropy:
+# C51 (Bellemare et al., 2017, arXiv:1707.06887) learns probabilities p₁ … p₅₁ of 51 equally spaced returns z₁ … z₅₁,
+# the
+# *atoms*. The target distribution is the distribution of the next state, scaled by γ and shifted by r. Its atoms fall
+# between the old ones, so Φ splits each probability between the two neighbors. The loss is a cross-entropy:
 #
 #     L = - Σᵢ (Φ (r + γ Z_target(s', a')))ᵢ log pᵢ(s, a)
 
@@ -18,43 +19,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from chapter_01_dqn import chosen
-from chapter_05_noisy import AHEAD, TAKEN
+from chapter_01_dqn import gather_actions
+from chapter_05_noisy import ONLINE, TARGET
 from chapter_06_n_step import NStepConfig, NStepDQN
 from torch import Tensor
 
 import rlplug_core as rl
 
 # %% [markdown]
-# Against chapter 6 the loss looks at the `distribution` behind each action, [B, A, atoms], instead of its mean. Calling
-# the network still gives means, so that acting and choosing are as before. Chapter 9 will use these two methods as
-# well.
+# Compared with chapter 6, the loss uses the `distribution` of each action [B, A, atoms] instead of its mean. A call of
+# the network still returns means, so acting and the choice of the next action do not change. Chapter 9 also uses these
+# two methods.
 
 
 # %%
 class Distributional(NStepDQN):
-    """Q-learning of distributions; a subclass says of which kind."""
+    """Q-learning of distributions; a subclass defines the kind of distribution."""
 
-    def taken(self, batch: rl.Transitions) -> Tensor:
-        """Z(s, a), [B, atoms]."""
-        return chosen(
-            self.q_network.distribution(batch.obs, batch.extras["noise"][TAKEN]), batch.action
+    def current_values(self, batch: rl.Transitions) -> Tensor:
+        """Return Z(s, a) [B, atoms]."""
+        return gather_actions(
+            self.q_network.distribution(batch.obs, batch.extras["noise"][ONLINE]), batch.action
         )
 
-    def ahead(self, batch: rl.Transitions) -> Tensor:
-        """Z_target(s', ·), [B, A, atoms]."""
-        return self.target_network.distribution(batch.next_obs, batch.extras["noise"][AHEAD])
+    def target_values(self, batch: rl.Transitions) -> Tensor:
+        """Return Z_target(s', ·) [B, A, atoms]."""
+        return self.target_network.distribution(batch.next_obs, batch.extras["noise"][TARGET])
 
 
 # %% [markdown]
-# C51's network gives log-probabilities. Its atoms must cover the *discounted* returns that occur. CartPole gives 1 per
-# step for up to 500 steps; discounted with 0.99, all of them lie between 0 and 1 / (1 - 0.99) = 100.
+# The network of C51 returns log-probabilities. Its atoms must cover the *discounted* returns of the task. CartPole
+# gives a reward of 1 per step for up to 500 steps; with γ = 0.99 all returns are between 0 and 1 / (1 - 0.99) = 100.
 
 
 # %%
 @dataclass(frozen=True)
 class C51Config(NStepConfig):
-    n_atoms: rl.Several = 51  # returns that are told apart
+    n_atoms: rl.Several = 51  # number of atoms
     v_min: float = 0.0  # smallest return
     v_max: float = 100.0  # largest return
 
@@ -73,23 +74,24 @@ class C51(Distributional):
         )
 
     def losses(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
-        log_probability = self.taken(batch)
-        following = self.following(batch).exp()
+        log_probability = self.current_values(batch)
+        next_probability = self.next_values(batch).exp()
         target = rl.categorical_projection(
-            following, batch.reward, batch.discount, self.q_network.support
+            next_probability, batch.reward, batch.discount, self.q_network.support
         )
         return -(target * log_probability).sum(1), self.error(target, log_probability.detach())
 
     def error(self, target: Tensor, log_probability: Tensor) -> Tensor:
-        """How wrong the mean was [B], as in the chapters before."""
+        """Return the absolute error of the mean [B], as in the previous chapters."""
         return ((target - log_probability.exp()) @ self.q_network.support).abs()
 
 
 # %% [markdown]
-# ## By hand
+# ## Check by hand
 #
-# Φ the slow way: each atom moves to r + γ z, and its probability goes to the two atoms around that place, more of it to
-# the nearer one. Nothing gets lost, and as long as nothing falls beyond the ends, the mean moves just as it should.
+# A slow version of Φ: each atom moves to r + γ z, and its probability goes to the two atoms around this return, mostly
+# to the nearer one. The total probability stays 1. If no return is outside the range of the atoms, the mean becomes r +
+# γ times the old mean.
 
 
 # %%
@@ -117,8 +119,8 @@ def by_hand() -> None:
 # %% [markdown]
 # ## The packaged algorithm
 #
-# The packaged algorithm is `c51`, and the name has C51 alone. With every switch on, its loss is the same as here; but
-# its replay measures errors in another way, which is the change of the next chapter.
+# The packaged algorithm is `c51`. With all variants on, its loss is the same as here, but its replay uses other
+# priorities: they are the change of the next chapter.
 
 # %%
 if __name__ == "__main__":

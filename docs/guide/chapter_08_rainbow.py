@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 8. Rainbow
 #
-# Rainbow (Hessel et al., 2018, arXiv:1710.02298) asked whether the ideas of six papers go together. They do: double
-# Q-learning (chapter 2), prioritized replay (3), dueling streams (4), noisy layers (5), 3-step returns (6) and
-# distributions (7). So we have it all but for one detail. Replay still prefers transitions whose *mean* was far off,
-# though what is learned is a distribution, which can be wrong while its mean is right. Rainbow's priority is how far
-# the distribution is from its target:
+# Rainbow (Hessel et al., 2018, arXiv:1710.02298) combines the ideas of six papers: double Q-learning (chapter 2),
+# prioritized replay (3), dueling streams (4), noisy layers (5), 3-step returns (6) and distributions (7). Only one
+# detail is missing. Our replay still prefers transitions with a large error of the *mean*. But the network learns a
+# distribution, and a distribution can be wrong although its mean is right. The priority of Rainbow is the divergence
+# between the distribution and its target:
 #
 #     p = D_KL( Φ (r + γ Z_target(s', a')) ‖ Z(s, a) ) = Σᵢ tᵢ log tᵢ - Σᵢ tᵢ log pᵢ
 #
-# where t is the target. The second sum is the loss itself.
+# Here t is the target. The second sum is the loss itself.
 
 # %%
 from __future__ import annotations
@@ -19,25 +19,25 @@ from chapter_07_distributional import C51
 from torch import Tensor
 
 # %% [markdown]
-# Against chapter 7, the error changes:
+# Compared with chapter 7, only the error changes:
 
 
 # %%
 class Rainbow(C51):
-    """Everything so far, with replay that prefers distributions that were far off."""
+    """All six ideas; replay prefers transitions with a wrong distribution."""
 
     def error(self, target: Tensor, log_probability: Tensor) -> Tensor:
         loss = -(target * log_probability).sum(1)
         return (loss + target.xlogy(target).sum(1)).clamp(
             min=0
-        )  # rounding may leave less than nothing
+        )  # rounding may give a negative number
 
 
 # %% [markdown]
-# ## By hand
+# ## Check by hand
 #
-# Two distributions of the same mean: the error of chapter 7 sees no difference, the divergence does. It is 0 where the
-# two agree.
+# Two distributions have the same mean. The error of chapter 7 is 0, but the divergence is large. The divergence of
+# equal distributions is 0.
 
 
 # %%
@@ -55,9 +55,9 @@ def by_hand() -> None:
 # %% [markdown]
 # ## The packaged algorithm
 #
-# This is `rlplug run rainbow CartPole-v1 --random-steps 0`, bit for bit. That name has no code: it is a preset, `c51`
-# with every switch on, in `rlplug_algos/presets/rainbow.toml`; it fills the replay buffer with random actions besides.
-# Which of the six ideas helps depends on the problem. Turn one off and look:
+# This learner equals `rlplug run rainbow CartPole-v1 --random-steps 0`, bit for bit. `rainbow` is only a preset: `c51`
+# with all variants on, in `rlplug_algos/presets/rainbow.toml`. The preset also fills the replay buffer with random
+# actions. The problem decides which of the six ideas helps. Turn one off and compare:
 # `rlplug run rainbow CartPole-v1 --no-double`.
 
 # %%

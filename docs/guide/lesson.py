@@ -1,4 +1,4 @@
-"""Train the learner of a chapter and print its evaluations: the last cell of every chapter."""
+"""Train the learner of a chapter and print its evaluations. The last cell of every chapter calls `lesson`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 from rlplug_core import train
 from rlplug_core.runs.journal import read
 
-#: The highest return of CartPole-v1, and the width of its bar.
+#: The highest return of CartPole-v1, and the width of a full bar.
 HIGHEST = 500
 WIDTH = 40
 

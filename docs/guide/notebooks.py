@@ -1,7 +1,7 @@
-"""Write the ten chapters as notebooks beside their scripts: `python docs/guide/notebooks.py`.
+"""Write the ten chapters as notebooks next to their scripts: `python docs/guide/notebooks.py`.
 
-Cells are those of the script; in place of the last one, which trains and prints, stand a live curve and a film. Outputs
-are left out: they are whoever's who runs it. It needs `jupytext`.
+A notebook has the cells of its script. The last cell, which trains and prints, is replaced by cells with a live curve
+and a video. Notebooks have no outputs. This script needs `jupytext`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHAPTERS = sorted(GUIDE.glob("chapter_*.py"))
 CURVE = """\
 ## Train
 
-The curve grows while it trains, a minute or so. Change a cell above, run it, and train again."""
+The curve grows during the training, for about a minute. Change a cell above, run it, and train again."""
 TRAIN = """\
 from rlplug_cli.render.notebook import LiveCurve
 from rlplug_core import train
@@ -35,18 +35,18 @@ Image(filename="{name}.webp", format="webp")"""
 
 
 def notebook(chapter: Path) -> str:
-    """A chapter as the text of a notebook; the same script gives the same text."""
+    """Return the text of a chapter's notebook; the same script gives the same text."""
     found: Any = jupytext.reads(chapter.read_text(encoding="utf-8"), fmt="py:percent")
     *cells, closing = found.cells
     learner = re.search(r'lesson\("\w+:(\w+)"\)', closing.source)
     (by_hand,) = (cell for cell in cells if "def by_hand(" in cell.source)
-    assert learner, f"{chapter.name} does not end with its lesson"
+    assert learner, f"{chapter.name} does not end with a call of lesson()"
     by_hand.source += "\n\n\nby_hand()"
     found.cells = [
         *cells,
         new_markdown_cell(CURVE),
         new_code_cell(TRAIN.format(learner=learner[1])),
-        new_markdown_cell("And this is what it has learned:"),
+        new_markdown_cell("This video shows the trained agent:"),
         new_code_cell(FILM.format(name=chapter.stem)),
     ]
     for number, cell in enumerate(found.cells):
