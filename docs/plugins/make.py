@@ -1,4 +1,4 @@
-"""Write the references in `hooks.md` and `parts.md`: `python docs/plugins/make.py`; a test holds them current."""
+"""Write the references in `hooks.md` and `parts.md`: `python docs/plugins/make.py`. A test keeps them current."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADINGS = {
     "buffers": "Buffers",
     "nets": "Networks and heads",
     "learning": "Losses, estimators, optimizers",
-    "types": "What environments, agents and buffers exchange",
+    "types": "Data of environments, agents and buffers",
     "protocols": "Protocols",
     "clock": "Clock and seeds",
     "seeds": "Clock and seeds",
@@ -36,7 +36,7 @@ HEADINGS = {
 
 
 def specifications() -> Iterator[ast.FunctionDef]:
-    """The functions that are marked as hook specifications, in the order of the file."""
+    """Yield the functions marked as hook specifications, in the order of the file."""
     for node in ast.parse(SOURCE.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and any(
             ast.unparse(mark) == "hookspec" for mark in node.decorator_list
@@ -45,13 +45,13 @@ def specifications() -> Iterator[ast.FunctionDef]:
 
 
 def signature(function: ast.FunctionDef) -> str:
-    """A signature as one would write it."""
+    """Return the signature of a function as source code."""
     assert function.returns is not None
     return f"def {function.name}({ast.unparse(function.args)}) -> {ast.unparse(function.returns)}"
 
 
 def reference() -> str:
-    """One section for every hook: name, signature, docstring."""
+    """Return one section per hook: name, signature, docstring."""
     return "\n".join(
         f"### `{function.name}`\n\n```text\n{signature(function)}\n```\n\n{ast.get_docstring(function)}\n"
         for function in specifications()
@@ -59,7 +59,7 @@ def reference() -> str:
 
 
 def page() -> str:
-    """The page with its reference as it must be."""
+    """Return the text of `hooks.md` with a current reference."""
     text = PAGE.read_text(encoding="utf-8")
     return re.sub(
         f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{reference()}\n{END}", text, flags=re.DOTALL
@@ -67,7 +67,7 @@ def page() -> str:
 
 
 def modules() -> Mapping[str, list[str]]:
-    """The public names of `rlplug_core`, by the modules that define them."""
+    """Return the public names of `rlplug_core`, by the modules that define them."""
     names: dict[str, list[str]] = {}
     for node in ast.parse((CORE / "__init__.pyi").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
@@ -77,14 +77,14 @@ def modules() -> Mapping[str, list[str]]:
 
 
 def sources(module: str) -> list[str]:
-    """The source of a module, or of those of a package."""
+    """Return the source of a module, or the sources of a package."""
     place = CORE.joinpath(*module.split("."))
     files = sorted(place.glob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
     return [file.read_text(encoding="utf-8") for file in files]
 
 
 def row(module: str, name: str) -> str:
-    """A part's name with its arguments, and the first paragraph about it."""
+    """Return a table row: the part with its arguments, and the first paragraph of its docstring."""
     for node in (node for source in sources(module) for node in ast.parse(source).body):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             about = (ast.get_docstring(node) or "").partition("\n\n")[0]
@@ -93,12 +93,12 @@ def row(module: str, name: str) -> str:
 
 
 def cells(name: str, about: str) -> str:
-    told = " ".join(about.split()).replace("|", "\\|")
-    return f"| `{name}` | {told} |"
+    summary = " ".join(about.split()).replace("|", "\\|")
+    return f"| `{name}` | {summary} |"
 
 
 def arguments(found: ast.ClassDef | ast.FunctionDef) -> str:
-    """The names of its arguments, in brackets; nothing for what is not called."""
+    """Return the names of the arguments in brackets, or "" for a class that is not called."""
     body = found.body if isinstance(found, ast.ClassDef) else [found]
     makes = [
         node
@@ -121,7 +121,7 @@ def arguments(found: ast.ClassDef | ast.FunctionDef) -> str:
 
 
 def remark(module: str, name: str) -> str:
-    """What the comment above a type or a constant says."""
+    """Return the comment above a type or a constant."""
     for source in sources(module):
         if found := re.search(rf"((?:^#:.*\n)+){name}\b.*=", source, re.MULTILINE):
             return found[1].replace("#:", "")
@@ -129,7 +129,7 @@ def remark(module: str, name: str) -> str:
 
 
 def parts() -> str:
-    """A table for each heading."""
+    """Return one table per heading."""
     tables: dict[str, list[str]] = {heading: [] for heading in HEADINGS.values()}
     for module, names in modules().items():
         tables[HEADINGS[module.partition(".")[0]]] += [row(module, name) for name in names]
@@ -140,7 +140,7 @@ def parts() -> str:
 
 
 def page_of_parts() -> str:
-    """That page as it must be."""
+    """Return the text of `parts.md` with current tables."""
     text = PARTS.read_text(encoding="utf-8")
     return re.sub(
         f"{FIRST}.*{LAST}", lambda _: f"{FIRST}\n\n{parts()}\n{LAST}", text, flags=re.DOTALL
