@@ -13,7 +13,7 @@ import pytest
 from rlplug_core.errors import UsageError
 from rlplug_core.testing import Check, ProvisionalFailure, checks
 from rlplug_core.testing.envs import Chain
-from rlplug_core.testing.kit.algorithm_checks import RULES, Rule
+from rlplug_core.testing.kit.algorithm_checks import RULES
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
 from tests.core import wrong_algorithms
@@ -117,9 +117,8 @@ def test_every_check_has_a_wrong_algorithm() -> None:
     assert {rule.name for rule in RULES} == elsewhere | sly | several | {*WRONG.values(), *CONTRARY.values()}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.name))
-def test_every_check_says_what_it_asks_for(rule: Rule) -> None:
-    assert rule.summary.endswith(".")
+def test_every_check_has_a_summary() -> None:
+    assert not [rule.name for rule in RULES if not rule.summary.endswith(".")]
 
 
 def test_the_documentation_lists_every_check() -> None:
