@@ -71,7 +71,7 @@ def test_an_option_wins_over_the_file_and_none_takes_all_off(rlplug: Callable[..
         ("frame-stak", 2, "no wrapper 'frame-stak' is installed; did you mean 'frame-stack'? ('rlplug list'"),
         ("frame-stack:frame=2", 2, "wrapper frame-stack has no option 'frame'; did you mean 'frames'?"),
         ("frame-stack:frames=two", 2, "frame-stack: option 'frames': expected `int`, got `str`"),
-        ("frame-stack:2", 2, "a wrapper's options are written NAME:option=value"),
+        ("frame-stack:2", 2, "options are written NAME:option=value"),
         ("mlflow", 2, "no wrapper 'mlflow' is installed"),
         ("./nothing.py:Wrap", 2, "there is no file nothing.py"),
     ],

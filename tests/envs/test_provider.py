@@ -14,8 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv, UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import families
-from rlplug_core.plugins.envs import make_env
-from rlplug_core.plugins.shown_envs import make_shown
+from rlplug_core.plugins.envs import make_env, make_shown
 from rlplug_core.protocols import Provider
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families import classic, mujoco

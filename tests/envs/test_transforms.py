@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
 from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.spec import WrapperSpec, wrapped
 from rlplug_core.plugins.transform import Transform
-from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env, Wrapper
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Timestep
@@ -48,7 +48,7 @@ def over(env: Env, *words: str) -> Env:
     """`env` inside wrappers that are written as on the command line."""
     names = [word.partition(":") for word in words]
     targets = [f"{_target(name)}{colon}{options}" for name, colon, options in names]
-    return wrapped(env, map(Wrapping.parse, targets))
+    return wrapped(env, map(WrapperSpec.parse, targets))
 
 
 def _target(name: str) -> str:
@@ -253,7 +253,7 @@ def test_time_feature_leaves_the_mask_of_allowed_actions() -> None:
 def test_rewards_stay_as_they_are_where_nobody_learns(name: str) -> None:
     """An episode that an evaluation cuts has the sum of the rewards that it saw as its return."""
     env = SerialEnvs(Walk, 1, inexact="")
-    assert Wrapping.parse(name).around(env, training=False) is env
+    assert WrapperSpec.parse(name).around(env, training=False) is env
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -534,7 +534,7 @@ def test_running_episodes_that_say_nothing_of_lives_are_refused() -> None:
 
 
 def test_rewards_of_a_data_set_leave_wrappers_as_those_of_a_step_do() -> None:
-    env = wrapped(Chain(2), map(Wrapping.parse, ("clip-reward:high=3", "scale-reward:factor=0.5")))
+    env = wrapped(Chain(2), map(WrapperSpec.parse, ("clip-reward:high=3", "scale-reward:factor=0.5")))
     recorded = np.array([-2.0, 1.0, 7.0], np.float32)
     assert complete(env).reward(recorded).tolist() == [-0.5, 0.5, 1.5]
     assert recorded.tolist() == [-2, 1, 7]

@@ -11,10 +11,9 @@ import pytest
 from rlplug_core import plugins
 from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv, UsageError
 from rlplug_core.plugins import envs
-from rlplug_core.plugins.envs import names_code
+from rlplug_core.plugins.envs import make_shown, names_code
 from rlplug_core.plugins.names import env_parts
 from rlplug_core.plugins.presets import preset
-from rlplug_core.plugins.shown_envs import make_shown
 from rlplug_core.testing.distributions import write_distribution
 
 PROVIDER = """

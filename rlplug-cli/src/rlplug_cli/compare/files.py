@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rlplug_cli.compare.history import History
 from rlplug_cli.lookup import file_name
-from rlplug_core.plugins.wrapper_spec import joined, split
+from rlplug_core.plugins.spec import joined, split
 from rlplug_core.runs.sources import LISTS
 
 #: What the names of a run's files begin with among its values.

@@ -17,9 +17,8 @@ from rlplug_core.loop.events import Trainable
 from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
-from rlplug_core.plugins.closing import closed_if_it_fails
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.wrapper_spec import wrapped
+from rlplug_core.plugins.spec import close_on_error, wrapped
 from rlplug_core.protocols import (
     AnyBuffer,
     AnyLearner,
@@ -41,7 +40,7 @@ def build(plan: Plan, clock: Clock) -> Trainable:
 
         return LearnerProcesses(plan, clock)
     env = training_env(plan)
-    with closed_if_it_fails(env):
+    with close_on_error(env):
         learner = plan.make_learner(env.spec)
         if plan.runner == "decoupled":
             return _decoupled(plan, clock, env, learner)

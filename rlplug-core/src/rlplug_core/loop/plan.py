@@ -26,11 +26,10 @@ from rlplug_core.loop.memory_check import check_sizes
 from rlplug_core.loop.torch_settings import usable_device
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
-from rlplug_core.plugins.controller_spec import Controlling
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
 from rlplug_core.plugins.reserved import check_options
-from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
+from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, wrapped
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
@@ -54,14 +53,14 @@ class Plan:
     learner: type[Any]
     options: RunOptions
     config: Any
-    wrappings: tuple[Wrapping, ...]
+    wrappings: tuple[WrapperSpec, ...]
     schedules: Mapping[str, Written]
     #: Makes the environments, and those for evaluation.
     source: EnvSource = field(kw_only=True)
     eval_source: EnvSource = field(kw_only=True)
     #: What is around the environment for evaluation, where it is not the same; what steers the run.
-    eval_wrappings: tuple[Wrapping, ...] | None = field(default=None, kw_only=True)
-    controllings: tuple[Controlling, ...] = field(default=(), kw_only=True)
+    eval_wrappings: tuple[WrapperSpec, ...] | None = field(default=None, kw_only=True)
+    controllings: tuple[ControllerSpec, ...] = field(default=(), kw_only=True)
     #: What a new learner begins with instead of random weights.
     start: Callable[[AnyLearner], None] | None = field(default=None, kw_only=True)
     #: The content of the option `dataset`, once it is read.
@@ -91,9 +90,9 @@ class Plan:
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)
         wrappings = _around(source, options.wrap)
-        controllings = map(Controlling.parse, options.controller)
+        controllings = map(ControllerSpec.parse, options.controller)
         eval_wrappings = (
-            tuple(map(Wrapping.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
+            tuple(map(WrapperSpec.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
         )
         plan = cls(
             algorithm=algorithm,
@@ -332,7 +331,7 @@ class Plan:
         return learner
 
 
-def words(parts: Iterable[Wrapping | Controlling]) -> tuple[str, ...]:
+def words(parts: Iterable[WrapperSpec | ControllerSpec]) -> tuple[str, ...]:
     """The words that were typed for each part, with absolute paths."""
     return tuple(one.words for one in parts)
 
@@ -351,10 +350,10 @@ def _known(algorithm: str, values: Mapping[str, object], names: set[str]) -> Non
             )
 
 
-def _around(source: EnvSource, words: Iterable[str]) -> tuple[Wrapping, ...]:
+def _around(source: EnvSource, words: Iterable[str]) -> tuple[WrapperSpec, ...]:
     """The wrappers of an environment; where a module is missing that is its own too, it says what installs it."""
     try:
-        return tuple(map(Wrapping.parse, words))
+        return tuple(map(WrapperSpec.parse, words))
     except UsageError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             source.make(1).close()

@@ -26,7 +26,7 @@ from rlplug_core.plugins import find
 from rlplug_core.plugins.envs import names_code, record_of
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.single_wrappers import SHORT
-from rlplug_core.plugins.wrapper_spec import split
+from rlplug_core.plugins.spec import split
 
 try:
     import ray

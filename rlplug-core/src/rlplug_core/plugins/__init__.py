@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlplug_core.config.import_string import absolute, source_file
-from rlplug_core.plugins.algorithms import algorithm
-from rlplug_core.plugins.controllers import controller
 from rlplug_core.plugins.discovery import records, refresh, scan
 from rlplug_core.plugins.envs import env_ids, make_env
 from rlplug_core.plugins.names import find, ids
 from rlplug_core.plugins.records import Record
-from rlplug_core.plugins.wrappers import wrapper
+from rlplug_core.plugins.resolve import algorithm, controller, wrapper
 
 if TYPE_CHECKING:
     from rlplug_core.plugins.hooks import Hooks

@@ -48,9 +48,9 @@ def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
 
 
 def _kind(source: EnvSource, wrap: Sequence[str]) -> str:
-    from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
+    from rlplug_core.plugins.spec import WrapperSpec, wrapped
 
-    env = wrapped(source.make(1), map(Wrapping.parse, wrap))
+    env = wrapped(source.make(1), map(WrapperSpec.parse, wrap))
     env.close()
     return kind_of(env.spec)
 

@@ -19,8 +19,7 @@ from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.parse import nest
 from rlplug_core.config.schema import flat
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.envs import make_env
-from rlplug_core.plugins.shown_envs import make_shown
+from rlplug_core.plugins.envs import make_env, make_shown
 from rlplug_core.plugins.user_envs import adopted, adopted_vector, held, made
 
 if TYPE_CHECKING:

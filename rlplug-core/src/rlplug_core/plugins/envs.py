@@ -15,10 +15,13 @@ from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, env_parts, provider_in, usable
 from rlplug_core.plugins.records import Record
-from rlplug_core.plugins.user_envs import called, made
+from rlplug_core.plugins.user_envs import called, made, takes
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env, Provider
+
+#: The argument of Gymnasium that says how an environment is drawn.
+RENDER_MODE = "render_mode"
 
 
 def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None = None) -> Env:
@@ -175,3 +178,34 @@ def built(record: Record, arguments: Mapping[str, object]) -> Provider:
             f"environments of {record} take no arguments; leave out --env.{min(arguments)}"
         )
     return maker.with_arguments(arguments)
+
+
+def make_shown(
+    name: str, render_mode: str, arguments: Mapping[str, object], given: object = None
+) -> Env:
+    """One environment, `SupportsShow`: by id, by class or by function.
+
+    A class or a function is given `render_mode` where it takes it; else what it makes must be able to show itself.
+
+    Args:
+        render_mode: Gymnasium's, `human` for a window or `rgb_array` for frames.
+        given: the class or the function, where it was handed over in Python.
+
+    Raises:
+        UnknownEnv, MissingPackage, PluginError: as `make_env`. UsageError: it cannot be watched.
+    """
+    from rlplug_core.protocols import SupportsRender  # with torch and gymnasium, so only here
+
+    code = load_code(name) if given is None else given
+    if code is not None:
+        shown = {RENDER_MODE: render_mode} if takes(code, RENDER_MODE) else {}
+        return made(code, name, 1, {**arguments, **shown})
+
+    def make(maker: Provider, known: str) -> Env:
+        if not isinstance(maker, SupportsRender):
+            raise UsageError(
+                f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'"
+            )
+        return maker.make_shown(known, render_mode)
+
+    return by_provider(name, arguments, make)

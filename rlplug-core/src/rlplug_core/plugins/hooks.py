@@ -18,8 +18,8 @@ from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.hook_view import HookView, Write
 from rlplug_core.plugins.loading import load
-from rlplug_core.plugins.loggers import logger
 from rlplug_core.plugins.records import Record
+from rlplug_core.plugins.resolve import logger
 
 TAG = "rlplug.hook_failed"
 #: What pluggy raises for a hook that there is not, for an argument that it does not have, and for a name used twice.

@@ -14,15 +14,13 @@ from typing import Any
 from rlplug_core.config.options import Config
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import PluginError
-from rlplug_core.plugins.algorithms import algorithm
-from rlplug_core.plugins.controllers import controller
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.index import FORMAT, Index, about, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
 from rlplug_core.plugins.records import MODULES, NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED
-from rlplug_core.plugins.wrappers import wrapper
+from rlplug_core.plugins.resolve import algorithm, controller, wrapper
 
 #: Attributes of a class that an index repeats; where rlplug-core's own base gives them, the contract does.
 _SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})

@@ -14,8 +14,8 @@ from rlplug_core.errors import UsageError, did_you_mean, plain, warn
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import source_of
+from rlplug_core.plugins.spec import WrapperSpec
 from rlplug_core.plugins.transform import freeze
-from rlplug_core.plugins.wrapper_spec import Wrapping
 from rlplug_core.protocols import Agent, AnyLearner, Env
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, digests, read
 from rlplug_core.runs.directory import RunDirectory
@@ -59,7 +59,7 @@ class Conditions:
             return plan
         words = [self.wrap] if isinstance(self.wrap, str) else self.wrap
         return replace(
-            plan, eval_wrappings=tuple(Wrapping.parse(one) for one in words if one != "none")
+            plan, eval_wrappings=tuple(WrapperSpec.parse(one) for one in words if one != "none")
         )
 
 

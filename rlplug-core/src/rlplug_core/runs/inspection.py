@@ -14,7 +14,7 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.presets import provided
-from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrapped
 from rlplug_core.runs.env_summary import shown, walk
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.watching import drawing, headless
@@ -60,7 +60,7 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
     """
     source = source_of(name, arguments)
     words = tuple(provided(name).get("wrap", ()))
-    env = wrapped(source.make(1), map(Wrapping.parse, words))
+    env = wrapped(source.make(1), map(WrapperSpec.parse, words))
     try:
         found = walk(RandomAgent(env.spec.action, Seeds(0)), env)
     finally:

@@ -16,8 +16,8 @@ from rlplug_core.errors import UsageError, quoted
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
 from rlplug_core.nets.one_hot import Counted, altered, stray
-from rlplug_core.plugins.closing import closed_if_it_fails
 from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.spec import close_on_error
 from rlplug_core.protocols import (
     Agent,
     Env,
@@ -168,7 +168,7 @@ def policy_of(
         UsageError: there is no such checkpoint. BadCheckpoint: it cannot be read.
     """
     env = plan.make_env(1)
-    with closed_if_it_fails(env):
+    with close_on_error(env):
         learner, saved = load_learner(plan, directory, env, checkpoint)
     clock = Clock(plan.options.total_timesteps, saved.step)
     return Policy(learner.agent(), env, clock, deterministic, partial(origin, saved.path.name))

@@ -11,7 +11,7 @@ from rlplug_core.config.files import content, own_directory, replace
 from rlplug_core.config.import_string import is_target, source_file
 from rlplug_core.config.module_search import folder_of, importable
 from rlplug_core.errors import BadFile, plain
-from rlplug_core.plugins.wrapper_spec import joined, split
+from rlplug_core.plugins.spec import joined, split
 from rlplug_core.runs.files import writing
 
 FOLDER = "sources"

@@ -26,7 +26,7 @@ from rlplug_core.config.files import content, regular
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.module_search import is_local
 from rlplug_core.errors import BadFile, Untrusted, plain, warn
-from rlplug_core.plugins.wrapper_spec import split
+from rlplug_core.plugins.spec import split
 from rlplug_core.runs.sources import copy_of, digest, roles
 
 SEAL = "seal"

@@ -11,7 +11,7 @@ import numpy as np
 from rlplug_core.clock import Clock
 from rlplug_core.loop.controller_group import ControllerGroup
 from rlplug_core.loop.evaluate import Evaluation
-from rlplug_core.plugins.controller_spec import Controlling
+from rlplug_core.plugins.spec import ControllerSpec
 from rlplug_core.types import Episode, State
 
 #: Evaluations in a story; returns rise, stay, fall and rise again.
@@ -36,7 +36,7 @@ class ControllerSubject:
     """
 
     def __init__(self, name: str) -> None:
-        self.controlling = Controlling.parse(name)
+        self.controlling = ControllerSpec.parse(name)
 
     @contextmanager
     def apart(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
-from rlplug_core.plugins.wrapper_spec import Wrapping
+from rlplug_core.plugins.spec import WrapperSpec
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import untouched
 from rlplug_core.testing.kit.subject import PROBES
@@ -57,7 +57,7 @@ class WrapperSubject(EnvSubject):
 
     def __init__(self, name: str, env: str | None = None) -> None:
         super().__init__(name)
-        self.wrapping = Wrapping.parse(name)
+        self.wrapping = WrapperSpec.parse(name)
         self.env = env
 
     def bare(self, num_envs: int = ROWS) -> Env:

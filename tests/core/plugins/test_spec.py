@@ -17,10 +17,9 @@ from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig, Interrupted, PluginError, UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import index, indexing
-from rlplug_core.plugins.closing import closed_if_it_fails
 from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.spec import WrapperSpec, close_on_error, wrapped
 from rlplug_core.plugins.transform import Transform
-from rlplug_core.plugins.wrapper_spec import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.runs.api import Run, load, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
@@ -64,7 +63,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
 )
 @pytest.mark.parametrize("name", [AGED, "tests.core.wraps:Aged"])
 def test_options_stand_behind_the_name(name: str, options: str, values: dict[str, Any]) -> None:
-    wrapping = Wrapping.parse(name + options)
+    wrapping = WrapperSpec.parse(name + options)
     assert {key: getattr(wrapping.config, key) for key in values} == values
     assert wrapping.words == name + options
 
@@ -72,7 +71,7 @@ def test_options_stand_behind_the_name(name: str, options: str, values: dict[str
 def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a resume finds it from elsewhere."""
     monkeypatch.chdir(HERE.parent)
-    assert Wrapping.parse("./wraps.py:Aged:step=2").words == f"{AGED}:step=2"
+    assert WrapperSpec.parse("./wraps.py:Aged:step=2").words == f"{AGED}:step=2"
     assert Plan.make(TINY, CHAIN, {"wrap": ["./wraps.py:Aged"]}).flat["wrap"] == [AGED]
 
 
@@ -87,8 +86,8 @@ def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> No
         (f"{AGED}:step=x", BadConfig, r"option 'step': expected `float`, got `str`"),
         (f"{AGED}:step=-1", BadConfig, r"option 'step': expected `float` > 0"),
         (f"{TENFOLD}:factor=2", BadConfig, r"has no option 'factor'"),
-        ("frame-stack:4", UsageError, r"'frame-stack:4': a wrapper's options are written NAME:option=value"),
-        ("frame-stack:", UsageError, r"a wrapper's options are written NAME:option=value"),
+        ("frame-stack:4", UsageError, r"'frame-stack:4': options are written NAME:option=value"),
+        ("frame-stack:", UsageError, r"options are written NAME:option=value"),
         ("", UsageError, r"no wrapper '' is installed"),
         ("tenfould", UsageError, r"no wrapper 'tenfould' is installed \('rlplug list' shows all\)"),
         ("nothing.here:Aged", UsageError, r"there is no module 'nothing'"),
@@ -118,11 +117,11 @@ class Closing(Chain):
     ],
 )
 def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, said: str) -> None:
-    env, inner = Closing(2), Wrapping.parse(f"{HERE}:Lasting")
+    env, inner = Closing(2), WrapperSpec.parse(f"{HERE}:Lasting")
     lasting: Any = inner.wrapper
     lasting.closed.clear()
     with pytest.raises(PluginError, match=said):
-        wrapped(env, [inner, Wrapping.parse(f"{HERE}:{name}")])
+        wrapped(env, [inner, WrapperSpec.parse(f"{HERE}:{name}")])
     assert env.closed
     assert lasting.closed == [env.spec.id]
 
@@ -130,10 +129,10 @@ def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, sai
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
 def test_an_environment_is_closed_where_what_is_made_of_it_fails(error: type[BaseException]) -> None:
     env = Closing(2)
-    with closed_if_it_fails(env):
+    with close_on_error(env):
         pass
     assert not env.closed
-    with pytest.raises(error), closed_if_it_fails(env):
+    with pytest.raises(error), close_on_error(env):
         raise error
     assert env.closed
 
@@ -323,7 +322,7 @@ def test_an_index_shows_a_wrapper_without_importing_it(site: Path) -> None:
 
 def test_its_options_may_have_the_names_of_run_options(site: Path) -> None:
     """They are typed behind its name."""
-    assert Wrapping.parse("aged:seed=3").config.seed == 3
+    assert WrapperSpec.parse("aged:seed=3").config.seed == 3
     assert index.read(plugins.find("wrappers", "aged"))[1] == "it has no index"
     indexing.write(plugins.find("wrappers", "aged"))
     assert index.read(plugins.find("wrappers", "aged"))[1] == ""

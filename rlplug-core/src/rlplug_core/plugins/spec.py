@@ -1,31 +1,35 @@
-"""From `NAME:option=value,…` to a wrapper around an environment."""
+"""From `NAME:option=value,…` to a wrapper around an environment, to a controller, or to one learner of several."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config.import_string import absolute, describe
+from rlplug_core.config.import_string import absolute, describe, is_target
 from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
-from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
-from rlplug_core.plugins.closing import closed_if_it_fails
+from rlplug_core.errors import BadConfig, PluginError, RlplugError, UsageError, did_you_mean
+from rlplug_core.plugins.env_kind import kind_of
+from rlplug_core.plugins.presets import preset
+from rlplug_core.plugins.resolve import algorithm, controller, wrapper
 from rlplug_core.plugins.user_envs import wanting
-from rlplug_core.plugins.wrappers import wrapper
 
 if TYPE_CHECKING:
-    from rlplug_core.protocols import Env, Wrapper
+    from rlplug_core.algorithm import Context
+    from rlplug_core.protocols import AnyLearner, Controller, Env, Wrapper
+    from rlplug_core.types import Spec
 
 #: A name, which may itself hold a colon (`module:Class`), and options behind the colon that `option=` follows.
 _WORDS = re.compile(r"(?P<name>.*?)(?::(?P<options>[A-Za-z_][\w.-]*=.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Wrapping:
+class WrapperSpec:
     """A wrapper and its options, ready to go around environments; `words` is what was typed, with absolute paths."""
 
     words: str
@@ -33,7 +37,7 @@ class Wrapping:
     config: Any
 
     @classmethod
-    def parse(cls, words: str) -> Wrapping:
+    def parse(cls, words: str) -> WrapperSpec:
         """The wrapper of `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`, `gymnasium:Name:key=1`.
 
         Raises:
@@ -99,6 +103,52 @@ class Wrapping:
         )
 
 
+@dataclass(frozen=True)
+class ControllerSpec:
+    """A controller's class and its options; `words` is what was typed, with absolute paths."""
+
+    words: str
+    make: Callable[[Any], Controller]
+    config: Any
+
+    @classmethod
+    def parse(cls, words: str) -> ControllerSpec:
+        """The controller of `early-stopping`, `early-stopping:patience=3`, `./file.py:Class:option=value`.
+
+        Raises:
+            UsageError: nothing has this name, or the words are not of this form. BadConfig: an option is wrong.
+            PluginError: the plugin is disabled, incompatible or broken, or the class is no controller.
+        """
+        name, text = split(words)
+        code = controller(name)
+        config = getattr(code, "Config", Config)
+        return cls(
+            joined(absolute(name), text),
+            code,
+            convert(config, values_of(config, text, name, "controller"), name),
+        )
+
+    def built(self) -> Controller:
+        """A new controller.
+
+        Raises:
+            UsageError: an option is wrong. PluginError: it raised, or has no `reason`.
+        """
+        try:
+            made = self.make(self.config)
+        except RlplugError:
+            raise
+        except Exception as error:  # a foreign constructor may raise anything
+            raise PluginError(
+                f"controller '{self.words}' cannot be built: {describe(error)}; --traceback shows where"
+            ) from error
+        if not isinstance(getattr(made, "reason", None), str):
+            raise PluginError(
+                f"controller '{self.words}' has no 'reason'; it is '' until it stops the run"
+            )
+        return made
+
+
 def split(words: str) -> tuple[str, str]:
     """`NAME` and `option=value,…` of `NAME:option=value,…`; without options, the second is empty."""
     found = _WORDS.fullmatch(words)
@@ -110,10 +160,19 @@ def joined(name: str, options: str) -> str:
     return f"{name}:{options}" if options else name
 
 
-def wrapped(env: Env, wrappings: Iterable[Wrapping], training: bool = True) -> Env:
+@contextmanager
+def close_on_error(env: Env) -> Iterator[None]:
+    """Close `env` where the body of the `with` raises; else it stays open."""
+    with ExitStack() as failing:
+        failing.callback(env.close)
+        yield
+        failing.pop_all()
+
+
+def wrapped(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) -> Env:
     """`env` with the wrappers around it, the first one innermost; closed where one of them refuses it."""
     for wrapping in wrappings:
-        with closed_if_it_fails(env):  # with the wrappers that are around it already
+        with close_on_error(env):  # with the wrappers that are around it already
             env = wrapping.around(env, training)
     return env
 
@@ -136,3 +195,31 @@ def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str
                 f"{noun} {name} has no option '{key}'{near} ('rlplug info {name}' lists them)"
             )
     return {key: parse(known[key], value) for key, value in texts.items()}
+
+
+def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
+    """The learner of `ppo`, or of `ppo:learning_rate=1e-3,net.hidden=64,64`, with its presets.
+
+    Only installed algorithms have names here: a run's own record would otherwise say which file is executed.
+
+    Raises:
+        UsageError: there is no such algorithm, it is not sound under the runner, or it does not suit the spaces.
+        BadConfig: an option is wrong. PluginError: the plugin is unusable.
+    """
+    name, text = split(words)
+    if is_target(name):
+        raise UsageError(
+            f"'{name}' is no installed algorithm, as each algorithm of several must be; make it a plugin"
+        )
+    learner: type[Any] = algorithm(name)
+    if context.runner not in learner.runners:
+        raise UsageError(
+            f"{name} does not run under '{context.runner}', as one algorithm of several does"
+        )
+    own = {option.name for option in schema(learner.Config)}
+    presets = {
+        key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in own
+    }
+    given = values_of(learner.Config, text, name, "algorithm")
+    made: AnyLearner = learner(spec, convert(learner.Config, {**presets, **given}, name), context)
+    return made

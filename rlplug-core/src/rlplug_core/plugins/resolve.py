@@ -1,0 +1,102 @@
+"""From a user's word to a plugin: an algorithm, a controller, a wrapper or a logger.
+
+A word is an id, `distribution/id`, an alias, `module:Class` or `./file.py:Class`. Only the named plugin is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlplug_core.config.import_string import describe, is_target, load_target
+from rlplug_core.errors import PluginError, UsageError
+from rlplug_core.plugins.loading import check_parts, load
+from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.records import Group
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of plugin.
+
+    Attributes:
+        group: of entry points.
+        noun: in messages, with its article.
+        parts: the attributes that its class must have.
+        example: a word with options; empty if the kind takes none.
+    """
+
+    group: Group
+    noun: str
+    parts: tuple[str, ...]
+    example: str = ""
+
+
+_STATE = ("state_dict", "load_state_dict")
+ALGORITHM = Kind(
+    "algorithms", "an algorithm", ("Config", "runners", "agent", "buffer", "update", *_STATE)
+)
+CONTROLLER = Kind("controllers", "a controller", _STATE, "early-stopping:patience=3")
+WRAPPER = Kind("wrappers", "a wrapper", ("reset", "step", "close", *_STATE), "time-limit:steps=200")
+
+
+def algorithm(name: str) -> type:
+    """Return an algorithm's class.
+
+    Raises:
+        UsageError: no plugin has this name, or several have.
+        PluginError: the plugin is disabled, incompatible or broken, or its class is not an algorithm.
+    """
+    return _class(ALGORITHM, name)
+
+
+def controller(name: str) -> type:
+    """Return a controller's class; raise as `algorithm` does."""
+    return _class(CONTROLLER, name)
+
+
+def wrapper(name: str) -> type:
+    """Return a wrapper's class, which may be a `gymnasium.Wrapper`; raise as `algorithm` does."""
+    from rlplug_core.plugins.single_wrappers import is_single  # imports torch and gymnasium
+
+    if is_target(name):
+        code = _load_code(WRAPPER, name)
+        if isinstance(code, type) and is_single(code):
+            return code
+    return _class(WRAPPER, name)
+
+
+def _class(kind: Kind, name: str) -> type:
+    if is_target(name):
+        return check_parts(_load_code(kind, name), kind.parts, f"'{name}'", kind.noun)
+    record = usable(kind.group, name)
+    return check_parts(load(record), kind.parts, str(record), kind.noun)
+
+
+def _load_code(kind: Kind, name: str) -> object:
+    """Return the object that `module:Class` or `./file.py:Class` names."""
+    if kind.example and not name.rpartition(":")[2].isidentifier() and not name.endswith(".py"):
+        raise UsageError(f"'{name}': options are written NAME:option=value, as in {kind.example}")
+    return load_target(name, kind.noun.split()[1])
+
+
+def logger(name: str) -> tuple[str, object]:
+    """Return the full name of a logger and its hooks: a module or an object.
+
+    A class is called without arguments; anything else is used unchanged.
+
+    Raises:
+        UsageError: no plugin has this name, or several have.
+        PluginError: it is disabled, incompatible or broken, or cannot be built; `MissingPackage` names its package.
+    """
+    if not is_target(name):
+        record = usable("loggers", name)
+        return record.full_name, load(record)
+    code = load_target(name, "logger")
+    if not isinstance(code, type):
+        return name, code
+    try:
+        return name, code()
+    except Exception as error:  # a foreign constructor may raise anything
+        raise PluginError(
+            f"logger '{name}' cannot be built: {describe(error)}; --traceback shows where"
+        ) from error
