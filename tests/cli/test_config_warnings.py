@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rlplug_core.loop.plan import Plan
-from rlplug_core.runs import config_warnings as module
-from rlplug_core.runs.config_warnings import remarks
+from rlplug_core.runs import messages as module
+from rlplug_core.runs.messages import remarks
 from tests.cli.conftest import Done
 
 CHAIN = "rlplug_core.testing.envs:Chain"

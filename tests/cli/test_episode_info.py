@@ -18,7 +18,7 @@ from rlplug_cli.mlflow.mirror import _metrics
 from rlplug_cli.training import said
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import Record, read
-from rlplug_core.runs.records import sound
+from rlplug_core.runs.schemas import is_valid
 from tests.cli.conftest import Done
 
 HERE = Path(__file__).resolve()
@@ -115,7 +115,7 @@ def test_a_resumed_run_records_the_same(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", [[1.0], [1.0, "x"], "no list", [1.0, [2.0]]])
-def test_a_column_that_is_none_makes_a_record_unsound(column: object) -> None:
+def test_a_column_that_is_none_makes_a_record_unis_valid(column: object) -> None:
     data = {"steps": [1, 2], "returns": [1.0, 2.0], "lengths": [1, 1], "workers": [0, 0]}
-    assert sound("episodes", {**data, "info/score": [1.0, None]})
-    assert not sound("episodes", {**data, "info/score": column})
+    assert is_valid("episodes", {**data, "info/score": [1.0, None]})
+    assert not is_valid("episodes", {**data, "info/score": column})

@@ -18,7 +18,7 @@ from rlplug_core.loop import evaluate as evaluating
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.plugins.transform import Transform, with_reward
 from rlplug_core.protocols import Env
-from rlplug_core.runs.env_summary import shown
+from rlplug_core.runs.messages import shown
 from rlplug_core.types import Act, Episode
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families.classic import Gymnasium

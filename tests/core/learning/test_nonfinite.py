@@ -26,7 +26,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.nan_advice import advice, last_good
+from rlplug_core.runs.messages import advice, last_good
 from rlplug_core.types import Result
 from tests.core.fakes import ENVS, TINY, Tiny, TinyConfig, assert_same, make_runner
 from tests.core.learning.test_optimizer import loss_of, network, shared_pair, weights

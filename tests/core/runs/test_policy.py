@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.errors import UsageError
-from rlplug_core.runs.env_summary import apart
+from rlplug_core.runs.messages import apart
 from rlplug_core.runs.policy import Policy
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import MASK, Act, Spec, tree_map

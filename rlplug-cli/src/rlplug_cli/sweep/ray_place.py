@@ -30,7 +30,7 @@ class RayJob:
     """A task on some node of the cluster."""
 
     def __init__(self, directory: Path, name: str, words: Sequence[str], cores: int) -> None:
-        from rlplug_core.loop.ray_task import RayTask
+        from rlplug_core.loop.ray_cluster import RayTask
 
         self.mark = stop_mark(directory, name)
         self.mark.unlink(missing_ok=True)
@@ -65,8 +65,7 @@ def on_ray(
     from importlib.metadata import version
 
     before_import(address)
-    from rlplug_core.loop.ray_cluster import check_nodes, join, leave
-    from rlplug_core.loop.ray_task import room
+    from rlplug_core.loop.ray_cluster import check_nodes, join, leave, room
 
     join(address, 1)
     try:

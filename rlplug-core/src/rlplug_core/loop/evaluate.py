@@ -9,8 +9,8 @@ import numpy as np
 
 from rlplug_core.clock import Clock
 from rlplug_core.config.numbers import figures
+from rlplug_core.loop.actor import StepAgent
 from rlplug_core.loop.episode_stats import means
-from rlplug_core.loop.step_agent import StepAgent
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import untouched

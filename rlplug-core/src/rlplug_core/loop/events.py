@@ -12,8 +12,7 @@ from typing import Protocol
 
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.loop.controller_group import ControllerGroup
-from rlplug_core.loop.controllers import Limits, controllers_of
+from rlplug_core.loop.controllers import ControllerGroup, Limits, controllers_of
 from rlplug_core.loop.episode_stats import INFO, EpisodeStats, columns
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.protocols import AnyLearner, Controller

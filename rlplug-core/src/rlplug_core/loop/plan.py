@@ -19,7 +19,7 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.actor_placement import LOCAL, address_of
-from rlplug_core.loop.controller_group import settings_of
+from rlplug_core.loop.controllers import settings_of
 from rlplug_core.loop.freezing import freeze
 from rlplug_core.loop.learner_checks import check_learners
 from rlplug_core.loop.memory_check import check_sizes

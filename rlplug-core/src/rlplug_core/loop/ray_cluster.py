@@ -1,8 +1,4 @@
-"""Joins a Ray cluster, one that is there or one on this machine alone, and checks what its nodes have installed.
-
-Nothing that can run is pickled: with a `code_search_path` Ray sends the names of functions and classes, which every
-node imports from its own installation.
-"""
+"""What rlplug needs of Ray: a cluster, room in it, and a task that runs in one of its processes."""
 
 from __future__ import annotations
 
@@ -12,9 +8,12 @@ import math
 import os
 import signal
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
 
 from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
@@ -194,3 +193,40 @@ def _installed(node: str, package: str) -> str:
         if isinstance(error.cause, PackageNotFoundError):
             return ""
         raise
+
+
+#: The exit code of what was lost with its worker, as a shell has it for SIGKILL.
+LOST = 137
+
+
+class RayTask:
+    """Calls `function`, which every node imports by its name, with `cpus` kept for it; it returns an exit code."""
+
+    def __init__(self, function: Callable[..., int], cpus: float, *arguments: Any) -> None:
+        self.answer = ray.remote(num_cpus=cpus, max_retries=-1, scheduling_strategy="SPREAD")(
+            function
+        ).remote(*arguments)
+
+    def code(self) -> int | None:
+        """The exit code, or None while it runs or waits for a place.
+
+        Raises:
+            RayTaskError: the function raised.
+        """
+        here, _ = ray.wait([self.answer], timeout=0)
+        if not here:
+            return None
+        try:
+            return int(ray.get(self.answer))
+        except RayTaskError:
+            raise
+        except RayError:
+            return LOST
+
+    def kill(self) -> None:
+        ray.cancel(self.answer, force=True)
+
+
+def room() -> int:
+    """Return how many CPUs the cluster has."""
+    return int(ray.cluster_resources().get("CPU", 0))

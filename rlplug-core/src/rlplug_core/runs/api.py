@@ -34,12 +34,11 @@ from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
-from rlplug_core.runs.config_warnings import remarks
 from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
-from rlplug_core.runs.env_summary import apart, survey
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import read
+from rlplug_core.runs.messages import apart, remarks, survey
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.python_hints import noted
 from rlplug_core.runs.reproducibility import differences, environment, writers

@@ -36,7 +36,7 @@ from rlplug_core.config.files import (
 from rlplug_core.config.files import content as content_of
 from rlplug_core.errors import BadCheckpoint, BadFile, plain
 from rlplug_core.runs.files import writing
-from rlplug_core.runs.states import Manifest, check
+from rlplug_core.runs.schemas import Manifest, check_component
 from rlplug_core.types import Array, State
 
 #: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
@@ -265,7 +265,7 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
         names = only or manifest["components"]
         found = {name: _read_component(path, name, manifest["files"]) for name in names}
         for name, state in found.items():
-            check(path, name, state)
+            check_component(path, name, state)
         return found, manifest
     except UNREADABLE as error:
         raise BadCheckpoint(

@@ -1,4 +1,4 @@
-"""The curves of a run as columns, read from its journal."""
+"""The curves of a run, read from its journal into columns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,70 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rlplug_core.loop.episode_stats import INFO
 from rlplug_core.runs.journal import Record, read
+from rlplug_core.types import Array
 
-#: The kinds of records that curves are made of.
+#: The kinds of records that hold metrics.
 KINDS = ("metrics", "evaluation")
+#: The columns of `episodes` in the journal.
+EPISODES = ("steps", "returns", "lengths", "workers")
+
+
+def columns(journal: Path, *names: str) -> dict[str, Array]:
+    """Return metrics [R] by name, and their env steps [R] as `step`; a metric that was not recorded at a step is NaN.
+
+    `pandas.DataFrame(columns(path))` has one row for each step with a record. Records of a resumed run replace those
+    that it made before.
+
+    Args:
+        names: only these metrics, and only the steps that have one of them; default: all.
+    """
+    table: dict[int, dict[str, float]] = {}
+    for record in read(journal, kinds=KINDS) if journal.exists() else ():
+        numbers = {
+            key: float(value) for key, value in record.data.items() if _is_metric(key, value, names)
+        }
+        if numbers:
+            table.setdefault(record.step, {}).update(numbers)
+    found = names or dict.fromkeys(name for row in table.values() for name in row)
+    rows = [row for _, row in sorted(table.items())]
+    metrics = {name: np.array([row.get(name, np.nan) for row in rows]) for name in found}
+    return {"step": np.array(sorted(table), np.int64), **metrics}
+
+
+def curve(journal: Path, name: str = "eval/return_mean") -> tuple[Array, Array]:
+    """Return the env steps [R] at which a metric was recorded, and its values [R]."""
+    found = columns(journal, name)
+    return found["step"], found[name]
+
+
+def episodes(journal: Path) -> dict[str, Array]:
+    """Return every training episode: the env step of its end, return, length and worker, [E] each.
+
+    `info/NAME` are the numbers in an episode's last `info`; NaN if they were missing.
+    """
+    kept = list(read(journal, kinds=("episodes",))) if journal.exists() else []
+    said = dict.fromkeys(name for record in kept for name in record.data if name.startswith(INFO))
+    found: dict[str, list[float | None]] = {name: [] for name in (*EPISODES, *said)}
+    for record in kept:
+        nothing = [None] * len(record.data["steps"])
+        for name, values in found.items():
+            values += record.data.get(name, nothing)
+    whole = {"steps", "lengths", "workers"}
+    return {
+        name: np.array(values, np.int64 if name in whole else float)
+        for name, values in found.items()
+    }
+
+
+def _is_metric(key: str, value: object, names: tuple[str, ...]) -> bool:
+    """Return whether this is a metric among `names`, which are all metrics if empty."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (not names or key in names)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +80,7 @@ class Curve:
     """One metric of a run over env steps.
 
     Attributes:
-        steps: `[T]` int64, rising; of a step that was recorded twice, as by a run that was resumed, the last.
+        steps: `[T]` int64, rising; of two records at one step, as after a resume, the last counts.
         values: `[T]` float64.
     """
 
@@ -29,12 +89,12 @@ class Curve:
 
 
 def curves(journal: Path, only: Collection[str] = ()) -> dict[str, Curve]:
-    """The metrics of a journal by name, `only` those named if any are."""
+    """Return the metrics of a journal by name; those in `only` if it is not empty."""
     return curves_of(read(journal, kinds=KINDS), only)
 
 
 def curves_of(records: Iterable[Record], only: Collection[str] = ()) -> dict[str, Curve]:
-    """The metrics among `records` by name; records of other kinds are passed over."""
+    """Return the metrics among `records` by name; other kinds of records are skipped."""
     columns: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in only}
     for record in records:
         if record.kind not in KINDS:
@@ -52,7 +112,7 @@ def curves_of(records: Iterable[Record], only: Collection[str] = ()) -> dict[str
 
 
 def _curve(steps: list[int], values: list[float]) -> Curve:
-    """The points in the order of their steps, one per step."""
+    """Return the points in the order of their steps, one per step."""
     step = np.array(steps, np.int64)
     value = np.array(values, np.float64)
     if (np.diff(step) > 0).all():

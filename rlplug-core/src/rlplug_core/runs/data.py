@@ -16,8 +16,8 @@ from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat
 from rlplug_core.buffers.dataset_files import ABOUT, read
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
+from rlplug_core.loop.actor import StepAgent
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.step_agent import StepAgent
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.directory import RunDirectory

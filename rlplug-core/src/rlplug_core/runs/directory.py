@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from rlplug_core.config.files import content, opened, regular, replace, sync_directory
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
-from rlplug_core.runs import config as configuration
 from rlplug_core.runs.files import shell_word, writing
 from rlplug_core.runs.journal import read
+from rlplug_core.runs.schemas import read_config
 
 #: The first file of a run directory, and one of the two marks of its lock.
 LOCK = "lock"
@@ -102,7 +102,7 @@ class RunDirectory:
     @property
     def config(self) -> dict[str, Any]:
         """The content of `config.json`; raises BadFile where it cannot be used."""
-        return configuration.read(self.config_path)
+        return read_config(self.config_path)
 
     def write_config(self, config: Mapping[str, object]) -> None:
         with writing(self.config_path):

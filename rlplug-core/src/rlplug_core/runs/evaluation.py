@@ -19,7 +19,7 @@ from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import Agent, AnyLearner, Env
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, digests, read
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.env_summary import apart
+from rlplug_core.runs.messages import apart
 from rlplug_core.seeds import Seeds
 
 #: The checkpoints that a word stands for, the first that there is.

@@ -15,8 +15,8 @@ from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.presets import provided
 from rlplug_core.plugins.spec import WrapperSpec, wrapped
-from rlplug_core.runs.env_summary import shown, walk
 from rlplug_core.runs.files import shell_word
+from rlplug_core.runs.messages import shown, walk
 from rlplug_core.runs.watching import drawing, headless
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array

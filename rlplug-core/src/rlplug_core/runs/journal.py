@@ -21,7 +21,7 @@ from typing import IO
 
 from rlplug_core.config.files import opened
 from rlplug_core.runs.files import writing
-from rlplug_core.runs.records import Record, parsed
+from rlplug_core.runs.schemas import Record, parse_record
 
 __all__ = ["Journal", "Record", "read", "standing", "tail"]
 
@@ -160,7 +160,7 @@ def _placed(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
             if not line.endswith(b"\n") and len(line) < LINE:
                 return
             position += len(line)
-            yield parsed(line), position
+            yield parse_record(line), position
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -194,7 +194,7 @@ def _whole(path: Path, kinds: Collection[str]) -> Iterator[Record]:
         for line in _lines(file):
             if kinds and not wanted(line):
                 continue
-            record = parsed(line)
+            record = parse_record(line)
             if record is not None and (not kinds or record.kind in kinds):
                 yield record
 

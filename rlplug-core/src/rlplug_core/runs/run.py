@@ -18,7 +18,7 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import on_this_machine, torch_defaults
 from rlplug_core.plugins.env_source import parted, source_of
-from rlplug_core.runs import columns as tables
+from rlplug_core.runs import curves as tables
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.data import Recording, record
 from rlplug_core.runs.directory import RunDirectory
@@ -85,7 +85,7 @@ class Run:
         return summary(self.path)
 
     def curves(self, *names: str) -> dict[str, Array]:
-        """Metrics by name as columns on the env steps in `step`; see `rlplug_core.runs.columns.columns`."""
+        """Metrics by name as columns on the env steps in `step`; see `rlplug_core.runs.curves.columns`."""
         return tables.columns(self.journal, *names)
 
     def curve(self, name: str = "eval/return_mean") -> tuple[Array, Array]:

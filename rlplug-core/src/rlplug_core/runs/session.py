@@ -45,7 +45,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
-from rlplug_core.runs.nan_advice import advice
+from rlplug_core.runs.messages import advice
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.seeds import seed_globals

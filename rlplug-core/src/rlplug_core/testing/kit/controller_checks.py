@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.controller_group import ControllerGroup, settings_of
+from rlplug_core.loop.controllers import ControllerGroup, settings_of
 from rlplug_core.seeds import global_state
 from rlplug_core.testing.kit.controllers import EVENTS, ControllerSubject
 from rlplug_core.testing.kit.outcome import Failed, Skipped

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.controller_group import ControllerGroup
+from rlplug_core.loop.controllers import ControllerGroup
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.plugins.spec import ControllerSpec
 from rlplug_core.types import Episode, State

@@ -1,0 +1,309 @@
+"""What a run says before and after training: its environment, warnings about options, advice about NaN."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.import_string import is_target
+from rlplug_core.config.schema import flatten
+from rlplug_core.errors import BadCheckpoint, quoted
+from rlplug_core.loop.env_timing import cores
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.env_kind import kind_of
+from rlplug_core.plugins.families import time_limit
+from rlplug_core.plugins.names import find
+from rlplug_core.plugins.preset_files import chain
+from rlplug_core.plugins.presets import is_known
+from rlplug_core.protocols import Agent, Env
+from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
+from rlplug_core.runs.files import shell_word
+from rlplug_core.seeds import untouched
+from rlplug_core.types import Space, Spec
+
+#: Options of every run that only some runners look at.
+RUNNERS = {
+    "workers": ("async",),
+    "actors": ("decoupled",),
+    "max_lag": ("decoupled",),
+    "chunk_steps": ("decoupled",),
+    "cpus_per_actor": ("decoupled",),
+    "inline": ("async", "decoupled"),
+}
+
+
+def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
+    """Sentences about options that have less, or other, effect than their values suggest.
+
+    `origins` says of each option where its value is from, `preset` or whatever somebody chose it by.
+    """
+    given = {name for name, origin in origins.items() if origin not in ("preset", "default")}
+    yield from _batches(plan)
+    yield from _chunks(plan)
+    yield from _processes(plan)
+    yield from _without_effect(plan, given)
+    if "env_workers" in given:
+        yield from _idle(plan)
+
+
+def _batches(plan: Plan) -> Iterator[str]:
+    """A minibatch is at most the whole rollout."""
+    values = plan.flat
+    if not {"n_steps", "n_epochs", "batch_size"} <= values.keys():
+        return
+    rollout = values["n_steps"] * plan.options.num_envs
+    if values["batch_size"] > rollout:
+        yield (
+            f"batch_size is {values['batch_size']:,}, and a rollout has {rollout:,} steps (n_steps times num_envs): "
+            "each epoch is one minibatch of all of them"
+        )
+
+
+def _chunks(plan: Plan) -> Iterator[str]:
+    """A chunk of a decoupled actor is counted, and learned from, as a whole."""
+    o = plan.options
+    if (
+        plan.runner == "decoupled"
+        and not o.inline
+        and 10 * plan.chunk_steps * o.num_envs > o.total_timesteps
+    ):
+        yield (
+            f"total_timesteps is {o.total_timesteps:,}, and a chunk of an actor has "
+            f"{plan.chunk_steps * o.num_envs:,} env steps (chunk_steps times num_envs), which are learned from whole: "
+            "the run ends up to a chunk later; a smaller --chunk-steps ends it sooner"
+        )
+
+
+def _processes(plan: Plan) -> Iterator[str]:
+    """Processes that step environments all the time want a core each."""
+    counts = {
+        "async": ("workers", plan.options.workers),
+        "decoupled": ("actors", plan.options.actors),
+    }
+    stepping = min(plan.options.env_workers, plan.options.num_envs)
+    usual = (
+        ("learners", plan.options.learners)
+        if plan.options.learners > 1
+        else ("env_workers", stepping)
+    )
+    name, count = counts.get(plan.runner, usual)
+    if count > cores() and not plan.options.inline:
+        yield f"{name} is {count}, and this machine has {cores()} cores: they will take turns, at no more speed"
+
+
+def _without_effect(plan: Plan, given: set[str]) -> Iterator[str]:
+    """An option of another runner changes nothing."""
+    for name, runners in RUNNERS.items():
+        if name in given and plan.runner not in runners:
+            able = [runner for runner in runners if runner in plan.learner.runners]
+            names = " or ".join(map(repr, runners))
+            theirs = f"it is for the runner {names}, under which {plan.algorithm} does not run"
+            way = f"use --runner {' or '.join(able)}" if able else theirs
+            yield f"{name} has no effect under the runner '{plan.runner}'; {way}"
+
+
+def _idle(plan: Plan) -> Iterator[str]:
+    """A process that steps environments wants at least one."""
+    o = plan.options
+    if o.offline and o.env_workers > 1:
+        yield "env_workers has no effect in an offline run, which steps no environment to learn"
+    elif o.num_envs == 1 < o.env_workers:
+        yield f"env_workers is {o.env_workers}, which has no effect with a single environment; use --num-envs too"
+    elif o.env_workers > o.num_envs:
+        yield f"env_workers is {o.env_workers}, and there are {o.num_envs} environments: each gets a process, no more"
+
+
+#: Options that make steps smaller, and those for whoever a message names with such a word.
+SMALLER = ("learning_rate", "critic_learning_rate", "target_kl", "kfac_clip")
+NAMED = {"critic": ("critic_learning_rate",), "policy": ("learning_rate", "target_kl", "kfac_clip")}
+
+
+def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
+    """The last good checkpoint of a run, what to look at, and what to type so that the steps of `what` are smaller.
+
+    `what` is the message of a `NonFinite`, which names the optimizer.
+    """
+    good = last_good(checkpoints)
+    place = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
+    smaller = "".join(
+        f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items()
+    )
+    pair = f"{shell_word(plan.algorithm)} {shell_word(plan.env)}"
+    onward = f" --init {shell_word(good.path)}" if good else ""
+    return (
+        f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: 'rlplug run "
+        f"{pair}{smaller}{onward}' with your other options begins {'there' if good else 'anew'}"
+    )
+
+
+def smaller_steps(plan: Plan, what: str) -> dict[str, float]:
+    """Return half of each learning rate or trust region that `what` names, or of all; at most the default."""
+    now = flatten(plan.config)
+    usual = flatten(type(plan.config)())
+    found = {name: now[name] / 2 for name in SMALLER if isinstance(now.get(name), int | float)}
+    found = {name: min(half, usual[name] or half) for name, half in found.items()}
+    meant = [
+        name for word, names in NAMED.items() if word in what for name in names if name in found
+    ]
+    return {name: found[name] for name in meant or found}
+
+
+def last_good(checkpoints: Checkpoints) -> Saved | None:
+    """The newest readable checkpoint whose weights are all finite."""
+    return next(
+        (saved for saved in checkpoints.kept("final", "step", "best") if _finite(saved)), None
+    )
+
+
+def _finite(saved: Saved) -> bool:
+    try:
+        components, _ = read(saved.path, "learner")
+    except BadCheckpoint:
+        return False
+    return all(np.isfinite(array).all() for array in _arrays(components))
+
+
+def _arrays(tree: object) -> Iterator[Any]:
+    """The arrays of floating point numbers in a component."""
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for branch in tree:
+            yield from _arrays(branch)
+    elif isinstance(tree, torch.Tensor) and tree.is_floating_point():
+        yield tree.numpy()
+    elif isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
+        yield tree
+
+
+#: Steps that are timed, and the seconds after which enough is seen.
+STEPS = 1_000
+ENOUGH = 0.3
+
+
+def survey(plan: Plan) -> str:
+    """Spaces, time limit, preset, what is normalized, number of environments and speed; empty where a preset names it.
+
+    An environment of its own is made and stepped with the actions of an untrained agent.
+    """
+    if is_known(plan.algorithm, plan.env):
+        return ""
+    env = plan.make_eval_env(1)
+    try:
+        speed = walk(plan.make_learner(env.spec).agent(), env).speed
+        acted = complete(env).action_space
+    finally:
+        env.close()
+    limit = time_limit(plan.env, env.spec.limit)
+    return "\n".join(
+        (
+            f"environment  {env.spec.id}: observation space {shown(env.spec.obs)}, "
+            f"action space {shown(acted)}; {limit}; {speed:,.0f} steps/s by itself",
+            f"             {_preset(plan, env.spec)}; num_envs {plan.options.num_envs}; {_normalized(plan)}",
+        )
+    )
+
+
+@dataclass
+class Walk:
+    """The steps that an agent made to find out about an environment.
+
+    Attributes:
+        steps: of all rows together. seconds: that the environment alone took for them.
+        low, high: the least and the largest reward among them.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    low: float = inf
+    high: float = -inf
+
+    @property
+    def speed(self) -> float:
+        """Return the steps per second."""
+        return self.steps / self.seconds
+
+
+def walk(agent: Agent, env: Env) -> Walk:
+    """Step an environment until enough is seen of it; without the agent's time."""
+    found = Walk()
+    with untouched():
+        memory = agent.initial(env.spec.num_envs)
+        now = env.reset(0)
+        while found.steps < STEPS and found.seconds < ENOUGH:
+            act = agent.act(now.obs, now.is_first, memory, Clock(1))
+            memory = act.recurrent_state
+            began = time.perf_counter()
+            now = env.step(act.action)
+            found.seconds = found.seconds + time.perf_counter() - began
+            found.steps = found.steps + env.spec.num_envs
+            rewards = now.reward[now.valid].tolist()
+            found.low, found.high = min(found.low, *rewards, inf), max(found.high, *rewards, -inf)
+    return found
+
+
+def shown(space: Space) -> str:
+    """A space in a few words; of a Box its bounds only where they are the same in all places."""
+    if isinstance(space, spaces.Dict):
+        return (
+            "{" + ", ".join(f"{name}: {shown(part)}" for name, part in space.spaces.items()) + "}"
+        )
+    if not isinstance(space, spaces.Box):
+        return str(space)
+    size = f"Box({', '.join(map(str, space.shape))}) of {space.dtype}"
+    if not space.low.size:
+        return size
+    low = space.low.min()
+    high = space.high.max()
+    alike = space.low.max() == low > -np.inf and space.high.min() == high < np.inf
+    bounds = f" in [{low:g}, {high:g}]" if alike else ""
+    return size + bounds
+
+
+def apart(here: Spec, there: Spec) -> str:
+    """In what the spaces of an environment differ from those of another, in words; empty where they do not."""
+    return ", ".join(
+        [
+            *_apart(here.obs, there.obs, "observations"),
+            *_apart(here.action, there.action, "actions"),
+        ]
+    )
+
+
+def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
+    """The differences of one space, of Dicts only the parts that differ."""
+    if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
+        if here != there:
+            said = (
+                str if shown(here) == shown(there) else shown
+            )  # a Box's bounds may differ in some places alone
+            yield f"its {what} are {said(here)} instead of {said(there)}"
+        return
+    if lacking := [name for name in there if name not in here.spaces]:
+        yield f"its {what} lack {quoted(lacking)}"
+    if more := [name for name in here if name not in there.spaces]:
+        yield f"its {what} have {quoted(more)} too"
+    for name in here:
+        if name in there.spaces:
+            yield from _apart(here[name], there[name], f"{what}/{name}")
+
+
+def _preset(plan: Plan, spec: Spec) -> str:
+    files = [] if is_target(plan.algorithm) else chain(find("algorithms", plan.algorithm))
+    kind = kind_of(spec)
+    return f"preset: {kind}" if any(kind in presets.kinds for presets in files) else "no preset"
+
+
+def _normalized(plan: Plan) -> str:
+    named = {"net.normalize_obs": "observations", "normalize_reward": "rewards"}
+    yes = [what for name, what in named.items() if plan.flat.get(name)]
+    return f"{' and '.join(yes)} normalized" if yes else "nothing normalized"
