@@ -24,7 +24,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins.spec import learner_of
+from rlplug_core.plugins.learners import learner_of
 from rlplug_core.runs.api import load, train
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Spec, Step

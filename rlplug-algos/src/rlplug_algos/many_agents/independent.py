@@ -15,7 +15,7 @@ from rlplug_core.batches import rows_of
 from rlplug_core.config.options import Repeated
 from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.plugins.index import DIFFERENT_SPACES
-from rlplug_core.plugins.spec import learner_of
+from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
 
 #: What the counts of updates are called in a state; no agent can be called so.

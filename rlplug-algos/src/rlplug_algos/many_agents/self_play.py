@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import rlplug_core as rl
 from rlplug_algos.many_agents.league import League
 from rlplug_algos.many_agents.seats import SeatBuffer, Seats
-from rlplug_core.plugins.spec import learner_of
+from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
 from rlplug_core.types import tree_where
 

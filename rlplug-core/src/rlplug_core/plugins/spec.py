@@ -1,4 +1,4 @@
-"""From `NAME:option=value,…` to a wrapper around an environment, to a controller, or to one learner of several."""
+"""From `NAME:option=value,…` to a wrapper around an environment, or to a controller."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config.import_string import absolute, describe, is_target
+from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
-from rlplug_core.errors import BadConfig, PluginError, RlplugError, UsageError, did_you_mean
-from rlplug_core.plugins.env_kind import kind_of
-from rlplug_core.plugins.presets import preset
-from rlplug_core.plugins.resolve import algorithm, controller, wrapper
+from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
+from rlplug_core.plugins.resolve import controller, wrapper
 from rlplug_core.plugins.user_envs import wanting
 
 if TYPE_CHECKING:
-    from rlplug_core.algorithm import Context
-    from rlplug_core.protocols import AnyLearner, Controller, Env, Wrapper
-    from rlplug_core.types import Spec
+    from rlplug_core.protocols import Controller, Env, Wrapper
 
 #: A name, which may itself hold a colon (`module:Class`), and options behind the colon that `option=` follows.
 _WORDS = re.compile(r"(?P<name>.*?)(?::(?P<options>[A-Za-z_][\w.-]*=.*))?", re.DOTALL)
@@ -195,31 +191,3 @@ def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str
                 f"{noun} {name} has no option '{key}'{near} ('rlplug info {name}' lists them)"
             )
     return {key: parse(known[key], value) for key, value in texts.items()}
-
-
-def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
-    """The learner of `ppo`, or of `ppo:learning_rate=1e-3,net.hidden=64,64`, with its presets.
-
-    Only installed algorithms have names here: a run's own record would otherwise say which file is executed.
-
-    Raises:
-        UsageError: there is no such algorithm, it is not sound under the runner, or it does not suit the spaces.
-        BadConfig: an option is wrong. PluginError: the plugin is unusable.
-    """
-    name, text = split(words)
-    if is_target(name):
-        raise UsageError(
-            f"'{name}' is no installed algorithm, as each algorithm of several must be; make it a plugin"
-        )
-    learner: type[Any] = algorithm(name)
-    if context.runner not in learner.runners:
-        raise UsageError(
-            f"{name} does not run under '{context.runner}', as one algorithm of several does"
-        )
-    own = {option.name for option in schema(learner.Config)}
-    presets = {
-        key: value for key, value in preset(name, spec.id, kind_of(spec)).items() if key in own
-    }
-    given = values_of(learner.Config, text, name, "algorithm")
-    made: AnyLearner = learner(spec, convert(learner.Config, {**presets, **given}, name), context)
-    return made
