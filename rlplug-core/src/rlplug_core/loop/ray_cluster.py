@@ -1,4 +1,4 @@
-"""What rlplug needs of Ray: a cluster, room in it, and a task that runs in one of its processes."""
+"""Use a Ray cluster: join it, check its nodes and its room, and run a task in one of its processes."""
 
 from __future__ import annotations
 

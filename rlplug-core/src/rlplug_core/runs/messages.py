@@ -1,4 +1,4 @@
-"""What a run says before and after training: its environment, warnings about options, advice about NaN."""
+"""Messages of a run before and after training: its environment, warnings about options, advice about NaN."""
 
 from __future__ import annotations
 
