@@ -1,4 +1,4 @@
-"""`BehaviorAgent`: a policy that sends along the distribution from which it chose, for off-policy corrections."""
+"""`BehaviorAgent`: a policy that stores its distribution with each step, for off-policy corrections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlplug_core.types import Act, Array, RecurrentState
 
 
 class BehaviorAgent(PolicyAgent):
-    """A policy agent that sends along the outputs [N, size] of the head from which it chose, as `outputs`."""
+    """A policy agent that adds the outputs [N, size] of its head to the extras of each step, as `outputs`."""
 
     def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
         act = super().choose(outputs, recurrent_state, explore)

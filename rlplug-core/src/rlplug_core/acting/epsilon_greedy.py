@@ -27,7 +27,7 @@ class EpsilonGreedy(NetworkAgent):
 
     Args:
         epsilon: a schedule of progress.
-        warmup: so many env steps at the beginning are all random.
+        warmup: number of env steps at the start with only random actions.
         evaluation: epsilon when it must not explore.
     """
 
@@ -97,11 +97,11 @@ class EpsilonGreedy(NetworkAgent):
         return self.forward(obs)
 
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
-        """Choose where no random action comes between.
+        """Choose the actions of rows without a random action.
 
         Args:
             values: [N, A] action values.
-            uniform: [N] random numbers in [0, 1) to do it with.
+            uniform: [N] random numbers in [0, 1) for the choice.
             clock: for schedules.
 
         Returns:
@@ -128,7 +128,7 @@ class EpsilonGreedy(NetworkAgent):
         return expected
 
     def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
-        """Compute what `expected` does where no random action comes between.
+        """Compute the result of `expected` without random actions.
 
         Args:
             values, by, clock: as in `expected`.
@@ -164,7 +164,7 @@ class Softmax(EpsilonGreedy):
         temperature: a number, or a schedule of progress.
     """
 
-    #: The lowest temperature, where a schedule ends at 0.
+    #: The lowest temperature of a schedule that ends at 0.
     COLDEST = 1e-8
 
     def __init__(
@@ -198,7 +198,7 @@ class Softmax(EpsilonGreedy):
         return mean
 
     def odds(self, values: Array, clock: Clock) -> Array:
-        """Compute what the probabilities of actions are proportional to.
+        """Compute unnormalized probabilities of actions.
 
         Args:
             values: [N, A] action values.
@@ -214,7 +214,7 @@ class Softmax(EpsilonGreedy):
 
 
 class NoisyGreedy(EpsilonGreedy):
-    """The action of highest value under noise on the network's weights, drawn anew at every step for all environments.
+    """The action of highest value under noise on the network's weights, drawn again at every step for all environments.
 
     Args:
         network: takes the noise, as a tensor, as its second argument.

@@ -23,7 +23,7 @@ def explorer(
     random_steps: int = 0,
     eval_eps: float = 0.0,
 ) -> EpsilonGreedy:
-    """Make an agent that explores as its network and options say.
+    """Make the agent for a network and its options of exploration.
 
     A network with noisy layers explores by their noise, a `softmax_temperature` by a softmax; otherwise `epsilon` is
     the chance of a random action, as a function of progress.
@@ -31,10 +31,10 @@ def explorer(
     Args:
         q_network: action values.
         epsilon: the chance of a random action.
-        seeds: where draws come from.
-        softmax_temperature: what action values are divided by before the softmax.
+        seeds: seeds of the draws.
+        softmax_temperature: action values are divided by it before the softmax.
         inference_backend: `auto`, `numpy` or `torch`.
-        random_steps: env steps at the beginning that act at random.
+        random_steps: env steps at the start with random actions.
         eval_eps: the chance of a random action in evaluation.
     """
     if q_network.noisy:
@@ -79,8 +79,8 @@ def epsilon_schedule(
 def actor_epsilon(epsilon: Schedule, rank: int, ranks: int, alpha: float) -> Schedule:
     """Return the chance of actor `rank` of `ranks`: epsilon ** (1 + alpha * rank / (ranks - 1)).
 
-    So some actors explore and others follow what is known (Horgan et al., 2018, arXiv:1803.00933, section 4.1, where
-    alpha is 7 and epsilon 0.4). With alpha 0, and for the first actor, it is `epsilon`.
+    So some actors explore and others act greedily (Horgan et al., 2018, arXiv:1803.00933, section 4.1, with alpha 7 and
+    epsilon 0.4). With alpha 0, and for the first actor, it is `epsilon`.
     """
     if not alpha or not rank:
         return epsilon
@@ -91,7 +91,7 @@ def actor_epsilon(epsilon: Schedule, rank: int, ranks: int, alpha: float) -> Sch
 def check_exploration(
     fraction: float, points: Sequence[float], noisy: str | None, softmax_temperature: float | None
 ) -> None:
-    """Raise ValueError where two things take the place of epsilon, or `points` are no chances on its way."""
+    """Raise ValueError if two options replace epsilon, or if `points` of its schedule are not probabilities."""
     if noisy is not None and softmax_temperature is not None:
         raise ValueError(
             "noisy and softmax_temperature both take the place of epsilon; set one of them to none"
@@ -121,9 +121,9 @@ def final_epsilon(rank: int, usual: float, others: Sequence[float], seeds: Seeds
 
 
 def shared_out(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
-    """Yield which of several things is whose turn: each one once, drawn without putting back, then whichever is rarest.
+    """Yield indices in turn: each one once, drawn without replacement, then the one furthest below its share.
 
-    Rarest is what is furthest behind its share, so that after n turns each has had about n times its chance.
+    So after n turns each index has come about n times its probability.
     """
     order = generator.choice(len(chances), len(chances), replace=False, p=chances)
     had = np.zeros(len(chances))

@@ -58,13 +58,13 @@ class HeldNoise:
         self.begin(1)
 
     def begin(self, num_envs: int) -> None:
-        """Draw as at the beginning, for so many environments."""
+        """Start drawing for this number of environments."""
         self.generator = self.seeds.generator()
         self.left = 0
         self.numbers = np.zeros(num_envs, np.int64)
 
     def __call__(self, obs: Obs) -> Array:
-        """Outputs [N, size] for the next vector step; `numbers` [N] then says under which noise."""
+        """Return outputs [N, size] for the next vector step; `numbers` [N] is then the noise used for each row."""
         if self.left == 0:
             self.left = self.hold
             self.numbers = self.generator.integers(2**63, size=len(self.numbers))
@@ -137,7 +137,7 @@ class PolicyAgent(NetworkAgent):
 
         Args:
             outputs: [N, size] of the policy's network.
-            recurrent_state: [N, ...] what the answer says will be remembered; None without a memory.
+            recurrent_state: [N, ...] memory for the next step; None without a memory.
             explore: False for the mode of the distributions.
 
         Returns:

@@ -1,4 +1,4 @@
-"""An agent that does anything: a bar below which nothing has been learned, and a pace for environments alone."""
+"""An agent with random actions: a lower bound for returns, and the way to measure the speed of an environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlplug_core.types import MASK, Act, Array, Obs, RecurrentState, Space, Stat
 
 
 class RandomAgent:
-    """Draws actions uniformly from a space, or from the legal ones where the observation says which these are."""
+    """Draws actions uniformly from a space, or from the legal ones if the observation has an action mask."""
 
     def __init__(self, space: Space, seeds: Seeds) -> None:
         self.space: Space = deepcopy(space)  # which draws by a generator of its own
@@ -36,7 +36,7 @@ class RandomAgent:
         return Act(drawn.astype(dtype_of(self.space)))
 
     def state_dict(self) -> State:
-        """Nothing: how it goes on is no part of any result."""
+        """Return nothing: no result depends on its next actions."""
         return {}
 
     def load_state_dict(self, state: State) -> None:

@@ -1,4 +1,4 @@
-"""Acting and learning with memory: the agent that carries it, and rollouts whose rows stay whole."""
+"""Acting and learning with memory: the agent that carries it, and rollouts with whole rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, tree_m
 
 
 class MemoryAgent(PolicyAgent):
-    """Samples from a policy with memory, which is its recurrent state; a row that opens an episode begins without."""
+    """Samples from a policy with memory, its recurrent state; a row that starts an episode has an empty memory."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class MemoryGreedy(EpsilonGreedy):
 class Sequences(Samples):
     """The samples of whole rows, for networks with memory: T steps of N rows as [T * N], those of the first step first.
 
-    `is_first` [T * N] says where an episode opens, `recurrent_state` [N, ...] is what was remembered before the first
-    step, `valid` [T * N] where a row holds a transition, None for everywhere.
+    `is_first` [T * N] marks the first step of an episode, `recurrent_state` [N, ...] is the memory before the first
+    step, `valid` [T * N] marks the rows with a transition; None means all of them.
     """
 
     is_first: Tensor
@@ -117,7 +117,7 @@ class Sequences(Samples):
         return self.obs, self.is_first, self.recurrent_state, self.valid
 
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
-        """Whole rows in random order, as many at a time as have `size` samples; all at once where it covers them."""
+        """Yield whole rows in random order, about `size` samples at a time; all at once if `size` covers them."""
         num_envs = rows_of(self.recurrent_state)
         return shuffled(self, num_envs, size * num_envs // len(self.is_first), generator)
 
@@ -140,7 +140,7 @@ class Sequences(Samples):
 
 
 def check_no_units(units: int | None) -> None:
-    """Raise UsageError where units are given to what has no memory."""
+    """Raise UsageError if `units` are given without a memory."""
     if units is not None:
         raise UsageError(
             "recurrent_hidden_size is of a recurrent cell; give --recurrent-cell gru or lstm too, or leave "
@@ -149,7 +149,7 @@ def check_no_units(units: int | None) -> None:
 
 
 def check_whole_sequences(steps: int, batch: int) -> None:
-    """Raise BadConfig where a minibatch of `batch` samples has no room for a row of `steps`."""
+    """Raise BadConfig if a minibatch of `batch` samples has no room for a row of `steps`."""
     if batch < steps:
         raise BadConfig(
             f"with a memory minibatches are made of whole rows, and one of {batch} samples has no room for a row of "
@@ -158,15 +158,15 @@ def check_whole_sequences(steps: int, batch: int) -> None:
 
 
 def sequences(rollout: Rollout, advantage: Array, target: Array, device: torch.device) -> Sequences:
-    """Make samples of whole rows, which a recurrent network can run along.
+    """Make samples of whole rows for a recurrent network.
 
     Args:
         rollout: T steps of N environments.
         advantage, target: [T, N], as `Rollout.samples` takes them.
-        device: where the tensors go.
+        device: device of the tensors.
 
     Returns:
-        Tensors of the T * N samples, with `is_first` and the recurrent state in which each row began.
+        Tensors of the T * N samples, with `is_first` and the recurrent state before each row's first step.
     """
     flat = rollout.samples(advantage, target, device)
     first = to_tensors(rollout.is_first.reshape(-1), device)
@@ -190,7 +190,7 @@ def recurrent_values(
 ) -> tuple[Array, Array]:
     """V of every observation and of every step's true successor, both [T, N], as `Rollout.values` but with memory.
 
-    What followed the last step, or one at which an episode was truncated, is seen with the memory after that step.
+    The successor of the last step, or of a truncated one, is evaluated with the memory after that step.
     """
     shape, num_envs, cuts = rollout.reward.shape, rollout.reward.shape[1], rollout.cuts
     flat = tree_map(lambda array: array.reshape(-1, *array.shape[2:]), rollout.obs)

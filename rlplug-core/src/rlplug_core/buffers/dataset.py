@@ -20,18 +20,18 @@ OBS = "observations"
 NEXT_OBS = "next_observations"
 FIELDS = (OBS, "actions", "rewards", NEXT_OBS, "terminations", "truncations")
 MINARI = "minari:"
-#: Actions may lie outside the bounds by this share of the range, as rounding leaves them; they are clipped.
+#: Rounding may leave actions outside the bounds by this share of the range; they are clipped.
 OUTSIDE = 1e-3
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Transitions [M, ...] as they were recorded.
+    """Recorded transitions [M, ...], unchanged.
 
     Attributes:
         place: an absolute path, or `minari:ID`.
         arrays: by the names of `FIELDS`; observations may be nested dictionaries.
-        env: the environment it says that it is from, or an empty string.
+        env: the id of its environment, if it names one; else an empty string.
     """
 
     place: str
@@ -100,7 +100,7 @@ class Dataset:
         return self._among(spec.obs, there, name)
 
     def _among(self, space: Space, there: Mapping[str, Array], name: str) -> Any:
-        """Observations as nested as their space is: a name in it may hold a slash, which stands between names, too."""
+        """Return observations nested like their space; a name may contain the slash that also joins names."""
         if isinstance(space, spaces.Dict):
             return {
                 key: self._among(part, there, f"{name}/{key}") for key, part in space.spaces.items()
@@ -162,7 +162,7 @@ class Fitted:
             )
 
     def _followed(self) -> Array:
-        """Return for each transition [M] whether the next one begins where it ended."""
+        """Return for each transition [M] whether the next one starts from its successor."""
         found = np.ones(len(self), bool)
         found[-1] = False
         leaves = zip(flat({"": self.obs}).values(), flat({"": self.next_obs}).values(), strict=True)
@@ -231,7 +231,7 @@ def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -
 
 
 def _canonical(actions: Array, space: Space) -> Array | None:
-    """The environment's own actions as agents give them; None where some are none of its actions.
+    """Return the environment's own actions in the form of an agent; None if some are not legal actions.
 
     Raises:
         UsageError: actions of this kind cannot be read back.
@@ -259,7 +259,7 @@ def _unscaled(actions: Array, space: spaces.Box) -> Array | None:
     high = space.high.astype(np.float64)
     bounded, scale, shift = scale_and_shift(space)
     found = (actions - shift) / np.where(scale == 0, 1.0, scale)
-    outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)  # where one side has a bound
+    outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)  # only one side has a bound
     if np.where(bounded, np.abs(found) > 1 + OUTSIDE, outside).any():
         return None
     clipped: Array = np.where(bounded, found.clip(-1, 1), actions.clip(low, high))

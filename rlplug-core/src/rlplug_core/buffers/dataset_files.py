@@ -1,8 +1,8 @@
 """Read data sets from files and from Minari.
 
-A file is a NumPy archive, `.npz`, with arrays [M, ...] of M transitions in the order in which they happened, as the
-environment's own documentation means them: `observations`, `actions`, `rewards`, `next_observations`, `terminations`,
-`truncations`. The parts of a dictionary stand under `observations/part`. Nothing in it is pickled.
+A file is a NumPy archive, `.npz`, with arrays [M, ...] of M transitions in the order of time, with the meaning that the
+environment's documentation gives them: `observations`, `actions`, `rewards`, `next_observations`, `terminations`,
+`truncations`. The parts of a dictionary have names such as `observations/part`. Nothing in it is pickled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-#: Where a file keeps what it says of itself, as JSON.
+#: The entry with a file's description of itself, as JSON.
 ABOUT = "about"
 
 

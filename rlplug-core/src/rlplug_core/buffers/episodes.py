@@ -1,4 +1,4 @@
-"""The episode buffer: whole episodes, one behind the other in one column, handed out when they are long enough."""
+"""The episode buffer: whole episodes, one after another in one column, given when they are long enough."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 class EpisodeBuffer:
     """Gives the finished episodes as one `Rollout` [T, 1] as soon as they hold `steps` steps, each episode once.
 
-    With one environment all of them were played with the newest weights; of several the unfinished episodes go on.
+    With one environment the newest weights played all of them. With several, unfinished episodes continue.
     """
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.open: State | None = (
-            None  # fields [slots, N, ...] of the steps since the oldest unfinished episode began
+            None  # fields [slots, N, ...] of the steps since the start of the oldest unfinished episode
         )
         self.length = 0
         self.begin: Array = np.zeros(
             0, dtype=np.int64
-        )  # where in `open` each row's unfinished episode begins
+        )  # the position in `open` of the start of each row's unfinished episode
         self.finished: list[State] = []
 
     def add(self, step: Step, source: int = 0) -> None:

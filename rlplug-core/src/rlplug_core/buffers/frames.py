@@ -1,7 +1,7 @@
 """Stacked images stored frame by frame: a quarter of the memory for stacks of four, and the same bits.
 
-Nothing is taken on trust: whether an observation continues the one before is seen when it is stored. One that does not,
-as at the start of an episode, keeps its older frames apart, so that what is read is always what was observed.
+Every stored observation is compared with the one before. If it does not continue that one, as at the start of an
+episode, its older frames are kept separately, so a read always gives the observed array.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
         return 0, False
     likely = now.ndim == 4 and channels_last(
         now.shape[1:]
-    )  # where nothing moves, any axis might be it
+    )  # if nothing moves, it could be any axis
     for last in (likely, not likely) if now.ndim == 4 else (False,):
         channels = _frame_channels(_first(now, last), _first(after, last))
         if channels:
@@ -60,9 +60,9 @@ def _first(rows: Array, last: bool) -> Array:
 class Stacked:
     """Like `Whole`, for stacks [k * C, ...] of k frames with C channels, of which the newest is the last.
 
-    With `last` they are handed in and out as [..., k * C]. `age` says how many observations back the stack began that
-    an observation continues, at most k - 1, where frames suffice; before it they repeat the first, or lie in `starts`
-    by the number of that beginning.
+    With `last` they go in and out as [..., k * C]. `age` is the number of observations, at most k - 1, since the start
+    of the stack that an observation continues, as far as frames suffice. Older frames repeat the first one, or are in
+    `starts` under the number of that start.
     """
 
     def __init__(self, frames: Any, stack: int, last: bool) -> None:
@@ -84,7 +84,7 @@ class Stacked:
 
     @classmethod
     def like(cls, value: Array, channels: int, last: bool, slots: int, store: Store) -> Stacked:
-        """Room for `slots` steps, what the newest leads to, and the older frames that the oldest needs."""
+        """Allocate room for `slots` steps, the successor of the newest, and the older frames that the oldest needs."""
         value = _first(value, last)
         stack = value.shape[1] // channels
         shape = (slots + stack, len(value), channels, *value.shape[2:])

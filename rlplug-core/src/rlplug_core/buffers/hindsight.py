@@ -18,18 +18,18 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Goals, Spec, State, Step
 
-RUNNING = -1  # stands for the end of an episode that has none yet
+RUNNING = -1  # the end of an episode that is still running
 
 
 class HindsightReplay(ReplayBuffer):
-    """Uniform replay of observations with goals, of which k in k + 1 transitions get another goal as they are drawn.
+    """Uniform replay of observations with goals; k of k + 1 drawn transitions get another goal (hindsight).
 
-    That goal is what the same episode had achieved after the same or a later step, each as likely. Its reward follows
-    from it. The task ends where that goal is reached, and where it ended. What is stored stays as it was.
+    The other goal is the achieved goal after the same or a later step of the episode, each equally likely. The reward
+    is computed for it. The task ends if that goal is reached, and if it ended before. Stored steps do not change.
 
     Args:
         goals: the rewards and terminations of other goals.
-        k: other goals for each one that was aimed at.
+        k: other goals for each original one.
         capacity: how many steps of single rows to keep; this and all further arguments are those of `ReplayBuffer`.
     """
 
@@ -88,19 +88,19 @@ class HindsightReplay(ReplayBuffer):
         found["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
         if self.goals.terminated is not None:
             # What ended the task ends it still, as a fall does: the last step of an episode has no other goal to get
-            # than what it achieved itself. Stable-Baselines3 keeps ends as well, and adds none where a goal is reached.
+            # than its own achieved goal. Stable-Baselines3 keeps ends as well, and adds none if a goal is reached.
             found["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
         return found
 
     def _achieved_later(self, index: Array) -> Array:
-        """Draw, for steps [B], what was achieved after a step of the same episode from that one on [B, ...]."""
+        """Draw for each of the steps [B] the achieved goal [B, ...] after it or after a later step of its episode."""
         data = self.data
         assert data is not None
         newest = (data.count - 1) * data.num_envs + index % data.num_envs
         ends = self.ends[index % data.total]
         steps_left = (np.where(ends == RUNNING, newest, ends) - index) // data.num_envs
         later = index + data.num_envs * self.generator.integers(0, steps_left + 1)
-        _, last, _ = data.window(later, 1, self.gamma)  # past steps at which the row was absent
+        _, last, _ = data.window(later, 1, self.gamma)  # skips steps of absent rows
         stored: Any = data.obs
         return host(stored["achieved_goal"].after(last, data.flat["ended"].take(last % data.total)))
 
@@ -113,7 +113,7 @@ class HindsightReplay(ReplayBuffer):
         self._look_back()
 
     def _look_back(self) -> None:
-        """Find where episodes begin and end among what is stored."""
+        """Find the starts and ends of the stored episodes."""
         data = self.data
         if data is None:
             return

@@ -1,4 +1,4 @@
-"""Batches drawn from several replays as from one that holds what they all hold."""
+"""Draw batches from several replays as if they were one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Result
 
-#: Replays that give rows to a batch, at most: each costs 50 to 100 microseconds.
+#: Most replays that give rows to one batch: each costs 50 to 100 microseconds.
 MOST = 8
 
 
 class Joint:
     """Replays of one kind, and batches whose rows come from all of them.
 
-    Each row is drawn at a point in an equal share of the whole mass, so every replay gives as many rows as its part of
-    it; where there are many, eight draws decide which of them give rows. Importance weights are those of the whole, and
-    so is the mass of new transitions: what nobody has learned from yet is as urgent whoever keeps it.
+    Each row is drawn at a point in an equal share of the total mass, so every replay gives rows in proportion to its
+    mass. With many replays, eight draws decide which of them give rows. Importance weights are computed over all of
+    them, and so is the mass of new transitions: an unused transition is equally urgent in every replay.
 
     Args:
         replays: they keep their own steps, generators and priorities.
@@ -31,15 +31,15 @@ class Joint:
     def __init__(self, replays: Sequence[ReplayBuffer], generator: np.random.Generator) -> None:
         self.replays = replays
         self.generator = generator
-        #: What each of them gave to the last batch, and whether they want to hear what was learned of it.
+        #: The part of the last batch from each replay, and whether replays need its priorities.
         self.given: list[tuple[ReplayBuffer, Transitions]] = []
         self.weighed = False
 
     def draw(self, size: int, clock: Clock) -> Transitions:
-        """A batch of `size` transitions, those of one replay behind those of the one before.
+        """Draw a batch of `size` transitions, grouped by replay.
 
         Args:
-            size: how many.
+            size: number of transitions.
             clock: for the discount and the exponent of importance weights.
         """
         drawn = list(self._chosen(size))
@@ -78,7 +78,7 @@ class Joint:
         return points
 
     def feedback(self, result: Result) -> None:
-        """Hand what was learned of the last batch to those that gave it, where they go by priorities."""
+        """Return priorities of the last batch to the replays it came from, if they use priorities."""
         if not self.weighed:
             return
         begin = 0

@@ -34,10 +34,10 @@ class PriorityOptions:
 
     # exponent of priorities: how strongly replay prefers large TD errors; 0 draws uniformly
     alpha: NonNegative = 0.0
-    # exponent of importance weights at the beginning; it rises to 1 over the run
+    # exponent of importance weights at the start; it rises to 1 over the run
     beta: Scheduled[Fraction] = 0.4
     eps: Positive = 1e-6  # added to every TD error, so that no priority is 0
-    # what makes room: the oldest, or one drawn among small errors
+    # which transition is evicted: the oldest, or one drawn among small errors
     eviction: Literal["oldest", "sampled"] = "oldest"
 
     def __post_init__(self) -> None:
@@ -68,17 +68,17 @@ def replay_buffer(
         pace: when batches are due, and how large they are.
         n_step: how many rewards a transition sums.
         gamma: discount per step, a number or a function of progress.
-        seeds: where draws come from.
-        device: where batches go.
-        storage: where observations are kept: `memory`, `disk`, or a torch device such as `cuda`.
+        seeds: seeds of the draws.
+        device: device of the batches.
+        storage: place of the observations: `memory`, `disk`, or a torch device such as `cuda`.
         priority: which transitions are preferred.
         beta: the exponent of importance weights as a function of progress; by default from `priority.beta` to 1.
-        her: how many other goals each transition is replayed with; 0 for none.
+        her: number of other goals that each transition is replayed with; 0 for none.
         spec: the environment's; hindsight replay takes its goals from there.
 
     Raises:
-        UsageError: the storage is not available, sampled eviction meets a schedule of `gamma`, or hindsight replay an
-            environment without goals, n-step returns or priorities.
+        UsageError: the storage is not available, sampled eviction is combined with a schedule of `gamma`, or hindsight
+            replay with an environment without goals, n-step returns or priorities.
     """
     if her:
         if n_step > 1 or priority.alpha > 0 or spec is None:
@@ -172,7 +172,7 @@ class RolloutReplay:
     """The replay of rollouts that an algorithm's options ask for.
 
     Attributes:
-        ratio: kept rollouts given per new one, on average, a number or a function of progress; none are kept at 0.
+        ratio: average number of replayed rollouts per new one, a number or a function of progress; at 0 none is kept.
         buffer_size: env steps kept, in whole rollouts.
         only: whether new rollouts are not given before they are drawn.
         learning_starts: env steps kept before the first rollout is given again.
@@ -194,11 +194,11 @@ class RolloutReplay:
 
         Args:
             n_steps: rollout length per environment.
-            num_envs: how many of these.
-            seeds: where draws come from.
+            num_envs: number of environments.
+            seeds: seeds of the draws.
 
         Raises:
-            UsageError: there is nothing to be given.
+            UsageError: no rollout would ever be given.
         """
         if self.on:
             rollout = n_steps * num_envs

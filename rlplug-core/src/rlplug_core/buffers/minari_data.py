@@ -1,4 +1,4 @@
-"""Read a data set of Minari's (Farama Foundation) that lies on this machine; nothing is downloaded."""
+"""Read a local data set of Minari (Farama Foundation); nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlplug_core.types import tree_map
 
 
 def from_minari(place: str) -> Dataset:
-    """The data set `minari:ID`, its episodes one behind the other; a tuple is a dictionary keyed "0", "1", ….
+    """Return the data set `minari:ID`, one episode after another; a tuple becomes a dictionary with keys "0", "1", ….
 
     Raises:
         MissingPackage: minari is not installed. UsageError: there is no such data set here.
@@ -45,7 +45,7 @@ def from_minari(place: str) -> Dataset:
 
 
 def _transitions(episode: Any) -> dict[str, Any]:
-    """The arrays [T, ...] of an episode, whose observations are one more."""
+    """Return the arrays [T, ...] of an episode; it has T + 1 observations."""
     obs = _plain(episode.observations)
     action = _plain(episode.actions)
     return {

@@ -12,9 +12,10 @@ from rlplug_core.types import State, Step, tree_map
 
 
 class PairBuffer(RolloutBuffer):
-    """Holds every step back until the next one says which action followed: `extras["next_action"]` [1, N].
+    """Delays every step until the next one has told the action that followed: `extras["next_action"]` [1, N].
 
-    It is -1 where none did; behind the end of an episode it is the next one's first, and means nothing.
+    It is -1 if no action followed. After the end of an episode it is the first action of the next one and means
+    nothing.
     """
 
     def __init__(self) -> None:

@@ -27,8 +27,8 @@ class Priority:
 
     Attributes:
         alpha: the exponent of priorities; 0 draws uniformly.
-        beta: the exponent of importance weights, over the run's progress; 1 undoes the preference in expectation.
-        epsilon: added to every priority, so that none is 0.
+        beta: the exponent of importance weights, over the run's progress; 1 corrects the sampling bias fully.
+        epsilon: added to every priority, so that every transition can be drawn.
     """
 
     alpha: float = 0.6
@@ -37,10 +37,10 @@ class Priority:
 
 
 class PrioritizedReplay(ReplayBuffer):
-    """A ring of steps, drawn with P(i) = p_i^alpha / sum_k p_k^alpha, where the learner reports p as `Result.priority`.
+    """A ring of steps, drawn with P(i) = p_i^alpha / sum_k p_k^alpha; the learner reports p as `Result.priority`.
 
     A new transition has the largest priority so far. The importance weights (N P(i))^-beta are divided by the largest
-    of their batch, so that they only ever scale an update down (docs/decisions/0020). Arguments as of `ReplayBuffer`.
+    of their batch, so that they only scale an update down (docs/decisions/0020). Arguments as in `ReplayBuffer`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PrioritizedReplay(ReplayBuffer):
         if data.count == 1:
             self.tree = SumTree(data.total)
         begins = self._begins(data.count - self.span)
-        if self.span > 1 or not begins:  # what the newest step made room from may have had a mass
+        if self.span > 1 or not begins:  # the evicted step may have had a mass
             newest = (data.count - 1) % data.slots * num_envs
             self.tree.fill(newest, newest + num_envs, 0.0)
         if begins:

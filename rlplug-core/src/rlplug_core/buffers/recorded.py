@@ -1,4 +1,4 @@
-"""Replay of a data set: alone, or beside what a run sees itself. Checkpoints name the data set by its hash."""
+"""Replay of a data set, by itself or mixed with a run's own steps. Checkpoints name the data set by its hash."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rlplug_core.types import Result, State, Step
 
 
 class RecordedReplay:
-    """A replay that holds a data set and nothing else; a batch is due whenever it is asked.
+    """A replay of only a data set; it always has a due batch.
 
     Args:
-        replay: an empty one, which says how batches are drawn; its capacity becomes what the data set needs.
-        data: what it is filled with.
+        replay: an empty replay that decides how batches are drawn; its capacity becomes that of the data set.
+        data: the data set.
 
     Raises:
-        UsageError: it keeps what it draws by sampled eviction.
+        UsageError: the replay uses sampled eviction.
     """
 
     def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:
@@ -41,17 +41,17 @@ class RecordedReplay:
             replay.add(step)
         for _ in range(
             behind
-        ):  # a window begins where others follow, and stops at an end, which the last one is
+        ):  # the last step ends its episode, so windows that start at it stop there
             replay.add(step)
         replay.owed = 0
 
     @property
     def mass(self) -> float:
-        """Return how much there is to be drawn from."""
+        """Return the total mass of its transitions."""
         return self.replay.mass
 
     def add(self, step: Step, source: int = 0) -> None:
-        """Raise UsageError: a data set stays as it is."""
+        """Raise UsageError: a data set does not change."""
         raise UsageError("a data set takes no steps of a run; it is known by its hash")
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
@@ -63,7 +63,7 @@ class RecordedReplay:
         self.replay.feedback(batch, result)
 
     def state_dict(self) -> State:
-        """Return what has changed since it was filled, and the data set's hash."""
+        """Return the state without the transitions, and the hash of the data set."""
         return {**self.replay.state_dict(), "data": self.sha256}
 
     def load_state_dict(self, state: State) -> None:
@@ -76,10 +76,10 @@ class RecordedReplay:
 
 
 class WarmReplay:
-    """A run's own replay beside a data set, which stays for good.
+    """A run's own replay together with a data set that is never evicted.
 
-    Batches are due as without it. Their rows come from both, in proportion to what they hold, or to their priorities: a
-    transition of the data set is as likely as one of the run's, and weighs as much.
+    The data set does not change when batches are due. Rows come from both, in proportion to their sizes, or to their
+    priorities: a transition of the data set is as likely as one of the run, and has the same weight.
     """
 
     def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:

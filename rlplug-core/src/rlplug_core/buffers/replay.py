@@ -21,9 +21,9 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
-#: Stores whose rows come as arrays.
+#: Stores with rows in host memory.
 ON_HOST = ("memory", "disk")
-#: Bytes of observations, as many as fit into a fast cache, up to which batches are drawn together.
+#: Bytes of observations that fit into a fast cache; batches of up to this size are drawn together.
 CACHED = 2**18
 
 
@@ -45,14 +45,14 @@ class ReplayBuffer:
 
     Args:
         capacity: how many steps of single rows to keep.
-        pace: when which batches are due.
-        n_step: how many rewards a transition sums, fewer where an episode ends before.
+        pace: how often batches are due, and their size.
+        n_step: number of rewards in a transition's sum, fewer if its episode ends before.
         gamma: discount per step, a number or a function of the clock's progress.
-        seeds: where draws come from.
-        device: where batches go.
-        store: where observations are kept: `memory`, `disk`, or a torch device such as `cuda`.
-        together: how many batches that are due at the same time may be drawn by one `draw`, and then split; 1 where
-            rows of a batch depend on one another, or on feedback.
+        seeds: seeds of the draws.
+        device: device of the batches.
+        store: place of the observations: `memory`, `disk`, or a torch device such as `cuda`.
+        together: number of batches, due at the same time, that one `draw` may draw and then split; 1 if rows of a
+            batch depend on each other or on feedback.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class ReplayBuffer:
                 f"buffer_storage '{store}' is not available to this torch; use --buffer-storage memory or disk"
             )
         self.added = self.owed = 0
-        self.sources = 1  # actors that share a capacity of which this one has its part
-        self.largest = 1.0  # the mass of new transitions, where they have masses of their own
+        self.sources = 1  # number of actors that share the capacity
+        self.largest = 1.0  # the mass of new transitions, if transitions have masses
         #: Of batches that are drawn together: the generator's state before, and how many were taken.
         self.begun: tuple[Any, int] | None = None
         self.data: Ring | None = None
 
     @property
     def made(self) -> dict[str, float]:
-        """Return the options on which the meaning of its state's numbers depends, by their names."""
+        """Return the options, by name, that give the numbers of its state their meaning."""
         return {"buffer_size": self.capacity, "n_step": self.n_step}
 
     @property
@@ -98,7 +98,7 @@ class ReplayBuffer:
 
     @property
     def mass(self) -> float:
-        """Return how much there is to be drawn from, beside other replays of the same kind."""
+        """Return the total mass of its transitions, for draws from several replays of one kind."""
         return (
             0.0
             if self.data is None
@@ -135,7 +135,7 @@ class ReplayBuffer:
                 yield self.draw(self.pace.batch_size, clock)
 
     def _burst(self, count: int, clock: Clock) -> Iterator[Transitions]:
-        """Batches that are drawn as one, with the same numbers in them; those that nobody takes are not drawn."""
+        """Yield batches from one large draw, equal to separate draws; an untaken batch counts as not drawn."""
         size = self.pace.batch_size
         before = self.generator.bit_generator.state
         share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
@@ -150,7 +150,7 @@ class ReplayBuffer:
             self.begun = None
 
     def _drawn_from(self) -> Mapping[str, Any]:
-        """The state of the generator behind the batches that were taken."""
+        """Return the state of the generator after the batches taken so far."""
         now = self.generator.bit_generator.state
         if self.begun is None:
             return now
@@ -172,12 +172,12 @@ class ReplayBuffer:
         return max(1, CACHED // max(1, self.pace.batch_size * sum(sizes)))
 
     def ready(self) -> bool:
-        """Return whether it holds a transition."""
+        """Return whether it holds a complete transition."""
         return self.data is not None and self.data.holds(self.span)
 
     @property
     def span(self) -> int:
-        """Return how many steps must be stored, from one on, before it can be drawn."""
+        """Return how many steps a transition spans: so many must be stored before it can be drawn."""
         return self.n_step
 
     def draw(self, size: int, clock: Clock) -> Transitions:
@@ -185,7 +185,7 @@ class ReplayBuffer:
         return self.gather(self.sample(size))
 
     def sample(self, size: int) -> Array:
-        """Numbers [size] of steps whose window is complete, drawn uniformly; as the ring numbers them."""
+        """Draw uniformly the numbers [size] of steps with a complete window, in the numbering of the ring."""
         assert self.data is not None
         data = self.data
         low = data.oldest * data.num_envs
@@ -199,10 +199,10 @@ class ReplayBuffer:
         return index
 
     def chosen(self, points: Array) -> tuple[Array, Array]:
-        """Draw steps where several replays share a batch.
+        """Draw steps for a batch that several replays share.
 
         Args:
-            points: [B] in [0, `mass`), one in each of equal shares of what all replays have.
+            points: [B] in [0, `mass`), one in each equal share of the mass of all replays.
 
         Returns:
             The steps' numbers [B], and their masses [B].
@@ -210,19 +210,19 @@ class ReplayBuffer:
         return self.sample(len(points)), np.ones(len(points))
 
     def weights(self, mass: Array, clock: Clock) -> Array | None:
-        """Return importance weights [B] of steps with these masses [B]; None where all are alike."""
+        """Return importance weights [B] of steps with these masses [B]; None if all are equal."""
         return None
 
     def joined(self, parts: Sequence[Transitions]) -> Transitions:
-        """Put batches of this kind together, which replays of several sources gave."""
+        """Join batches that came from replays of several sources."""
         return concatenated(parts)
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
-        """Make a batch of the n-step transitions that begin at given steps.
+        """Make a batch of the n-step transitions that start at given steps.
 
         Args:
-            index: [B] numbers of steps, counted since the first that was ever added.
-            weight: [B] float32; 1 if none are given.
+            index: [B] numbers of steps, counted from the first step ever added.
+            weight: [B] float32; default 1.
 
         Returns:
             Transitions [B] on the buffer's device.
@@ -252,7 +252,7 @@ class ReplayBuffer:
         return made
 
     def look_up(self, index: Array) -> State:
-        """Copy transitions as they are stored.
+        """Copy stored transitions.
 
         Args:
             index: [B] numbers of steps.
@@ -267,7 +267,7 @@ class ReplayBuffer:
         }
 
     def outcomes(self, index: Array) -> tuple[State, Array]:
-        """Copy what `look_up` does but for the observations.
+        """Copy everything that `look_up` does except the observations.
 
         Args:
             index: [B] numbers of steps.
@@ -290,9 +290,7 @@ class ReplayBuffer:
 
     def _slots(self, num_envs: int) -> int:
         slots = self.capacity // num_envs
-        if (
-            slots < self.span + 1
-        ):  # of two steps that follow each other one at least holds a transition
+        if slots < self.span + 1:  # of two consecutive steps at least one holds a transition
             each = f" for each of {self.sources} actors" if self.sources > 1 else ""
             raise UsageError(
                 f"a replay of {self.capacity * self.sources} steps is too small for {num_envs} environments{each} and "
@@ -306,7 +304,7 @@ class ReplayBuffer:
         return slots
 
     def _needs(self) -> str:
-        """Say what takes `span` steps."""
+        """Return the name of the thing that takes `span` steps."""
         return f"{self.n_step}-step returns"
 
     def restart(self) -> None:

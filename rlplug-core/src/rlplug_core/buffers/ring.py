@@ -19,7 +19,7 @@ WAYS: dict[str, type[Whole] | type[Stacked]] = {"whole": Whole, "stacked": Stack
 
 
 class Ring:
-    """Every field [slots, N, ...]; a step's successor is the observation of the next time, apart where episodes end."""
+    """Every field [slots, N, ...]; a step's successor is the next observation, separate at the end of an episode."""
 
     FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
 
@@ -73,7 +73,7 @@ class Ring:
         if step.obs is not self._newest:
             tree_map(lambda store, value: store.put(time, value), self.obs, step.obs)
         tree_map(lambda store, value: store.put(time + 1, value), self.obs, step.next_obs)
-        self._newest = step.next_obs  # an actor hands on the same array where no episode ended
+        self._newest = step.next_obs  # an actor passes on the same array if no episode ended
         self.action[slot] = step.action
         self.reward[slot] = step.reward
         self.terminated[slot] = step.terminated & step.valid if step.ended else False
@@ -118,14 +118,14 @@ class Ring:
             tree_map(lambda store, n=number: store.forget(n), self.obs)
 
     def window(self, index: Array, n: int, gamma: float) -> tuple[Array, Array, Array]:
-        """Windows of the rewards within n steps, from the steps `index` [B] on.
+        """Sum the rewards of the n steps that start at the steps `index` [B].
 
-        Absent rows are passed through, as in rollouts (`estimators.next_valid`): they have no reward and no discount,
-        and what a step led to is what its row saw when it was next there.
+        Steps of absent rows are skipped, as in rollouts (`estimators.next_valid`): they have no reward and no discount,
+        and the successor of a step is the next observation of its row when the row is present again.
 
         Returns:
-            The discounted sum of rewards, the number of the step with which each window ends, and gamma^k for its k
-            rewards, each [B].
+            The discounted sum of rewards, the number of the last step of each window, and gamma^k for its k rewards,
+            each [B].
         """
         rewards = self.flat["reward"]
         ended = self.flat["ended"]
@@ -166,7 +166,7 @@ class Ring:
             running &= ~ended.take(last % self.total)
 
     def holds(self, n: int) -> bool:
-        """Return whether a window of n steps that begins with a valid one is complete."""
+        """Return whether any window of n steps that starts with a valid step is complete."""
         if self.all_valid:
             return self.count >= n
         times = range(self.oldest, self.count - n + 1)
@@ -220,4 +220,4 @@ def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
 def _merged(array: Array) -> Array:
     return array.reshape(
         array.shape[0] * array.shape[1], *array.shape[2:]
-    )  # -1 says nothing where a part is empty
+    )  # -1 is ambiguous for an empty part

@@ -17,8 +17,8 @@ from rlplug_core.types import Array, Obs, Result, State, Step, tree_map
 class RolloutBuffer:
     """Collects `steps` steps and gives them as one `Rollout`; its storage is reused for the next.
 
-    The true successor of a step is the next row's observation; it is stored apart only where an episode was truncated.
-    With `agents` above 1 it is then stored of all so many rows of the world, of which a critic may want to see all.
+    The true successor of a step is the next row's observation; it is stored separately only if an episode was
+    truncated. With `agents` above 1 it is then stored for all rows of that world, because a critic may need all of them.
     """
 
     def __init__(self, steps: int, agents: int = 1) -> None:
@@ -151,7 +151,7 @@ class RolloutBuffer:
             cuts.count += 1
 
     def _grow(self, cuts: Cuts, size: int, obs: Obs) -> None:
-        """Make room; what is unused holds observations `obs` [N, ...], as zeros may lie outside of their space."""
+        """Make room, filled with observations `obs` [N, ...], because zeros may be outside of their space."""
 
         def longer(array: Array, unused: Array) -> Array:
             return np.concatenate([array, np.resize(unused, (size - len(array), *array.shape[1:]))])

@@ -1,6 +1,6 @@
-"""Prioritized replay in which transitions that matter little make room, drawn at random, instead of the oldest.
+"""Prioritized replay that evicts transitions of low priority, drawn at random, instead of the oldest.
 
-Finished transitions are kept, each with both its observations and its n-step sum, so that any of them can go alone
+Each finished transition is kept with both observations and its n-step sum, so that any one can be evicted
 (docs/decisions/0022).
 """
 
@@ -15,21 +15,21 @@ from rlplug_core.buffers.segments import SumTree
 from rlplug_core.buffers.storage import put, refilled, take
 from rlplug_core.types import Array, State, tree_map
 
-#: Below this a mass counts as this where its inverse is taken.
+#: Smallest mass used in an inverse.
 LEAST = 1e-30
 
 
 class SampledReplay(PrioritizedReplay):
     """Draws as `PrioritizedReplay`, and evicts with P(i) = p_i^-alpha / sum_k p_k^-alpha; arguments as there.
 
-    A ring of the newest n steps finishes transitions. Each takes a free place, or that of an evicted one, which is none
-    that came in the same step. Its number says when it came and where it lies, `count * capacity + place`.
-    Observations are stored whole, two for each transition.
+    A ring of the newest n steps finishes transitions. Each takes a free place, or the place of an evicted transition
+    from an earlier step. Its number is `count * capacity + place`: its order and its place. Observations are stored
+    whole, two for each transition.
     """
 
     numbers: Array  # [capacity]
     inverse: SumTree  # of p^-alpha
-    # obs and next_obs by name, as they are stored, and under "rest" the other fields, in memory
+    # the stores of obs and next_obs by name, and under "rest" the other fields, in memory
     kept: State
     finished = 0  # transitions that ever were
 
@@ -81,7 +81,7 @@ class SampledReplay(PrioritizedReplay):
         self.inverse = SumTree(self.capacity)
 
     def _stored(self, rows: State) -> State:
-        """Storage that begins with these rows; what is no observation lies in memory."""
+        """Allocate storage that starts with these rows; only observations may be outside of memory."""
 
         def made(tree: object, store: str) -> Any:
             return tree_map(lambda array: refilled(array, self.capacity, store), tree)

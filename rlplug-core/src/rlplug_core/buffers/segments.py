@@ -17,9 +17,9 @@ TOP = 1024
 class SumTree:
     """`size` masses of at least 0, and draws in proportion to them.
 
-    A sum is made anew from its children when one of them has changed, never by adding a difference, so that it is a
-    function of the masses alone: rounding errors do not build up, and a tree made from stored masses is the same to
-    the bit.
+    If a child changes, its parent's sum is computed again from both children, never by adding a difference. So the
+    tree depends only on the masses: rounding errors do not accumulate, and a tree from stored masses has the same
+    bits.
     """
 
     def __init__(self, size: int) -> None:
@@ -53,7 +53,7 @@ class SumTree:
         self.fill(0, len(self.mass), self.mass)
 
     def find(self, point: Array) -> Array:
-        """The places [B] at which the running sum of the masses passes `point` [B], each in [0, total).
+        """Return the places [B] where the running sum of the masses passes `point` [B], each in [0, total).
 
         A place with mass 0 is never found, whatever the rounding of the sums.
         """

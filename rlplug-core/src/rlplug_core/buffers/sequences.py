@@ -1,6 +1,6 @@
 """Prioritized replay of sequences, for networks with a memory (Kapturowski et al., 2019, R2D2).
 
-Steps are stored once, as in every replay; a sequence is a number of them, and what was remembered before the first.
+Steps are stored once, as in every replay; a sequence is a number of steps, with the memory before the first.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, State, Step, tree_map
 
-#: The exponents of the paper (table 2), the second of which rises to 1 here.
+#: The exponents of the paper (table 2); the second one rises to 1 here.
 USUAL = Priority(alpha=0.9, beta=linear(0.6, 1.0))
 
 
 @dataclass(frozen=True)
 class SequenceShape:
-    """The length of sequences, and where they begin.
+    """The length of sequences, and the distance between their starts.
 
     Attributes:
-        length: steps that are learned from.
-        burn_in: steps before them, in which only the memory is made.
-        period: steps from the beginning of a sequence to that of the next.
+        length: steps with a loss.
+        burn_in: steps before them that only compute the memory.
+        period: steps from the start of a sequence to the start of the next.
     """
 
     length: int
@@ -44,16 +44,16 @@ class SequenceReplay(PrioritizedReplay):
     """A ring of steps, from which sequences of them are drawn by priorities, `Result.priority` [B] of the learner.
 
     A batch holds B sequences side by side, as transitions [T * B]: the first step of each, then the second ones. T is
-    `burn_in + length + n_step - 1`: behind the steps that are learned from there are those at which their windows end.
-    `weight` is 0 but for the steps that are learned from. `recurrent_state` [B, ...] is what the agent remembered
-    before the first step, `index` [B] the number of that step. The extras are `is_first`, `valid` (whether a row holds
+    `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the
+    steps with a loss. `recurrent_state` [B, ...] is the agent's memory before the first step, `index` [B] the number
+    of that step. The extras are `is_first`, `valid` (whether a row holds
     a transition) and `later`, the steps from each to the last one of its window, [T * B].
 
-    Sequences may hold the end of an episode and the beginning of the next one, where a memory forgets.
+    Sequences may contain the end of an episode and the start of the next one; a memory must reset there.
 
     Args:
-        shape: how long sequences are.
-        capacity, pace, n_step, gamma, seeds, device, priority, store: as of `ReplayBuffer`, in steps; batches are of
+        shape: the length of sequences.
+        capacity, pace, n_step, gamma, seeds, device, priority, store: as in `ReplayBuffer`, in steps; a batch has
             `pace.batch_size` sequences.
     """
 
@@ -115,7 +115,7 @@ class SequenceReplay(PrioritizedReplay):
         put(self.memories, self._place(self.count), step.recurrent_state)
 
     def _place(self, time: Any) -> Any:
-        """Return where what was remembered at a time is kept."""
+        """Return the place of the memory of a time."""
         return time // self.shape.period % len(next(iter(self.memories.values())))
 
     def _begins(self, time: int) -> bool:
@@ -126,11 +126,11 @@ class SequenceReplay(PrioritizedReplay):
         return self.data is not None and self.tree.total > 0
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
-        """Make a batch of the sequences that begin at given steps.
+        """Make a batch of the sequences that start at given steps.
 
         Args:
             index: [B] numbers of their first steps.
-            weight: [B] float32; 1 if none are given.
+            weight: [B] float32; default 1.
 
         Returns:
             Transitions [T * B] on the buffer's device.
@@ -163,7 +163,7 @@ class SequenceReplay(PrioritizedReplay):
         return Transitions(first, None, *others)
 
     def joined(self, parts: Sequence[Transitions]) -> Transitions:
-        """Put sequences beside each other: their steps [T * B] go by time first."""
+        """Join sequences side by side: their steps [T * B] are ordered by time first."""
 
         def beside(name: str, each: list[Any]) -> Any:
             if name in ("index", "recurrent_state"):

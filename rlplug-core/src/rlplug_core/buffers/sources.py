@@ -45,7 +45,7 @@ class BySource(Generic[B]):
         self.given.feedback(batch, result)
 
     def restart(self) -> None:
-        """Begin the rows of every source anew."""
+        """Restart the rows of every source."""
         for source in self.parts:
             self.restart_source(source)
 
@@ -105,7 +105,7 @@ class SourcesReplay:
         self.joint.feedback(result)
 
     def restart(self) -> None:
-        """Begin the rows of every source anew."""
+        """Restart the rows of every source."""
         for ring in self.rings:
             ring.restart()
 

@@ -1,6 +1,6 @@
-"""Store observations in host memory, a file on disk, or a device; and how they get in and out, as they are.
+"""Store observations unchanged in host memory, in a file on disk, or on a device, and read them back.
 
-Steps are numbered from the first, `time * N + row`, so that a number never comes to mean another step.
+Steps are numbered from the first, `time * N + row`, so that a number always means the same step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlplug_core.types import Array, State, tree_map
 
 #: `memory`, `disk` (a temporary file, in TMPDIR), or the name of a torch device such as `cuda`.
 Store: TypeAlias = str
-#: Unsigned numbers of which torch reads and writes no single rows, and those as which it does.
+#: torch cannot read or write single rows of these unsigned types; it can with the signed type of the same size.
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 #: Bytes from one array to the next in one copy: kernels read so many at once.
@@ -28,8 +28,10 @@ ALIGNED = 16
 
 
 def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
-    """An array, or a tensor on a device; memory and disk are taken page by page, as they are first written."""
-    if store == "memory" or (store == "disk" and 0 in shape):  # nothing is in no file
+    """Allocate an array, or a tensor on a device; the system gives pages of memory and disk at their first write."""
+    if store == "memory" or (
+        store == "disk" and 0 in shape
+    ):  # a file cannot be mapped without bytes
         return np.zeros(shape, dtype)
     if store == "disk":
         with tempfile.TemporaryFile(
@@ -40,10 +42,10 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
 
 
 def check_extras(extras: Mapping[str, Any], rows: int) -> None:
-    """Refuse what an agent sends along if it has not one entry for each row: written as it is, it would be repeated.
+    """Refuse an agent's extras without one entry for each row: numpy would repeat them silently.
 
     Raises:
-        PluginError: it has not; it says which.
+        PluginError: an array has another length; the message names it.
     """
     for name, array in extras.items():
         if np.shape(array)[:1] != (rows,):
@@ -54,14 +56,14 @@ def check_extras(extras: Mapping[str, Any], rows: int) -> None:
 
 
 def refilled(saved: Any, length: int, store: Store) -> object:
-    """Storage of this length that begins with what was `saved`, wherever that was stored."""
+    """Allocate storage of this length that starts with the `saved` rows, from any kind of store."""
     made = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
     put(made, slice(0, len(saved)), saved)
     return made
 
 
 def put(store: Any, where: Any, value: Any) -> None:
-    """`store[where] = value`, whichever of the two is an array and which a tensor."""
+    """Set `store[where] = value` for any combination of array and tensor."""
     if isinstance(store, Tensor):
         _signed(store)[where] = _signed(
             torch.as_tensor(value, dtype=store.dtype, device=store.device)
@@ -71,7 +73,7 @@ def put(store: Any, where: Any, value: Any) -> None:
 
 
 def take(store: Any, positions: Array) -> Any:
-    """The rows at `positions`, as a copy that lies where the store does."""
+    """Return a copy of the rows at `positions`, on the device of the store."""
     if isinstance(store, Tensor):
         rows = _signed(store).index_select(
             0, torch.from_numpy(positions.reshape(-1)).to(store.device, non_blocking=True)
@@ -81,12 +83,12 @@ def take(store: Any, positions: Array) -> Any:
 
 
 def _signed(rows: Tensor) -> Tensor:
-    """The same memory, as numbers of which torch reads and writes single rows."""
+    """Return a view of the same memory in a type with single rows that torch can read and write."""
     return rows.view(SIGNED.get(rows.dtype, rows.dtype))
 
 
 def host(rows: Any) -> Array:
-    """Rows as an array in host memory."""
+    """Return rows as an array in host memory."""
     return rows.detach().cpu().numpy() if isinstance(rows, Tensor) else rows
 
 
@@ -119,10 +121,9 @@ def sent(trees: Sequence[Any], device: torch.device) -> list[Any]:
 
 
 def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
-    """Arrays as tensors on a device, by one copy: to start one takes longer than to copy a batch of vectors.
+    """Copy arrays to a device in one transfer: starting a transfer takes longer than copying a batch of vectors.
 
-    It begins in pinned memory, so that nobody waits for it. Arrays of one type lie together, and are told apart there
-    by one call.
+    It starts in pinned memory, so the CPU does not wait. Arrays of one type are adjacent, so one call splits them.
     """
     kinds = dict.fromkeys(array.dtype for array in arrays)
     groups = {kind: [array for array in arrays if array.dtype == kind] for kind in kinds}
@@ -149,7 +150,7 @@ def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
 
 @cache
 def of_torch(dtype: np.dtype[Any]) -> torch.dtype:
-    """Return torch's name of a type of numpy's."""
+    """Return the torch type of a numpy type."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
@@ -178,7 +179,7 @@ class Whole:
         self.finals: dict[int, Array] = {}
 
     def put(self, time: int, value: Array) -> None:
-        """Store the observations [N, ...] of one time, again where it has some already."""
+        """Store the observations [N, ...] of one time; replace earlier ones."""
         put(self.array, time % self.length, value)
 
     def take(self, index: Array) -> Any:
@@ -202,7 +203,7 @@ class Whole:
         self.finals[number] = successor.copy()
 
     def forget(self, number: int) -> None:
-        """That step will be asked for no more."""
+        """Drop the successor of a step that has been overwritten."""
         self.finals.pop(number, None)
 
     def judged(self, count: int, store: Store) -> Whole:

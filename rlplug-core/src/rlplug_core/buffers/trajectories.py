@@ -16,18 +16,18 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 
 
 class TrajectoryReplay:
-    """Gives every rollout once when it is full, and after it a random number of the kept ones, each as likely.
+    """Gives every rollout once when it is full, and after it a random number of kept ones, each equally likely.
 
     The rows of each source fill rollouts of their own; the rollouts of all sources are kept together.
 
     Args:
         steps: rollout length per environment.
         capacity: rollouts kept; a new one takes the place of the oldest.
-        ratio: kept rollouts given per new one, on average, a number or a schedule of progress; how many there are is
+        ratio: average number of replayed rollouts per new one, a number or a schedule of progress; the number is
             Poisson distributed.
         start: rollouts kept before the first is given again.
-        seeds: where the draws come from.
-        fresh: whether a rollout is given when it is full; otherwise only those that are drawn are.
+        seeds: seeds of the draws.
+        fresh: whether a rollout is given when it is full; otherwise only drawn ones are.
     """
 
     FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
@@ -51,7 +51,7 @@ class TrajectoryReplay:
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
         self.apart: list[
             State
-        ] = []  # per slot what has no fixed shape: cuts and the first row's memory
+        ] = []  # per slot the parts without a fixed shape: cuts and the first row's memory
         self.count = 0  # rollouts ever kept
         self.owed = 0
         self.new = False
