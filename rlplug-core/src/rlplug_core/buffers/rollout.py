@@ -18,7 +18,7 @@ class RolloutBuffer:
     """Collects `steps` steps and gives them as one `Rollout`; its storage is reused for the next.
 
     The true successor of a step is the next row's observation; it is stored separately only if an episode was
-    truncated. With `agents` above 1 it is then stored for all rows of that world, because a critic may need all of them.
+    truncated. With `agents` above 1 it is then stored for all rows of that world, because a critic may need them.
     """
 
     def __init__(self, steps: int, agents: int = 1) -> None:
