@@ -2,9 +2,9 @@
 
     python docs/site.py && zensical build --strict       # `nox -s docs` does it; the site is then in site/
 
-Pages stay where they are read in a clone too. Here they are copied to build/docs, what they link to beside other pages
-(source files, schemas, the change logs) becomes a page of its own, and links are rewritten. `reference/` has one page
-of docstrings per room of rlplug-core.
+Pages keep their place in the repository, so that they are readable in a clone. This script copies them to build/docs
+and rewrites their links. Linked source files, schemas and change logs become pages. `reference/` has one page of
+docstrings per room of rlplug-core.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "docs"
 CONFIG = ROOT / "zensical.toml"
 #: Pages outside docs/ that are part of the site.
-BESIDE = (
+OTHER_PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -39,23 +39,23 @@ BESIDE = (
 )
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
-#: Rooms of rlplug_core in reading order, and what stands at their head; the rest of the facade is the vocabulary.
+#: Rooms of rlplug_core in reading order, with the first sentence of their page; the rest is the vocabulary.
 ROOMS = {
-    "vocabulary": "What all else is made of: steps, batches, the clock, seeds, protocols, the algorithm's base.",
+    "vocabulary": "Basic types: steps, batches, the clock, seeds, protocols, the base class of algorithms.",
     "runs": "Train, resume, load, open a run.",
     "config": "Options, their types, search ranges and schedules.",
     "nets": "Networks, heads and normalization.",
     "acting": "Agents: observations in, actions out.",
     "buffers": "Rollouts and replay.",
     "learning": "Estimators, losses, optimizers, targets.",
-    "plugins": "Hooks and wrappers, as a plugin writes them.",
+    "plugins": "Hooks and wrappers for plugins.",
 }
 
 
 def main() -> int:
-    """Write build/docs; the exit code is 1 where a page has no place in the navigation, or a place no page."""
+    """Write build/docs; return 1 if a page is missing in the navigation, or a page of the navigation does not exist."""
     shutil.rmtree(OUT, ignore_errors=True)
-    pages = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in BESIDE)]
+    pages = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in OTHER_PAGES)]
     pages += sorted((ROOT / "bench" / "notes").glob("*.md"))
     places = {page: place(page) for page in pages}
     for page in pages:
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def place(path: Path) -> Path:
-    """The place of a file of the repository in the site; code gets a page that shows it."""
+    """Return the path of a repository file in the site; source code gets a page that shows it."""
     name = path.relative_to(ROOT)
     if name == Path("README.md"):
         return Path("index.md")
@@ -82,7 +82,7 @@ def place(path: Path) -> Path:
 
 
 def rewritten(page: Path, places: dict[Path, Path]) -> str:
-    """The text of a page whose links lead to where their targets are in the site; new targets get there too."""
+    """Return the text of a page with links to paths in the site; also add new link targets to the site."""
 
     def moved(found: re.Match[str]) -> str:
         target = (page.parent / found[0]).resolve()
@@ -102,7 +102,7 @@ def rewritten(page: Path, places: dict[Path, Path]) -> str:
 
 
 def copied(target: Path, places: dict[Path, Path]) -> None:
-    """Bring what a page links to into the site: a picture as it is, a file as its text, a folder as a list."""
+    """Add a link target to the site: a picture as a copy, a file as a page with its text, a folder as a list."""
     there = OUT / places[target]
     if places[target].suffix != ".md":
         there.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def copied(target: Path, places: dict[Path, Path]) -> None:
 
 
 def reference() -> dict[str, str]:
-    """One page per room with the docstrings of the facade's names, by module."""
+    """Return one page per room with the docstrings of the facade's names, by module."""
     modules: dict[str, list[str]] = {}
     for name in sorted(rlplug_core.__all__, key=str.lower):
         modules.setdefault(rlplug_core._MODULES[name].removeprefix("rlplug_core."), []).append(name)
@@ -142,18 +142,18 @@ def reference() -> dict[str, str]:
 
 
 def checked(pages: set[str]) -> int:
-    """Compare pages and navigation; decisions and notes of the benchmarks are reached through their index."""
+    """Compare pages and navigation, except decisions and benchmark notes, which have their own index."""
     named = set(targets(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
     own = {page for page in pages if not page.startswith(("decisions/0", "bench/notes/"))}
     for page in sorted(own - named):
         sys.stderr.write(f"{CONFIG.name}: no place in the navigation for {page}\n")
     for page in sorted(named - own):
-        sys.stderr.write(f"{CONFIG.name}: the navigation names {page}, which is no page\n")
+        sys.stderr.write(f"{CONFIG.name}: the navigation names {page}, which does not exist\n")
     return 1 if own ^ named else 0
 
 
 def targets(entries: list[Any]) -> Iterator[str]:
-    """The pages that a navigation names, at any depth."""
+    """Yield the pages of a navigation, at any depth."""
     for entry in entries:
         for value in entry.values() if isinstance(entry, Mapping) else [entry]:
             if isinstance(value, str):

@@ -31,7 +31,7 @@ def test_a_page_without_a_place_is_named(site: ModuleType, capsys: pytest.Captur
     assert site.checked({*places, "new.md"} - {"index.md"}) == 1
     said = capsys.readouterr().err
     assert "no place in the navigation for new.md" in said
-    assert "names index.md, which is no page" in said
+    assert "names index.md, which does not exist" in said
 
 
 def test_relative_links_stay_inside(site: ModuleType) -> None:
