@@ -2,6 +2,7 @@
 
     python bench/mutants.py --tree COPY --sample 300 --results mutants.jsonl    # continues where it stopped
     python bench/mutants.py --tree COPY --survivors mutants.jsonl --results more.jsonl --tests tests/algos
+    python bench/mutants.py --tree COPY --results mutants.jsonl --check    # do the tests pass without a change?
     python bench/mutants.py --report mutants.jsonl
 
 COPY is a checkout that nobody edits meanwhile, whose packages are installed editable. Each mutant is one file with one
@@ -189,6 +190,14 @@ def test(tree: Path, tests: list[str]) -> None:
     os._exit(int(pytest.main([*options, *tests])))
 
 
+def passes(tree: Path, tests: list[str]) -> bool:
+    """Return whether tests pass without a change."""
+    child = os.fork()
+    if child == 0:
+        test(tree, tests)
+    return waited(child) == "survived"
+
+
 def waited(child: int) -> str:
     """Wait for a child and its limit of time."""
     until = time.monotonic() + WALL_SECONDS
@@ -230,6 +239,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     parser.add_argument("--survivors", type=Path, help="only mutants that survived in this file")
     parser.add_argument("--tests", nargs="+", help="run these instead of the tests of the module")
+    parser.add_argument(
+        "--check", action="store_true", help="run the tests of all results without a change"
+    )
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     if options.report:
@@ -241,9 +253,15 @@ def main() -> None:
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode = True
     import gymnasium  # noqa: F401 - once, for all children
-    import hypothesis  # noqa: F401
     import torch  # noqa: F401
 
+    if options.check:
+        selections = {tuple(row["tests"]) for row in read(options.results) if row["tests"]}  # type: ignore[arg-type]
+        print(
+            [tests for tests in sorted(selections) if not passes(tree, list(tests))]
+            or "all tests pass"
+        )
+        return
     for mutant in sample:
         if mutant.key in done or (options.survivors and mutant.key not in survived):
             continue

@@ -151,7 +151,7 @@ OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
 
 
 @pytest.mark.parametrize("algorithm", TRACED)
-def test_what_is_compiled_is_whole_graphs(algorithm: str) -> None:
+def test_compiled_losses_are_whole_graphs(algorithm: str) -> None:
     """All that `--compile` compiles, traced without a break, gives the run that eager gives; not a graph per update."""
     options = {"num_envs": 2, "net.hidden": [8], **TRACED[algorithm]}
 

@@ -42,7 +42,7 @@ def parts(learner: Any, frozen: tuple[str, ...]) -> tuple[dict[str, torch.Tensor
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_frozen_stays_and_the_rest_learns(case: str) -> None:
+def test_frozen_parts_stay_and_the_rest_learns(case: str) -> None:
     algorithm, env, options = CASES[case]
     runner = make_runner(algorithm, env, options)
     held, free = parts(runner.learner, options["freeze"])
@@ -53,7 +53,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(case: str) -> None:
     assert any(not torch.equal(one, free_after[name]) for name, one in free.items())
 
 
-def test_what_scales_the_observations_of_a_frozen_part_stays_too() -> None:
+def test_observation_scaling_of_a_frozen_part_stays() -> None:
     options = {**SMALL, "n_steps": 16, "freeze": ("policy",), "net.normalize_obs": True}
     runner = make_runner("ppo", "Bandit", options)
     obs = torch.randn(5, *runner.actor.env.spec.obs.shape)
@@ -88,6 +88,8 @@ def learned(path: Path) -> dict[str, torch.Tensor]:
         ("trpo", "policy", "TRPO changes policy.* without an optimizer"),
     ],
 )
-def test_what_cannot_be_frozen_is_said(learner: Callable[..., Any], algorithm: str, name: str, sentence: str) -> None:
+def test_unknown_parts_to_freeze_are_refused(
+    learner: Callable[..., Any], algorithm: str, name: str, sentence: str
+) -> None:
     with pytest.raises(UsageError, match=sentence):
         learner(algorithm, "Bandit", freeze=(name,))

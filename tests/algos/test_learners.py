@@ -52,7 +52,7 @@ DECLARED = {name: CLASSES[name] for name in SIMPLE if CLASSES[name].data_paralle
 
 
 @pytest.mark.parametrize("name", DECLARED)
-def test_what_says_that_it_is_sound_stays_alike(name: str) -> None:
+def test_sound_algorithms_keep_equal_weights_on_all_learners(name: str) -> None:
     """The state of a run with two learners holds that their weights are the same, or there is none."""
     cls = DECLARED[name]
     env = CHAIN if not cls.actions or "Discrete" in cls.actions else CONTINUOUS
@@ -76,6 +76,6 @@ def test_what_says_that_it_is_sound_stays_alike(name: str) -> None:
     ("vpg", {}, "vpg does not say that it is sound with several learners"),
     ("nstep-q", {}, "add --runner sync"),
 ])  # fmt: skip
-def test_what_is_not_sound_is_refused(name: str, options: dict[str, Any], sentence: str) -> None:
+def test_unsound_runners_are_refused(name: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         Plan.make(name, CHAIN, {"learners": 2, **options})

@@ -356,7 +356,7 @@ def test_past_versions_play_in_training_alone(tmp_path: Path) -> None:
     assert np.mean([policy(np.eye(2, dtype=np.float32)).tolist() for _ in range(100)]) > 0.85
 
 
-def test_what_is_due_at_every_so_many_updates_goes_by_each_learners_own() -> None:
+def test_update_intervals_count_the_updates_of_each_learner() -> None:
     """Two learners take turns, so that one of them would never see an even number of the run's."""
     words = ("*=dqn:learning_starts=16,train_freq=1,target_update_interval=2,batch_size=8,net.hidden=8",)
     options = {"agent": words, "separate": True, "num_envs": 1, "total_timesteps": 80}

@@ -178,7 +178,7 @@ def test_noise_on_a_gaussian_finds_the_best_action(trained: Callable[..., Any], 
     assert mean.ravel().tolist() == pytest.approx((seen.ravel() / 2).tolist(), abs=0.1)
 
 
-def test_what_noise_does_not_go_with_is_refused(learner: Callable[..., Any]) -> None:
+def test_options_that_conflict_with_noise_are_refused(learner: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="has no noisy layers; leave noisy or recurrent_cell at none"):
         learner("ppo", "Chain", noisy="factorized", recurrent_cell="gru")
     with pytest.raises(UsageError, match=r"leave net\.output_gain at none"):

@@ -297,7 +297,9 @@ def test_a_recording_knows_the_environment_s_file_wherever_its_copies_lie(
         ("iql", {"dataset": "DATA", "init": "run", "init_parts": ["buffer"]}, "no run at run"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, data: Path, algorithm: str, options: dict[str, Any], sentence: str) -> None:
+def test_invalid_values_are_refused(
+    tmp_path: Path, data: Path, algorithm: str, options: dict[str, Any], sentence: str
+) -> None:
     given = {name: str(data) if value == "DATA" else value for name, value in options.items()}
     batch = {} if algorithm != "a2c" else {"batch_size": None}
     options = {name: value for name, value in {**QUICK, **batch, **given}.items() if value is not None}

@@ -136,7 +136,7 @@ def test_update_is_the_reference_on_whole_rows_in_random_order(learner: Callable
         torch.testing.assert_close(made.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
-def test_what_absent_rows_hold_changes_no_update(learner: Callable[..., Any], memory: str) -> None:
+def test_values_of_absent_rows_change_no_update(learner: Callable[..., Any], memory: str) -> None:
     """In the middle of episodes too: two learners that differ in it are the same to the bit after four updates."""
     weights = []
     for filling in (0.0, 9.0):

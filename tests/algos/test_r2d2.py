@@ -218,7 +218,7 @@ def test_values_are_not_rescaled_on_request(learner: Callable[..., Any]) -> None
     torch.testing.assert_close(made.td_target(batch, made.config), batch.reward + batch.discount * next_q)
 
 
-def test_what_an_absent_row_holds_changes_no_update(learner: Callable[..., Any]) -> None:
+def test_values_of_an_absent_row_change_no_update(learner: Callable[..., Any]) -> None:
     weights = []
     for filling in (0.0, 9.0):
         made = learner("r2d2", RANDOM, **SMALL)
@@ -228,7 +228,7 @@ def test_what_an_absent_row_holds_changes_no_update(learner: Callable[..., Any])
     assert torch.equal(*weights)
 
 
-def test_what_does_not_go_together_is_refused(learner: Callable[..., Any]) -> None:
+def test_conflicting_options_are_refused(learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig, match=r"leave priority\.eviction at oldest"):
         learner("r2d2", "Chain", **{"priority.eviction": "sampled"})
     with pytest.raises(UsageError, match=r"acting in numpy has no form of a memory; leave --inference-backend at auto"):

@@ -211,7 +211,7 @@ def test_an_option_that_every_run_has_is_refused_at_once(rlplug: Callable[..., A
         assert "UserWarning" not in done.err
 
 
-def test_what_nobody_foresaw_is_placed_in_its_authors_file(
+def test_unexpected_errors_name_the_authors_file(
     rlplug: Callable[..., Any], place: Path, short: tuple[str, ...]
 ) -> None:
     (place / "mine.py").write_text(MINE)
@@ -232,7 +232,7 @@ class Later(PPO):
 """
 
 
-def test_what_failed_is_a_run_only_where_one_was_on(
+def test_failures_are_recorded_only_during_a_run(
     rlplug: Callable[..., Any], place: Path, short: tuple[str, ...]
 ) -> None:
     (place / "later.py").write_text(LATER)

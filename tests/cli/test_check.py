@@ -109,7 +109,9 @@ def test_an_algorithm_that_nothing_suits_fails_with_the_way_out(rlplug: Callable
         (("./gone.py:Mine",), 2, "there is no file gone.py"),
     ],
 )
-def test_what_cannot_be_examined(rlplug: Callable[..., Any], words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_checks_are_refused(
+    rlplug: Callable[..., Any], words: tuple[str, ...], code: int, said: str
+) -> None:
     done = rlplug("check", *words)
     assert (done.code, done.out) == (code, "")
     assert said in done.err

@@ -242,7 +242,7 @@ def test_final_scores_are_of_the_last_weights_and_of_the_best_checkpoint(
     ]
 
 
-def test_what_is_asked_of_a_comparison_is_what_it_does(runs: Path, rlplug: Callable[..., Any]) -> None:
+def test_comparisons_follow_their_options(runs: Path, rlplug: Callable[..., Any]) -> None:
     words = ("--confidence", "0.5", "--points", "2", "--bootstrap", "100", "--center", "mean", "--checkpoint", "best")
     found, plain = compared(rlplug, "runs", *words), compared(rlplug, "runs")
     asked = {"confidence": 0.5, "points": 2, "reps": 100, "center": "mean", "checkpoint": "best"}
@@ -287,7 +287,7 @@ def test_a_repeated_seed_is_no_further_sample(runs: Path, rlplug: Callable[..., 
 
 
 @pytest.mark.parametrize("best", [None, 3.0])
-def test_what_is_not_finished_has_a_curve_and_no_final_score(
+def test_unfinished_runs_have_a_curve_and_no_final_score(
     runs: Path, rlplug: Callable[..., Any], best: float | None
 ) -> None:
     """Nor where it was finished once, evaluated, and then went on."""
@@ -394,7 +394,7 @@ def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:
         ),
     ],
 )
-def test_what_cannot_be_compared_is_one_sentence(
+def test_incomparable_runs_are_one_sentence(
     runs: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
     Path("a-file").touch()

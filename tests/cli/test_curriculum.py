@@ -196,7 +196,7 @@ def test_workers_in_processes_get_them_and_keep_them(kind: str, tmp_path: Path) 
         ("Firm", "Hill refuses to set 'fixed' to 3"),
     ],
 )
-def test_what_cannot_be_set_is_said(controller: str, said: str, tmp_path: Path) -> None:
+def test_impossible_settings_are_refused(controller: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(RlplugError) as raised:
         trained(tmp_path / "runs", controller=[f"{HERE}:{controller}"])
     assert said in str(raised.value)

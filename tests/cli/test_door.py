@@ -103,7 +103,7 @@ def test_a_name_with_arguments_is_rebuilt_by_all_who_come_later(form: str, mine:
 
 
 @pytest.mark.parametrize("form", [Count, make_many, functools.partial(Count, length=6)])
-def test_what_has_a_name_is_recorded_by_it(form: Any, mine: str) -> None:
+def test_named_objects_are_recorded_by_name(form: Any, mine: str) -> None:
     run = trained(form)
     assert "unnamed" not in run.config
     assert run.config["env"] == f"{__name__}:{'make_many' if form is make_many else 'Count'}"
@@ -163,7 +163,7 @@ def test_a_lambda_trains_here_and_nowhere_else(mine: str) -> None:
         ("needy", "needy' cannot be made: .* argument: 'speed'; give it: --env.speed VALUE"),
     ],
 )
-def test_what_is_missing_is_said_as_it_is_typed(name: str, message: str, place: Path) -> None:
+def test_missing_arguments_are_named_as_they_are_typed(name: str, message: str, place: Path) -> None:
     needy = "class Needy(Count):\n    def __init__(self, size, speed): ...\ndef needy(*, speed): ...\n"
     (place / "needy.py").write_text(CODE + needy)
     with pytest.raises(PluginError, match=message):
@@ -185,7 +185,7 @@ def test_what_is_missing_is_said_as_it_is_typed(name: str, message: str, place: 
         (3, {}, "3 is no environment; give an id, a class, a function"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_before_anything_is_written(
+def test_impossible_options_are_refused_before_anything_is_written(
     env: Any, options: dict[str, Any], message: str, mine: str, place: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -287,7 +287,7 @@ def beside(place: Path) -> Path:
     return folder
 
 
-def test_what_a_script_imports_from_beside_it_is_found_by_whoever_comes_later(
+def test_modules_next_to_a_script_are_found_by_later_commands(
     beside: Path, place: Path, process: Callable[..., Done]
 ) -> None:
     subprocess.run([sys.executable, str(beside / "script.py")], cwd=place, check=True)

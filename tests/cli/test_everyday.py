@@ -75,7 +75,7 @@ def test_whole_numbers_as_people_write_them(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["1.5", "1e-3", "M", "many", "", "1e400", "1e999999999", "0x10", "1mk"])
-def test_what_is_no_whole_number(text: str) -> None:
+def test_fractions_are_refused_for_integers(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         whole(text)
 

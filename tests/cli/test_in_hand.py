@@ -88,7 +88,7 @@ def test_evaluations_under_other_conditions(run: Run) -> None:
     assert run.evaluate(4, checkpoint=run.checkpoints[-1]).returns == run.evaluate(4, checkpoint="final").returns
 
 
-def test_what_cannot_be_evaluated_is_said(run: Run) -> None:
+def test_impossible_evaluations_are_refused(run: Run) -> None:
     with pytest.raises(UsageError, match=r"no checkpoint 'bst'; did you mean 'best'.*there is best, final, latest, "):
         run.evaluate(1, checkpoint="bst")
     with pytest.raises(UsageError, match="epsilon is 2; it is a chance from 0 to 1"):
@@ -355,7 +355,7 @@ def test_a_target_network_follows_the_policy_of_an_export(tmp_path: Path) -> Non
     ],
     ids=["name", "gone", "part", "shape", "more layers", "fewer layers", "optimizer"],
 )
-def test_what_cannot_be_begun_with_is_said(
+def test_impossible_initial_weights_are_refused(
     run: Run, tmp_path: Path, options: dict[str, Any], sentence: str
 ) -> None:  # fmt: skip
     with pytest.raises(UsageError, match=sentence):
@@ -422,7 +422,7 @@ def test_a_run_that_got_another_total_before_its_end_is_not_reproduced(tmp_path:
     assert not (tmp_path / "run-again").exists()
 
 
-def test_what_is_not_the_same_is_named(run: Run, tmp_path: Path) -> None:
+def test_differences_are_named(run: Run, tmp_path: Path) -> None:
     other = trained(tmp_path, seed=4)
     first, *files = compared(run.directory, other.directory)
     assert "from step" in first

@@ -127,7 +127,7 @@ def test_a_frame_that_cannot_be_is_refused_in_one_sentence(rlplug: Callable[...,
     assert "is no environment" in rlplug("info", "ppo", "--frame", "first.png").err
 
 
-def test_what_is_no_environment_is_still_what_it_was(rlplug: Callable[..., Done]) -> None:
+def test_errors_of_unknown_environments_stay_unchanged(rlplug: Callable[..., Done]) -> None:
     assert "OPTION OF PPO" in rlplug("info", "ppo").out
     assert "frame-stack" in rlplug("info", "frame-stack").out
     assert "unknown environment" in rlplug("info", "CartPol-v1").err
@@ -164,7 +164,7 @@ def test_a_random_agent_draws_everything_that_is_allowed_and_nothing_else() -> N
     assert (again == RandomAgent(spaces.Discrete(4), Seeds(1)).act(None, first, None, Clock(1)).action).all()
 
 
-def test_what_a_family_knows_of_its_environments_is_said_of_resuming() -> None:
+def test_families_declare_whether_their_environments_resume() -> None:
     found = described("Pendulum-v1", {}) | {"exact": False, "inexact": "something hides"}
     assert "exactly with --resume-exact alone: something hides" in text(found)
     crafter = text(found | {"env": "CrafterReward-v1"})

@@ -26,7 +26,7 @@ def test_metadata_that_cannot_be_parsed_hides_nobody(
     assert "a2c" in rlplug("list").out
 
 
-def test_what_is_switched_off_for_a_command_is_off_in_the_processes_that_it_starts(
+def test_disabled_plugins_are_disabled_in_child_processes(
     rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They inherit its environment."""

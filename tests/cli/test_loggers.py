@@ -73,7 +73,7 @@ def test_tensorboard_reads_every_metric(run: Run) -> None:
     assert alike(in_tensorboard(run), run)
 
 
-def test_what_a_resumed_run_measures_again_is_there_once(run: Run) -> None:
+def test_repeated_measurements_of_a_resumed_run_are_stored_once(run: Run) -> None:
     resume(run, total_timesteps=600)
     assert alike(in_table(run), run)
     assert alike(in_tensorboard(run), run)

@@ -88,7 +88,7 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     assert mlflow.get_run(state.run_id).info.artifact_uri.startswith("file:///")
 
 
-def test_what_is_sent_twice_is_there_once(with_store: str, written: Callable[..., Any]) -> None:
+def test_records_sent_twice_are_stored_once(with_store: str, written: Callable[..., Any]) -> None:
     run = written()
     run.points(1200)
     run.end()

@@ -95,9 +95,7 @@ def test_every_network_of_an_algorithm_is_meant() -> None:
         ("./n.py:mkae", "", "has no 'mkae'; did you mean 'make'?"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(
-    rlplug: Callable[..., Any], net: str, text: str, message: str
-) -> None:
+def test_errors_come_before_anything_is_written(rlplug: Callable[..., Any], net: str, text: str, message: str) -> None:
     Path("n.toml").write_text(text, encoding="utf-8")
     Path("n.py").write_text(OWN, encoding="utf-8")
     done = rlplug("run", "ppo", "CartPole-v1", "--net", net)

@@ -86,7 +86,7 @@ def test_an_option_has_its_type(words: str, name: str, value: Any) -> None:
     assert type(typed(*words.split())[variable(name)]) is type(value)
 
 
-def test_what_is_not_typed_is_not_passed_on() -> None:
+def test_omitted_options_are_not_passed_on() -> None:
     assert typed() == {}
 
 

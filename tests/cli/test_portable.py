@@ -55,7 +55,7 @@ def test_the_same_actions(obs: str, action: str, tmp_path: Path) -> None:
         assert_same(mine, call(leaves(many))[0])
 
 
-def test_what_only_learning_does_is_left_out(tmp_path: Path) -> None:
+def test_learning_checks_are_left_out_by_default(tmp_path: Path) -> None:
     """A network of one's own may drop units while it learns; the files, in whatever mode it is now, drop none."""
     spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
     agent, many = policy_agent(spec), seen(spec.obs, 100)

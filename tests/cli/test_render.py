@@ -30,7 +30,7 @@ def test_a_line_holds_every_figure() -> None:
     assert text == " 50,000/100,000 steps  12,346 steps/s  return 98.8  evaluation 480.5 (best 500.0)  0:04 to go"
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     assert line(Progress(0, 10, 0.0, 0, None, None, None, "training")) == " 0/10 steps"
 
 

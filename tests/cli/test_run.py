@@ -152,7 +152,7 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(
     assert "Traceback" not in done.err
 
 
-def test_what_is_in_mlflow_already_is_not_sent_again(here: Path, rlplug: Callable[..., Any]) -> None:
+def test_records_in_mlflow_are_not_sent_again(here: Path, rlplug: Callable[..., Any]) -> None:
     assert rlplug("sync", "one").out.startswith("sent 0 records; all of this run is in MLflow at sqlite:///")
 
 

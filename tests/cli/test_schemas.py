@@ -57,7 +57,7 @@ def schema(command: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
-def test_what_is_written_is_what_the_schema_says(
+def test_written_records_match_the_schema(
     words: list[str], made: Path, place: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")

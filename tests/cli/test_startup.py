@@ -71,7 +71,7 @@ def is_light(result: dict[str, object], *more: str) -> bool:
         "sync --help",
     ],
 )
-def test_what_only_shows_something_is_light(words: str) -> None:
+def test_informational_commands_import_little(words: str) -> None:
     result = call(*words.split())
     assert result["code"] == 0
     assert is_light(result), result["loaded"]

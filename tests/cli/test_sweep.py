@@ -347,7 +347,7 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         (("run", "dqn", "Pendulum-v1", "--seeds", "2"), "rlplug: DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )
-def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
+def test_wrong_arguments_are_one_sentence_and_start_nothing(
     place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
     done = rlplug(*words)

@@ -112,7 +112,7 @@ def flags(command: click.Command) -> set[str]:
 
 
 @pytest.mark.parametrize("clause", dict.fromkeys(instead().values()))
-def test_what_it_says_to_type_exists(clause: str) -> None:
+def test_suggested_commands_exist(clause: str) -> None:
     with click.Context(run) as context:
         known = flags(run.get_command(context, "ppo"))
     for quoted in re.findall(r"'rlplug ([^']+)'", clause):

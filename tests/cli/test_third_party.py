@@ -55,7 +55,7 @@ def test_an_id_is_enough(
 
 
 @pytest.mark.skipif(find_spec("highway_env") is None, reason="highway_env is not installed")
-def test_what_draws_with_pygame_is_seen_without_a_screen(
+def test_pygame_environments_render_without_a_screen(
     process: Callable[..., Done], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Highway draws nothing where SDL was told to be a dummy."""

@@ -108,7 +108,7 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
     assert f"'rlplug sync {run.path}' sends the rest" in said
 
 
-def test_what_was_not_sent_is_sent_later(
+def test_unsent_records_are_sent_later(
     with_store: str,
     written: Callable[..., Any],
     rlplug: Callable[..., Any],

@@ -61,7 +61,7 @@ def test_a_range_is_read_as_it_is_written(option: Option, text: str, range: Rang
 
 
 @pytest.mark.parametrize(("search", "kind"), [(uniform(1.0, 10.0), "integer"), (log(1e0, 1e1), "log")])
-def test_what_an_author_declares_for_an_integer_is_searched_in_integers(search: Range, kind: str) -> None:
+def test_integer_search_ranges_stay_integers(search: Range, kind: str) -> None:
     (found,) = declared_ranges([replace(STEPS, search=search), RATE]).values()
     assert found == Range(kind, (1, 10))
     assert all(type(value) is int for value in found.values)
@@ -478,7 +478,7 @@ def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> N
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )
-def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
+def test_wrong_arguments_are_one_sentence_and_start_nothing(
     place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
     (place / "seeded.toml").write_text("seed = 7\n")

@@ -250,7 +250,7 @@ def test_play_says_which_episodes_did_not_end(
     ],
     ids=["kind", "sheet", "picture", "fps", "drawing", "checkpoint"],
 )
-def test_what_cannot_be_watched_is_one_sentence(
+def test_unwatchable_runs_are_one_sentence(
     run: Run, rlplug: Callable[..., Done], words: tuple[str, ...], sentence: str
 ) -> None:
     done = rlplug("play", str(run.path), *words)

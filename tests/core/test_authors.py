@@ -50,7 +50,7 @@ class Misspelled(Tiny):
         (FlatExtras, r"extras\['temperature'\] has shape \(\), and there are 2 rows; give an array \[2, \.\.\.\]"),
     ],
 )
-def test_what_is_missing_or_wrong_is_said(wrong: type, said: str, tmp_path: Path) -> None:
+def test_missing_or_wrong_values_are_named(wrong: type, said: str, tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=said):
         train(wrong, CHAIN, SHORT, out=tmp_path, hooks=False)
 

@@ -112,7 +112,7 @@ def recurrent_runner(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("steps", [3, 4, 7])
-def test_what_the_loss_unrolls_is_what_the_actor_did(steps: int) -> None:
+def test_unrolled_states_equal_those_of_the_actor(steps: int) -> None:
     """Rollouts begin in the middle of episodes of five steps; memory, openings and masks are where they were."""
     env = MaskedRecall(3)
     learner = RecurrentA2C(env.spec, TinyConfig(n_steps=steps), Context(Seeds(0)))

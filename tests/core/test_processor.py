@@ -80,7 +80,7 @@ def test_other_kernels_are_for_narrow_units_of_amds(
         (INNER, dict(zip(VARIABLES, ("2", "Zen"), strict=True)), ("2", "Zen")),
     ],
 )
-def test_what_numpys_products_are_told(first: str, given: dict[str, str], found: tuple[str, str]) -> None:
+def test_the_matrix_product_of_numpy_is_reported(first: str, given: dict[str, str], found: tuple[str, str]) -> None:
     bare = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     script = [sys.executable, "-c", first + SAY]
     said = subprocess.run(script, env=bare | given, capture_output=True, text=True, check=True)

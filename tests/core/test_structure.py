@@ -278,7 +278,7 @@ def test_the_four_versions_agree() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_is_imported_is_declared(package: str) -> None:
+def test_imports_are_declared(package: str) -> None:
     """No package leans on what another one happens to bring along."""
     table = project(package)
     extras = [requirement for extra in table.get("optional-dependencies", {}).values() for requirement in extra]

@@ -82,7 +82,7 @@ def test_a_plugin_is_a_whole_distribution(name: str) -> None:
     assert bounds in (EXAMPLES / name / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_what_is_installed_is_there_at_once(installed: Place) -> None:
+def test_installed_plugins_are_available_at_once(installed: Place) -> None:
     listing = installed.rlplug("list").stdout
     assert "The cross-entropy method on linear policies" in listing
     assert "Grid worlds to walk through" in listing

@@ -113,7 +113,7 @@ def test_two_options_of_one_name_coexist(museum: Place) -> None:
         assert re.search(rf"--temperature {kind} +of the \w+ twin  \[{default}\]", said)
 
 
-def test_what_a_plugin_prints_is_no_result(museum: Place) -> None:
+def test_output_of_a_plugin_is_not_a_result(museum: Place) -> None:
     """And the hooks that are installed, too, let the run go on: each is reported in one line, once."""
     done = museum.rlplug("run", "prints", "CartPole-v1", *SHORT, "--json", "--name", "printed")
     assert json.loads(done.stdout)["status"] == "finished"

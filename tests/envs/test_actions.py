@@ -223,7 +223,7 @@ def test_a_mask_covers_the_choices_of_all_parts() -> None:
         (lambda: Car(spaces.Tuple([spaces.Box(0, 3, (1,), np.int64)])), "actions of type Box of integers are not"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_sentence(make: Callable[[], Car], message: str) -> None:
+def test_impossible_requests_are_one_sentence(make: Callable[[], Car], message: str) -> None:
     with pytest.raises(BadEnv, match=message):
         SerialEnvs(make, 1, "Car-v0", inexact="")
 

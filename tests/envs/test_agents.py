@@ -340,7 +340,7 @@ def test_a_recording_holds_the_actions_that_were_taken() -> None:
     np.testing.assert_array_equal(arrays["actions"], arrays["rewards"])
 
 
-def test_what_a_world_needs_beside_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_of_an_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pettingzoo.classic.leduc_holdem_v4", raising=False)
     for name in [name for name in sys.modules if name.startswith(("rlcard", "pettingzoo.classic.rlcard_envs"))]:
         monkeypatch.delitem(sys.modules, name)
@@ -368,7 +368,7 @@ def test_a_world_of_ones_own_need_not_lie_in_a_package(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("package", ["pettingzoo", "mpe2"])
-def test_what_the_extra_brings_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extras_are_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
@@ -522,7 +522,7 @@ def test_a_sticky_action_is_what_an_agent_did_in_its_own_turn() -> None:
 
 @pytest.mark.parametrize("words", MEMORIES)
 @pytest.mark.parametrize("make", [lambda: Turns(in_turns(4)), lambda: Parallel(Leaving())])
-def test_what_waiting_agents_see_goes_on_to_the_same_bits(make: Any, words: str) -> None:
+def test_observations_of_waiting_agents_resume_to_the_same_bits(make: Any, words: str) -> None:
     env, other = (around(Agents(make, 2, "d"), "flatten", words) for _ in range(2))
     walked(env, env.reset(3), 9)
     other.load_state_dict(env.state_dict())

@@ -133,7 +133,7 @@ def test_atari_ids_get_the_recipe_unless_told_otherwise() -> None:
     assert "wrap" not in preset("some.module:Algorithm", "CartPole-v1")
 
 
-def test_what_the_recipe_does_not_suit_is_refused() -> None:
+def test_unsuitable_recipes_are_refused() -> None:
     with pytest.raises(UsageError, match="CartPoleEnv is no Atari game; leave the wrapper out"):
         wrapped(Gymnasium().make("CartPole-v1", 1), [WrapperSpec.parse("atari")])
     with pytest.raises(UsageError, match="put it first"):

@@ -180,7 +180,7 @@ class Module(Toy):
         return random.random() + np.random.random()
 
 
-def test_what_a_function_holds_of_the_one_around_it_is_captured() -> None:
+def test_closure_variables_are_captured() -> None:
     assert SerialEnvs(Closure, 2, "Toy-v0").spec.inexact == ""
 
     def counter(count: int) -> Any:
@@ -209,7 +209,7 @@ def test_what_a_function_holds_of_the_one_around_it_is_captured() -> None:
         (Global, "Toy-v0 differs 1 steps after its state was restored: part of it is hidden"),
     ],
 )
-def test_what_cannot_be_captured_is_inexact_with_a_reason(kind: type[Toy], reason: str) -> None:
+def test_uncapturable_state_is_inexact_with_a_reason(kind: type[Toy], reason: str) -> None:
     env = SerialEnvs(kind, 2, "Toy-v0")
     assert re.search(reason, env.spec.inexact)
     env.reset(0)

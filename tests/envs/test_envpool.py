@@ -216,7 +216,7 @@ def test_a_library_that_the_system_lacks_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 @needs
-def test_what_is_listed_is_what_envpool_has() -> None:
+def test_listed_environments_are_those_of_envpool() -> None:
     import envpool
 
     family = next(family for family in families() if family.name == "envpool")

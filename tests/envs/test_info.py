@@ -118,6 +118,6 @@ def test_a_row_that_is_cut_is_read_where_another_one_ends(mode: AutoresetMode) -
     assert first == [WANTED[0], (1, 3, None, {"score": 6.0, "step": 3.0})]
 
 
-def test_what_an_episode_said_outlives_a_checkpoint() -> None:
+def test_episode_info_survives_a_checkpoint() -> None:
     episode = Episode(1, 2.0, 3, True, {"score": 4.0})
     assert Episode(*episode.plain()) == episode

@@ -66,7 +66,7 @@ def test_another_simulation_is_refused() -> None:
         restore(other, capture(one))
 
 
-def test_what_a_step_derives_is_restored_too() -> None:
+def test_values_derived_in_a_step_are_restored() -> None:
     """Ant's reward of a step begins with where its torso was, which MuJoCo derives in the step before."""
     one, other = (gymnasium.make("Ant-v5").unwrapped for _ in range(2))
     for env, seed in ((one, 0), (other, 1)):
@@ -98,7 +98,7 @@ print(env.step(env.spec.action.sample()[None]).count)
 """
 
 
-def test_what_cannot_draw_still_steps() -> None:
+def test_environments_that_cannot_render_still_step() -> None:
     """MuJoCo loads what draws as it is imported, and cannot be imported where that fails."""
     words, environment = [sys.executable, "-W", "ignore", "-c", STEPS], {**os.environ, "MUJOCO_GL": "crayons"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120, check=False)

@@ -188,7 +188,7 @@ def test_floats_are_not_cut_to_whole_numbers(make: Any, nested: bool) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.array(["1", "2"]), np.array([1, 2], object), np.array([1j, 2])], ids=str)
-def test_what_is_no_array_of_numbers_is_named(bad: Any) -> None:
+def test_non_numeric_values_are_named(bad: Any) -> None:
     said = refused(serial(Gives(FLOATS, np.zeros(2, np.float32), bad)))
     assert said.startswith(f"{PLACES[serial]}the observation is an array of {bad.dtype}, its observation space says fl")
 
@@ -201,7 +201,7 @@ def test_what_is_no_array_of_numbers_is_named(bad: Any) -> None:
         (FLOATS, [[1], [2, 3]], "is no array of numbers: "),
     ],
 )
-def test_what_no_array_holds_is_named(space: Any, bad: Any, said: str) -> None:
+def test_values_that_fit_no_array_are_named(space: Any, bad: Any, said: str) -> None:
     good = 1 if space is not FLOATS else np.zeros(2, np.float32)
     assert refused(serial(Gives(space, good, bad))).startswith(f"{PLACES[serial]}the observation {said}")
 
@@ -220,7 +220,7 @@ def test_what_no_array_holds_is_named(space: Any, bad: Any, said: str) -> None:
         (FLOATS, [0.5, 1], [2, 3]),
     ],
 )
-def test_what_keeps_its_numbers_may_be_of_another_type(make: Any, space: Any, good: Any, other: Any) -> None:
+def test_other_dtypes_are_accepted_if_values_fit(make: Any, space: Any, good: Any, other: Any) -> None:
     if make is vector and isinstance(space, spaces.Discrete):
         good, other = 3, np.uint8(4)  # several floats are an array of floats
     env = make(Gives(space, good, other))

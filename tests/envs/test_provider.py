@@ -140,7 +140,7 @@ def test_a_package_that_does_not_run_with_this_mujoco_says_so(spec: EnvSpec, pac
     assert str(caught.value).endswith(f"python -m pip install '{package}'")
 
 
-def test_what_another_package_raises_is_its_own() -> None:
+def test_errors_of_another_package_stay_unchanged() -> None:
     with pytest.raises(AssertionError), mujoco.fitting(EnvSpec("Any-v0", "any:Any")):
         raise AssertionError
 
@@ -216,7 +216,7 @@ def test_an_environment_that_takes_no_render_mode_is_one(limit: int | None, monk
         make_shown("Plain-v0", "rgb_array", {})
 
 
-def test_what_an_id_raises_as_it_is_made_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_while_making_an_id_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium.registry, "Plain-v0", EnvSpec("Plain-v0", Plain))
     with pytest.raises(PluginError, match="'Plain-v0' cannot be made: ValueError: nobody walks so far"):
         make_env("Plain-v0", 1, {"length": 0})

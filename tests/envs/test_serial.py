@@ -266,7 +266,7 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
         ),
     ],
 )
-def test_what_breaks_the_contract_is_said_in_one_sentence(call: Callable[[], Any], message: str) -> None:
+def test_contract_violations_are_one_sentence(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(BadEnv, match=message):
         call()
 
@@ -405,7 +405,7 @@ def test_an_interface_from_before_is_answered_with_what_to_return() -> None:
         rows.step(np.zeros(2, np.int64))
 
 
-def test_what_an_environment_raises_itself_stays_its_own() -> None:
+def test_errors_of_an_environment_stay_unchanged() -> None:
     class Raises(Old):
         now = True
 
@@ -491,7 +491,7 @@ SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, 
     ],
 )
 @pytest.mark.parametrize("vector", [False, True], ids=["serial", "vector"])
-def test_what_counts_beyond_its_space_is_named(
+def test_counters_beyond_their_space_are_named(
     space: spaces.Space[Any], good: Any, bad: Any, message: str, vector: bool
 ) -> None:
     """One number too many would end a run without a word, and one below 0 would be taken for another state."""
@@ -512,7 +512,7 @@ def test_what_counts_beyond_its_space_is_named(
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_what_counts_beyond_its_space_is_named_where_episodes_begin_and_end(mode: AutoresetMode) -> None:
+def test_counters_beyond_their_space_are_named_at_episode_ends(mode: AutoresetMode) -> None:
     class Ends(Broken):
         def step(self, action: Any) -> Any:
             obs, reward, _, cut, info = super().step(action)
@@ -532,7 +532,7 @@ def test_what_counts_beyond_its_space_is_named_where_episodes_begin_and_end(mode
         rows.step(np.zeros(1, np.int64))
 
 
-def test_what_lies_far_outside_its_bounds_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_far_outside_their_bounds_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     rows = SerialEnvs(lambda: Broken(np.array([0, 1e6], np.float32)), 1, "Far-v0", inexact="")
     for seed in (0, 1):
         rows.reset(seed)

@@ -24,7 +24,7 @@ def test_floats_up_to_one_are_colors() -> None:
 
 
 @pytest.mark.parametrize("drawn", [np.full((2, 2, 3), -7.0), np.zeros((2, 2, 2)), np.full((2, 2, 3), np.nan), None])
-def test_what_is_no_frame_is_told(drawn: object) -> None:
+def test_invalid_frames_are_refused(drawn: object) -> None:
     with pytest.raises(BadEnv, match=r"Game\.render\(\) gave no frame \[height, width, 3\] of uint8 but"):
         picture(drawn, "Game")
 
@@ -52,7 +52,7 @@ class Asleep(Blind):
         (Asleep, "let what makes it take the argument render_mode, which is 'rgb_array' where frames are wanted"),
     ],
 )
-def test_what_is_not_drawn_says_what_to_write(kind: type[Blind], sentence: str) -> None:
+def test_environments_without_rendering_name_the_option(kind: type[Blind], sentence: str) -> None:
     with pytest.raises(BadEnv, match=re.escape(sentence)):
         Shown(kind(), lambda opens, render: render()).reset()  # type: ignore[func-returns-value]
 
@@ -76,7 +76,7 @@ def test_numbers_of_info_are_those_that_floats_hold() -> None:
 @pytest.mark.parametrize(
     "says", [None, np.nan, "False", {"a": 1}, np.empty(0), np.array([1.0, np.inf]), np.array([None])]
 )
-def test_what_says_nothing_about_success_is_no_success_and_no_failure(says: object) -> None:
+def test_episodes_without_success_info_count_as_neither(says: object) -> None:
     assert success({"is_success": says}) is None
     assert success({"is_success": says, "success": False}) is False
 

@@ -194,7 +194,7 @@ def test_arguments_are_pythons_literals() -> None:
         (["gymnasium:vector"], UsageError, "is no gymnasium.Wrapper"),
     ],
 )
-def test_what_cannot_be_is_told(words: list[str], kind: type[Exception], message: str) -> None:
+def test_impossible_options_are_refused(words: list[str], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         env_of("CartPole-v1", *words)
 

@@ -491,7 +491,7 @@ def test_actions_are_translated_through_wrappers() -> None:
         ("frame-stack", UsageError, "hold a Discrete; put flatten before it"),
     ],
 )
-def test_what_does_not_suit_is_refused_in_a_sentence(words: str, error: type[Exception], said: str) -> None:
+def test_unsuitable_options_are_refused_in_one_sentence(words: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         over(SerialEnvs(Rich, 1, inexact=""), words)
 

@@ -65,7 +65,7 @@ def tree_bytes(tree: Any) -> Any:
     return {name: tree_bytes(part) for name, part in tree.items()} if isinstance(tree, dict) else hash(tree.tobytes())
 
 
-def test_what_does_not_travel_is_refused() -> None:
+def test_values_that_cannot_be_pickled_are_refused() -> None:
     env: Any = env_of("CartPole-v1", 2)
     try:
         with pytest.raises(UsageError, match="does not travel to other processes; leave --env-workers at 1"):

@@ -200,7 +200,7 @@ def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on_in_anot
     assert [record.step for record in read(run.journal)][-1] >= steps + 500
 
 
-def test_what_a_cluster_lacks_is_said_at_the_start(three_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parts_of_a_cluster_are_named_at_the_start(three_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlplug_core.loop import ray_cluster
 
     with pytest.raises(UsageError, match="4 actors with 1 CPUs each do not fit into the cluster's 3"):

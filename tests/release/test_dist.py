@@ -54,7 +54,7 @@ def test_a_source_distribution_holds_the_package_and_its_papers_alone(dist: Path
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_was_installed_from_source_is_what_the_wheel_holds(dist: Path, package: str) -> None:
+def test_source_installations_equal_the_wheel(dist: Path, package: str) -> None:
     files = distribution(package).files or []
     installed = {str(file) for file in files if "__pycache__" not in file.parts and ".dist-info" not in file.parts[0]}
     assert {name for name in installed if not name.startswith("..")} == source(package)

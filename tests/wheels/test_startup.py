@@ -39,7 +39,7 @@ def test_a_top_level_loads_only_itself(package: str, elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"], ["plugins"]], ids=" ".join)
-def test_what_only_shows_something_stays_light(arguments: list[str], elsewhere: Path) -> None:
+def test_informational_commands_import_little(arguments: list[str], elsewhere: Path) -> None:
     assert loaded(COMMAND.format(arguments)) <= LIGHT
 
 

@@ -70,7 +70,7 @@ def test_softmax_of_any_temperature_takes_no_forbidden_action(temperature: float
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("temperature", [None, 0.5])
-def test_what_is_expected_is_the_mean_over_what_is_done(chance: float, temperature: float | None) -> None:
+def test_expectations_are_means_over_samples(chance: float, temperature: float | None) -> None:
     """Of other values than those it acts by: over many rows, and action by action."""
     by, values, net = [0.0, 1.0, 0.5], [4.0, -2.0, 9.0], network([0.0, 1.0, 0.5])
     agent = EpsilonGreedy(net, constant(chance), Seeds(1))

@@ -144,7 +144,7 @@ def test_a_stack_is_known_and_each_frame_stored_once(form: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 3, SIDE, SIDE), (2, SIDE + 1, SIDE + 1, 3)], ids=["first", "last"])
-def test_what_turns_out_to_be_no_stack_is_stored_whole(shape: tuple[int, ...]) -> None:
+def test_observations_that_stop_being_stacks_are_stored_whole(shape: tuple[int, ...]) -> None:
     """The first step looked like one: nothing moved."""
     rng = np.random.default_rng(0)
     buffer, whole = buffer_for(2, 100, 1), buffer_for(2, 100, 1)
@@ -165,7 +165,7 @@ def test_what_turns_out_to_be_no_stack_is_stored_whole(shape: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("kind", ["float", "color", "flat"])
-def test_what_is_no_stack_of_frames_is_stored_whole(kind: str) -> None:
+def test_observations_that_are_not_frame_stacks_are_stored_whole(kind: str) -> None:
     step = next(film_of(1, set(), Film(3, 1, "any", 0.0)))
     seen = {
         "float": (step.obs.astype(np.float32), step.next_obs.astype(np.float32)),

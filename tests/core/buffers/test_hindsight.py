@@ -156,7 +156,7 @@ def test_a_buffer_restored_in_its_first_episode_knows_where_each_row_began() -> 
     assert (other.ends == buffer.ends).all()
 
 
-def test_what_is_stored_stays_as_it_was() -> None:
+def test_stored_values_stay_unchanged() -> None:
     play, buffer = Play(4), buffer_of(30)
     for _ in range(30):
         buffer.add(play.step())
@@ -194,7 +194,7 @@ def make(**options: Any) -> Any:
     return replay_buffer(100, PACE, **{**given, **options})
 
 
-def test_what_hindsight_cannot_do_is_refused() -> None:
+def test_impossible_hindsight_options_are_refused() -> None:
     assert isinstance(make(), HindsightReplay)
     with pytest.raises(UsageError, match="leave n_step at 1"):
         make(n_step=2)

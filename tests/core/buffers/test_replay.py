@@ -83,7 +83,7 @@ def test_every_complete_window_is_drawn_some_time(story: Story, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_what_an_absent_row_holds_has_no_effect(n: int) -> None:
+def test_values_of_an_absent_row_have_no_effect(n: int) -> None:
     """Not its reward, not its observation, and not even an end that it claims."""
     told = []
     for garbage in (0, 1):
@@ -161,7 +161,7 @@ def test_batches_are_due_every_so_many_steps_from_the_start_on() -> None:
 
 
 @pytest.mark.parametrize("together", [1, 3, 8])
-def test_what_is_owed_is_kept_through_a_stop(together: int) -> None:
+def test_due_batches_survive_a_stop(together: int) -> None:
     def make() -> ReplayBuffer:
         pace = Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4)
         return ReplayBuffer(100, pace, 1, GAMMA, Seeds(0), together=together)

@@ -38,7 +38,7 @@ def living(buffer: SampledReplay) -> Array:
 
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 30)), st.integers(1, 4), st.integers(0, 6))
-def test_what_came_last_is_there_and_only_as_many_go_as_must(story: Story, n: int, extra: int) -> None:
+def test_newest_entries_stay_and_as_few_as_possible_go(story: Story, n: int, extra: int) -> None:
     """Every transition is what the story says, with a mass of its own: the largest so far, or what was reported."""
     buffer = buffer_for(story.num_envs, n + 1 + extra, n)
     known: dict[int, replay.Transition] = {}

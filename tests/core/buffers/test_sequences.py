@@ -137,7 +137,7 @@ def test_a_replay_without_room_for_a_sequence_says_so() -> None:
         buffer.add(dictionary_step(0))
 
 
-def test_what_was_remembered_is_copied() -> None:
+def test_memories_are_copied() -> None:
     buffer = buffer_for(2, 8, SequenceShape(2, 0, 1), 1)
     for time in range(4):
         step = dictionary_step(time)

@@ -141,7 +141,7 @@ def test_a_class_inside_a_function_with_an_odd_docstring_has_help() -> None:
     assert schema(Local)[0].default == 1
 
 
-def test_what_no_command_line_can_express_is_an_authors_error() -> None:
+def test_options_without_command_line_form_are_author_errors() -> None:
     @dataclass(frozen=True)
     class Wrong(Config):
         table: dict[str, int] = field(default_factory=dict)

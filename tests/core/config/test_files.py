@@ -65,7 +65,7 @@ def test_toml_that_nests_too_deep_is_refused(tmp_path: Path) -> None:
             files.from_toml(path)
 
 
-def test_what_is_replaced_follows_no_link(secret: Path, tmp_path: Path) -> None:
+def test_replacing_a_file_follows_no_link(secret: Path, tmp_path: Path) -> None:
     for name in ("new", ".new.tmp"):
         (tmp_path / name).symlink_to(secret)
     files.replace(tmp_path / "new", b"new")

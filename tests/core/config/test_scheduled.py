@@ -76,7 +76,7 @@ def test_other_values_are_no_schedules(value: Any) -> None:
         "piecewise(2:1)", "linear(inf,0)", "piecewise(0:1:2)",
     ],
 )  # fmt: skip
-def test_what_is_wrongly_written_shows_how_it_is_written(text: str) -> None:
+def test_syntax_errors_show_the_syntax(text: str) -> None:
     with pytest.raises(BadConfig, match=r"is no schedule; write constant\(a\), linear\(a,b\), .*piecewise\(0:a,"):
         written(text)
 
@@ -148,7 +148,7 @@ def test_bounds_hold_from_beginning_to_end(name: str, text: str, sentence: str) 
 
 
 @pytest.mark.parametrize("value", [lambda progress: 1e-3, "linear:1e-3", "linear", [1e-3, 0.0]])
-def test_what_is_neither_a_number_nor_a_schedule_is_told_how_one_is_written(value: object) -> None:
+def test_errors_of_schedules_show_the_syntax(value: object) -> None:
     with pytest.raises(
         BadConfig, match=r"'learning_rate': expected `float`, got .*; a schedule is a text, written as constant"
     ):
@@ -204,7 +204,7 @@ class Foreign:
     share: Scheduled[Fraction] = 0.5  # between 0 and 1
 
 
-def test_what_is_no_config_follows_none() -> None:
+def test_values_that_are_not_configs_follow_no_schedule() -> None:
     with pytest.raises(
         BadConfig, match=r"x: option 'share' cannot follow a schedule: Foreign is no rlplug_core.Config"
     ):
@@ -275,7 +275,7 @@ def test_updates_see_the_value_of_their_moment() -> None:
     assert runner.learner.optim.learning_rate(0.5) == 5e-3
 
 
-def test_what_is_read_once_cannot_follow(tmp_path: Path) -> None:
+def test_options_that_are_read_once_cannot_follow(tmp_path: Path) -> None:
     """Refused when options are parsed, before anything is written: nothing stays constant in silence."""
     with pytest.raises(BadConfig, match="Late: option 'built' cannot follow a schedule, give it a number; these can: "):
         train(f"{FILE}:Late", f"{ENVS}:Chain", {"built": "linear(0.5,0)"}, out=tmp_path / "runs", hooks=False)

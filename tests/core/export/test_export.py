@@ -170,7 +170,7 @@ def test_canonical_actions_mean_the_environments_own() -> None:
     np.testing.assert_array_equal(parts["x"], np.array([[1, 0], [-2, 10]], np.float32))
 
 
-def test_what_is_written_is_checked(tmp_path: Path) -> None:
+def test_written_files_are_checked(tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
     place = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})
     with pytest.raises(UsageError, match="exists already; name another place"):

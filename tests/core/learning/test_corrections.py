@@ -139,7 +139,7 @@ def test_centered_advantages_differ_by_the_weights_times_one_number(
 
 @pytest.mark.parametrize("garbage", GARBAGE)
 @pytest.mark.parametrize("cut", [False, True])
-def test_what_rows_of_weight_0_hold_reaches_no_target(garbage: Any, cut: bool) -> None:
+def test_values_of_rows_with_weight_0_reach_no_target(garbage: Any, cut: bool) -> None:
     outcomes = []
     for story in (absent_between(cut), absent_between(cut, *garbage)):
         ((rollout, _),) = windows(story, 4)

@@ -204,7 +204,7 @@ def test_no_weight_is_left_where_the_largest_is_none() -> None:
     assert advantage_weight(advantage.numpy(), 3.0, 0.0).tolist() == [0, 0, 0]  # type: ignore[arg-type]
 
 
-def test_what_is_expected_of_a_policy_is_the_sum_over_its_actions() -> None:
+def test_expectations_of_a_policy_are_sums_over_actions() -> None:
     """Of a tensor, an array and a node, whose slopes are autograd's."""
     logits, q = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
     log_probs: Tensor = log_softmax(logits)

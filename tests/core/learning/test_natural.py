@@ -144,7 +144,7 @@ def test_without_improvement_nothing_moves() -> None:
     assert float(move.divergence) == 0
 
 
-def test_what_is_not_finite_moves_nothing_either() -> None:
+def test_non_finite_values_change_no_statistics() -> None:
     region, _, loss, divergence = problem(torch.full((5,), float("nan")).double())
     before = region.flat.clone()
     with pytest.raises(NonFinite):

@@ -162,7 +162,7 @@ def test_a_device_is_looked_at_a_step_later() -> None:
         optimizer.minimize(net(data).square().sum(), Clock(1))
 
 
-def test_what_is_looked_at_late_is_looked_at_before_it_is_saved() -> None:
+def test_deferred_checks_run_before_saving() -> None:
     net = network()
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5

@@ -129,7 +129,7 @@ class Twice:
         """It is what it was."""
 
 
-def test_what_several_learners_stepped_meanwhile_counts_into_the_age_of_a_batch() -> None:
+def test_steps_of_all_learners_count_into_the_age_of_a_batch() -> None:
     net, clock = network(), Clock(100, 50)
     optimizer = Optimizer(net.parameters(), name="network", rule=SGD(), learning_rate=linear(1.0, 0.0), mean=Twice())
     optimizer.minimize(loss_of(net, 0), clock, age=20)
@@ -230,7 +230,7 @@ def test_steps_of_all_add_up_and_each_sees_them_after_its_own() -> None:
     assert_same(weights(first), weights(second))
 
 
-def test_what_is_borrowed_is_neither_saved_nor_loaded() -> None:
+def test_shared_parts_are_neither_saved_nor_loaded() -> None:
     _, owner, [(_, worker), _] = shared_pair(Adam(), constant(1e-2))
     assert worker.state_dict() == {}
     state = copy.deepcopy(owner.state_dict())

@@ -30,7 +30,7 @@ def check(target: nn.Module, expected: list[torch.Tensor]) -> None:
         torch.testing.assert_close(parameter.double(), value, rtol=1e-6, atol=1e-7)
 
 
-def test_what_is_frozen_wants_no_gradient_until_the_end() -> None:
+def test_frozen_parts_need_no_gradient_until_the_end() -> None:
     """What passes through it has one; a parameter that never wanted any stays so."""
     one, inputs = network(0), torch.ones(1, 3, requires_grad=True)
     one[0].bias.requires_grad = False
@@ -59,7 +59,7 @@ def test_a_target_moves_what_lies_flat_as_each_parameter_alone() -> None:
     assert all(not parameter.requires_grad and parameter.grad is None for parameter in target.parameters())
 
 
-def test_what_does_not_lie_flat_moves_too() -> None:
+def test_parameters_outside_flat_memory_move_too() -> None:
     online = network(0)
     target = target_network(online)
     online.load_state_dict(network(1).state_dict())

@@ -158,7 +158,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
          r"no use for 'optimizer_kwargs.alpha'; its options are optimizer_kwargs.betas, optimizer_kwargs.eps"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+def test_impossible_options_are_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadConfig, match=sentence) as caught:
         OptimizerOptions(**options).rule(name)
     assert "\n" not in str(caught.value)

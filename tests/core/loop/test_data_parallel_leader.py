@@ -153,7 +153,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_sound_with_several_learners_is_refused_in_a_sentence(case: str) -> None:
+def test_algorithms_unsound_with_several_learners_are_refused(case: str) -> None:
     algorithm, options, sentence = REFUSED[case]
     with pytest.raises(UsageError, match=f"--learners 2: .*{sentence}"):
         Plan.make(algorithm, f"{ENVS}:Chain", {**TWO, **options})

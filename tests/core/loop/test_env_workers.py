@@ -101,7 +101,7 @@ def test_a_hang_before_the_first_step_is_told_as_such(monkeypatch: pytest.Monkey
     assert not multiprocessing.active_children()
 
 
-def test_what_cannot_be_built_is_told_as_in_one_process() -> None:
+def test_build_errors_are_the_same_as_in_one_process() -> None:
     with pytest.raises(PluginError, match="FailsToBuild' cannot be made: ValueError: no display"):
         env_of(f"{HARMFUL}FailsToBuild")
     assert not multiprocessing.active_children()

@@ -32,7 +32,7 @@ def test_the_option_is_named(options: dict[str, Any], named: str) -> None:
     assert "this machine has 4 GiB of memory" in str(raised.value)
 
 
-def test_what_is_usual_passes() -> None:
+def test_ordinary_values_pass() -> None:
     usual = {"num_envs": 64, "buffer_size": 1_000_000, "n_steps": 2048, "net.hidden": [400, 300], "net.norm": None}
     check_sizes(usual, POLE, 2 * GIB)
     check_sizes({"num_envs": 8, "buffer_size": 1_000_000}, PIXELS, 8 * GIB)  # frames are stored once

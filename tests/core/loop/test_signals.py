@@ -188,7 +188,7 @@ children[8].kill()
 """
 
 
-def test_what_an_environment_forks_hears_signals_for_itself_and_keeps_nobody_waiting() -> None:
+def test_forked_children_of_an_environment_get_default_signals_and_do_not_block() -> None:
     """Those that are ended, however soon, are no SIGTERM of the run's; who lives on does not keep it from ending."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == (f"{{{-signal.SIGTERM}}} [] True\n", "")

@@ -110,7 +110,7 @@ def next_allowed(choice: int, allowed: list[bool]) -> int:
 
 @settings(max_examples=60, deadline=None)
 @given(DICTS | st.sampled_from(PLAIN), st.integers(1, 4), st.integers(0, 2**31))
-def test_what_a_mask_forbids_gives_way_to_the_next_that_it_allows(
+def test_a_masked_action_is_replaced_by_the_next_allowed_one(
     space: spaces.Space[Any], num_envs: int, seed: int
 ) -> None:
     """One number after the other; masks that allow nothing occur."""

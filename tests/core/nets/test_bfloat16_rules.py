@@ -121,7 +121,7 @@ def test_the_last_layer_of_action_values_is_exact_by_rules_too() -> None:
 @pytest.mark.parametrize(
     ("option", "missing"), [({"layer_norm": True}, "a norm in bfloat16"), ({"activation": "gelu"}, "gelu in bfloat16")]
 )
-def test_what_has_no_rule_says_so(option: dict[str, Any], missing: str) -> None:
+def test_unsupported_modules_give_a_reason(option: dict[str, Any], missing: str) -> None:
     network, _ = encoder(SPEC.obs, Net(hidden=(4,), precision="bfloat16", **option))
     assert ByRules(network).why_not() == f"{missing} has no rule"
 

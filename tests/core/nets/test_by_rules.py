@@ -290,7 +290,7 @@ def test_actions_through_a_tanh_have_autograds_slopes(rows: int, dims: int, seed
         np.testing.assert_array_equal(one, two)
 
 
-def test_what_would_be_broadcast_or_wants_a_gradient_of_its_own_is_refused() -> None:
+def test_broadcasting_and_targets_with_gradients_are_refused() -> None:
     node: Any = Node(np.ones(3), (), lambda slopes, into: ())
     with pytest.raises(TypeError, match="shape"):
         node + np.ones((2, 3))

@@ -93,7 +93,7 @@ def test_two_neighboring_axes_of_one_length_are_the_picture(shape: tuple[int, ..
 
 
 @pytest.mark.parametrize("channels", [4, 10, 16])
-def test_what_moves_on_a_grid_moves_in_the_features(channels: int) -> None:
+def test_movement_on_a_grid_changes_the_features(channels: int) -> None:
     """The grids of MinAtar's games; Seaquest has as many channels as tiles a side, and stacked ones have more."""
     space = spaces.Box(0, 1, (10, 10, channels), np.uint8)
     module, _ = encoder(space, Net(channels=(8,), kernels=(3,), strides=(1,)))

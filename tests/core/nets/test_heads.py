@@ -122,7 +122,7 @@ MASKS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(outputs(4, 6, -1e4, 1e4), MASKS, st.integers(0, 1000))
-def test_what_a_mask_forbids_is_never_drawn(values: Floats, mask: Floats, seed: int) -> None:
+def test_masked_actions_are_never_drawn(values: Floats, mask: Floats, seed: int) -> None:
     shown = masked(torch.from_numpy(values), {"action_mask": torch.from_numpy(mask)}).numpy()
     ours = Categorical(6)
     rows = np.arange(4)

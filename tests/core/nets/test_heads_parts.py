@@ -201,7 +201,7 @@ def masks(sizes: list[int], num_envs: int, generator: np.random.Generator) -> Fl
 @pytest.mark.parametrize("name", MASKED)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000))
-def test_what_a_mask_forbids_is_never_done_and_counts_for_nothing(name: str, seed: int) -> None:
+def test_masked_actions_are_never_taken_and_have_no_effect(name: str, seed: int) -> None:
     """Log-probability, entropy and divergence are those of distributions over the legal choices alone."""
     space, generator = MASKED[name], np.random.default_rng(seed)
     policy, sizes, rows = masked_policy(space), places(space), 3

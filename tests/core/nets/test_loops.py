@@ -77,7 +77,7 @@ def test_tanh_is_within_a_few_roundings_everywhere(loops: str) -> None:
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_what_is_no_number_stays_none(loops: str, activation: str) -> None:
+def test_nan_stays_nan(loops: str, activation: str) -> None:
     if loops == "numpy":
         pytest.skip("numpy's own")
     assert np.isnan(over(activation, [0.5, np.nan, -0.5])).tolist() == [False, True, False]

@@ -326,9 +326,7 @@ def test_the_default_for_critics_of_actions_is_as_before() -> None:
         (f"{own_nets.HERE}:images_only", PluginError, r"cannot take observations in Box.*: RuntimeError"),
     ],
 )
-def test_what_is_wrong_with_a_factory_is_said_in_one_sentence(
-    target: str, error: type[Exception], message: str
-) -> None:
+def test_errors_of_a_factory_are_one_sentence(target: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         PolicyNetwork(DISCRETE, Net(factory=target))
     assert "\n" not in str(caught.value)

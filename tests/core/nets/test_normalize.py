@@ -36,7 +36,7 @@ NET = Net(hidden=(8,), normalize_obs=True)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_what_is_not_finite_is_seen_before_it_is_taken_in(value: float) -> None:
+def test_non_finite_values_are_found_before_they_are_stored(value: float) -> None:
     """Scaled it would be the clip's bound, so that the loss of its update knows nothing of it."""
     norm = RunningNorm((2,))
     with pytest.raises(NonFinite, match=r"^the observations that net.normalize_obs was given are not finite"):

@@ -225,7 +225,7 @@ def test_others_go_layer_by_layer(networks: list[nn.Module]) -> None:
     assert not Passes(rules).pay(numbers(ROWS, INPUTS))
 
 
-def test_what_may_round_to_bfloat16_goes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_layers_keep_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """On several threads such a pass is faster than products that round."""
     monkeypatch.setattr(by_rules_module, "has_bfloat16", lambda: True)
     low, _ = encoder(Box(-1, 1, (INPUTS,)), Net(hidden=(7, 6), activation="relu", precision="bfloat16"))

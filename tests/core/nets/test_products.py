@@ -106,7 +106,7 @@ def test_features_may_have_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_always")
-def test_what_is_not_contiguous_is_read_right() -> None:
+def test_non_contiguous_arrays_are_read_correctly() -> None:
     features, weight, bias = parts(6, 4, 8)
     for factors in ((features[::2], weight), (features, weight.flip(0)), (weight.t(), features.repeat(1, 2)[:, :8])):
         given = bias if factors[0].shape[1] == 4 else None

@@ -139,7 +139,7 @@ def test_values_are_those_of_one_step_after_the_other(cell: str, steps: int, abs
 
 
 @pytest.mark.parametrize("steps", [3, 8])
-def test_what_the_loss_unrolls_is_what_the_actor_did(cell: str, steps: int) -> None:
+def test_unrolled_states_equal_those_of_the_actor(cell: str, steps: int) -> None:
     """Rollouts begin in the middle of episodes; rows that are absent leave no trace in the memory of either."""
     made = network(cell)
     for rollout in rollouts(actor_of(made, Random(3), steps), 12):
@@ -154,7 +154,7 @@ def test_what_the_loss_unrolls_is_what_the_actor_did(cell: str, steps: int) -> N
         )
 
 
-def test_what_absent_rows_hold_is_never_remembered(cell: str) -> None:
+def test_values_of_absent_rows_are_never_remembered(cell: str) -> None:
     """Two runs that differ in it act alike in all other rows, and see the same values there."""
     made = network(cell)
     one, other = (rollouts(actor_of(made, Random(3, filling=filling), 7), 6) for filling in (0.0, 9.0))

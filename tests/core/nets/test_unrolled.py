@@ -135,7 +135,7 @@ def test_weights_that_changed_before_the_way_back_are_found(cell: str) -> None:
         loss.backward()
 
 
-def test_what_is_watched_traced_or_of_another_kind_goes_by_torchs_cells(cell: str) -> None:
+def test_hooked_traced_or_custom_cells_use_torch(cell: str) -> None:
     memory, seen = case(cell, 3, 2, 2, 3, absent=False)
     assert unrolled.fits(memory.cell, seen[0])
     assert not unrolled.fits(memory.cell, seen[0].half())

@@ -58,7 +58,7 @@ class OldHook:
 
 
 @pytest.mark.parametrize(("plugin", "warning"), [(OldArgument, OLD_ARGUMENT), (OldHook, OLD_HOOK)])
-def test_what_is_old_warns_where_it_is_implemented(plugin: type[Any], warning: Warning) -> None:
+def test_deprecated_hooks_warn_at_their_implementation(plugin: type[Any], warning: Warning) -> None:
     with pytest.warns(DeprecationWarning, match="is deprecated") as caught:
         Hooks(enabled=False).add(plugin(), "old")
     assert [str(one.message) for one in caught] == [str(warning)]
@@ -74,7 +74,7 @@ def test_nobody_else_is_warned() -> None:
     assert manager.failed == {}
 
 
-def test_what_is_old_still_works_and_calling_it_warns_no_more() -> None:
+def test_deprecated_hooks_still_work_and_warn_once() -> None:
     manager, plugin = Hooks(enabled=False), OldArgument()
     with pytest.warns(DeprecationWarning, match="is deprecated"):
         manager.add(plugin, "old")

@@ -119,7 +119,7 @@ def test_a_missing_requirement_comes_with_its_install_line(
     assert str(caught.value).endswith(f"python -m pip install {line}")
 
 
-def test_what_a_plugin_prints_while_imported_stays_off_stdout(
+def test_output_of_a_plugin_during_import_stays_off_stdout(
     install: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     install("rlplug-foo", "foo", "print('hello')\n" + LEARNER.format(name="Algo"))
@@ -319,7 +319,7 @@ class Finder:
         return [Unreadable(Path("nowhere"))]
 
 
-def test_what_other_finders_cannot_read_stops_nobody(
+def test_unreadable_distributions_do_not_stop_discovery(
     monkeypatch: pytest.MonkeyPatch, install: Callable[..., None]
 ) -> None:
     install("rlplug-good", "good")

@@ -61,7 +61,7 @@ def test_a_provider_s_name_before_a_colon_is_no_module_s(site: Path) -> None:
     assert names_code("grids:Grid")
 
 
-def test_what_another_provider_lists_is_made_and_shown_by_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_of_another_provider_are_made_and_shown_by_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By an id without a namespace, which the default provider does not know."""
     monkeypatch.delenv("RLPLUG_DISABLED_PLUGINS")
     default = PROVIDER.replace('"Grid" not in id', "True")

@@ -116,7 +116,7 @@ class Misspelt:
         (Recorder(), r"hooks=\[MyHooks\(\)\]"),
     ],
 )
-def test_what_implements_no_hook_is_refused(given: Any, word: str) -> None:
+def test_plugins_without_a_hook_are_refused(given: Any, word: str) -> None:
     with pytest.raises(UsageError, match=word):
         hooks_for(given)
 
@@ -253,7 +253,7 @@ def test_a_hook_that_takes_options_away_is_reported_and_they_are_put_back() -> N
     assert reports == ["hook plugin 'meddling' took options away, which are put back: seed"]
 
 
-def test_what_a_hook_logs_is_written_and_bad_names_are_refused(tmp_path: Path) -> None:
+def test_metrics_of_a_hook_are_written_and_bad_names_refused(tmp_path: Path) -> None:
     written: list[Any] = []
     hooks, seen = Hooks(enabled=False), Recorder()
     hooks.write = lambda kind, data: written.append((kind, dict(data)))

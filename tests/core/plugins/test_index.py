@@ -152,7 +152,7 @@ def test_an_algorithm_may_not_redefine_a_reserved_option(site: Path, name: str) 
         indexing.make(plugins.find("algorithms", "cem"))
 
 
-def test_what_an_index_repeats_from_another_distribution_is_covered(site: Path) -> None:
+def test_entries_of_another_distribution_in_an_index_are_covered(site: Path) -> None:
     (site / "foreign").mkdir()
     (site / "foreign" / "__init__.py").write_text(ALGORITHM)
     (site / "rlplug_cem" / "cem.py").write_text(

@@ -95,7 +95,7 @@ def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> No
         (f"{HERE}:replace", PluginError, r"is not a class; a wrapper must be one"),
     ],
 )
-def test_what_cannot_be_used_is_said_before_anything_is_made(words: str, error: type[Exception], said: str) -> None:
+def test_unusable_arguments_are_refused_before_anything_is_made(words: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         Plan.make(TINY, CHAIN, {"wrap": [words]})
 
@@ -277,7 +277,7 @@ def test_a_transform_forwards_everything() -> None:
     np.testing.assert_array_equal(fresh.step(np.ones(2, np.int64)).obs, env.step(np.ones(2, np.int64)).obs)
 
 
-def test_what_is_missing_below_stays_harmless_or_is_said() -> None:
+def test_missing_attributes_of_inner_environments_are_harmless_or_named() -> None:
     env = Plain(Chain(2))
     action = np.zeros(2)
     assert env.translate(action) is action

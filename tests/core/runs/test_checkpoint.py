@@ -109,7 +109,7 @@ def test_odd_leaves_come_back() -> None:
     assert np.isnan(stored({"nan": float("nan")})["nan"])
 
 
-def test_what_is_loaded_may_be_changed_in_place() -> None:
+def test_loaded_states_may_be_changed_in_place() -> None:
     back = stored(state())
     back["weights"].add_(1)
     back["position"] += 1
@@ -146,7 +146,7 @@ def own_memory() -> int:
 
 
 @pytest.mark.parametrize("leaf", [object(), {1, 2}, b"bytes", np.array([object()]), np.array(["text"]), {1.5: 1}])
-def test_what_is_no_state_is_refused_by_name(tmp_path: Path, leaf: Any) -> None:
+def test_invalid_states_are_refused_by_name(tmp_path: Path, leaf: Any) -> None:
     with pytest.raises(TypeError, match="/inner/here"):
         save(tmp_path, 1, learner={"inner": {"here": leaf}})
     save(tmp_path, 1)  # nothing of the failure is in the way
@@ -330,9 +330,7 @@ def headed(header: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + bytes(8)
 
 
-def test_what_torch_says_of_a_file_it_cannot_open_is_the_systems_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torch_errors_of_unreadable_files_become_os_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The faults of `tests.faults.files` met it: safetensors opens the file, then torch opens it once more."""
     path = Checkpoints(tmp_path).save("step", 1, {"part": {"x": np.arange(3)}}, {}).path
 

@@ -44,7 +44,7 @@ CUT = WHOLE.index(b"\xbc")  # in the middle of a character
 @pytest.mark.parametrize(
     "torn", [b"{", WHOLE[:20], WHOLE[:CUT], WHOLE[:-1], b"\0\0\0\0", b"\xff\xfe", b"\xff\n", b"[3]\n", b'{"seq":3}\n']
 )
-def test_what_a_loss_of_power_left_of_a_line_is_no_record(path: Path, torn: bytes) -> None:
+def test_a_partial_line_is_not_a_record(path: Path, torn: bytes) -> None:
     """What is before it stays, and the next record begins a line of its own; a line counts only when it is ended."""
     journal = Journal(path)
     journal.write("start", 0, {})
@@ -82,7 +82,7 @@ def interrupted(path: Path, moments: list[int], after: int, monkeypatch: pytest.
     return Journal(path, after)
 
 
-def test_what_is_told_again_keeps_its_first_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_records_keep_their_first_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = interrupted(path, [10, 20, 30], 1, monkeypatch)
     again = journal.write("metrics", 20, {"loss": 2.0, "perf/speed": 5.0})
     assert again == Record(4, 1_000_000, "metrics", 20, {"loss": 2.0, "perf/speed": 1.0})  # a time was measured once
@@ -101,7 +101,7 @@ def test_a_value_that_comes_out_differently_is_noticed(path: Path, monkeypatch: 
     journal.close()
 
 
-def test_what_lies_before_the_checkpoint_is_not_looked_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_before_the_checkpoint_are_not_looked_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = interrupted(path, [10], 1, monkeypatch)
     assert journal.write("metrics", 10, {"loss": 9.0}) == Record(2, 2_000_000, "metrics", 10, {"loss": 9.0})
     journal.close()

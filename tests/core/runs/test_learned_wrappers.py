@@ -74,7 +74,7 @@ def test_an_export_and_workers_refuse_what_they_cannot_carry(run: Run, tmp_path:
         train(TINY, f"{ENVS}:Chain", {**OPTIONS, "runner": "async"}, out=tmp_path, hooks=False)
 
 
-def test_what_was_learned_outlives_an_environment_that_begins_anew(tmp_path: Path) -> None:
+def test_learned_statistics_survive_a_restarted_environment(tmp_path: Path) -> None:
     """Two wrappers that learn, around others, and an environment whose state cannot be captured."""
     options = {**OPTIONS, "wrap": (CENTERED, f"{wraps.HERE}:Tenfold", CENTERED)}
     run = train(TINY, f"{wraps.HERE}:Foggy", options, out=tmp_path, hooks=False)

@@ -83,7 +83,7 @@ def test_killed_behind_any_record_every_episode_and_point_is_there_once(done: Ru
     assert run.status == "finished"
 
 
-def test_what_was_taken_back_leaves_every_reader(tmp_path: Path) -> None:
+def test_superseded_records_disappear_from_every_reader(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     episode = {"steps": [5], "workers": [0], "returns": [1.0], "lengths": [5]}
     journal.write("start", 0, {"resumed": False, "after": 0})
@@ -227,7 +227,7 @@ def test_a_run_whose_checkpoints_are_gone_keeps_what_it_recorded(done: Run, tmp_
 
 
 @pytest.mark.parametrize("left", [(), ("lock",)], ids=["an empty directory", "a lock"])
-def test_what_a_kill_left_before_the_configuration_does_not_hold_the_name(tmp_path: Path, left: tuple[str]) -> None:
+def test_a_directory_without_configuration_does_not_block_the_name(tmp_path: Path, left: tuple[str]) -> None:
     (tmp_path / "run").mkdir()
     for name in left:
         (tmp_path / "run" / name).write_text("1")

@@ -33,7 +33,7 @@ def test_a_refusal_from_python_says_how_its_option_is_given_there(tmp_path: Path
         ("a well--known name", ""),
     ],
 )
-def test_what_is_typed_becomes_what_is_written(sentence: str, note: str) -> None:
+def test_typed_values_become_recorded_values(sentence: str, note: str) -> None:
     assert in_python(sentence) == note
 
 

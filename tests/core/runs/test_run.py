@@ -145,7 +145,7 @@ def test_steps_that_a_resumption_took_back_do_not_count(tmp_path: Path) -> None:
     assert resume(run, total_timesteps=240, hooks=False).summary().steps == 240
 
 
-def test_what_is_no_algorithm_and_no_name_is_refused(tmp_path: Path) -> None:
+def test_unknown_algorithms_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="algorithm is None; give an id such as 'ppo'"):
         train(None, CHAIN, OPTIONS, out=tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a name has printable characters"):
@@ -587,7 +587,7 @@ REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "sentence"), REFUSED)
-def test_what_cannot_run_is_refused_before_anything_is_written(
+def test_impossible_runs_are_refused_before_anything_is_written(
     tmp_path: Path, options: dict[str, Any], error: type[RlplugError], sentence: str
 ) -> None:
     if options.get("device") == "cuda" and torch.cuda.is_available():

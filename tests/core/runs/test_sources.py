@@ -46,7 +46,7 @@ def test_a_run_has_a_copy_of_its_file_and_its_hash(tmp_path: Path) -> None:
     assert (run.path / source["copy"]).parent.name == "sources"
 
 
-def test_what_is_installed_is_not_copied(tmp_path: Path) -> None:
+def test_installed_sources_are_not_copied(tmp_path: Path) -> None:
     run = trained(tmp_path / "runs", "tests.core.fakes:Tiny")
     assert run.config["sources"] == {}
     assert not (run.path / "sources").exists()
@@ -178,7 +178,7 @@ def test_a_network_is_found_from_any_directory(tmp_path: Path, monkeypatch: pyte
     assert run.config["options"]["net.factory"] == f"{tmp_path}/my_net.py:make"
 
 
-def test_what_is_wrong_with_a_network_leaves_no_run(tmp_path: Path) -> None:
+def test_errors_of_a_network_leave_no_run(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="turns 2 observations into"):
         trained(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": network(tmp_path, NET[:-3] + "5\n")})
     assert not (tmp_path / "runs").exists()

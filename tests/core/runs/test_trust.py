@@ -53,12 +53,12 @@ def ran(run: Path) -> bool:
     return bool(list((run / "sources").glob("*.ran")))
 
 
-def test_what_this_account_wrote_runs_wherever_it_lies(copied: Path) -> None:
+def test_own_files_run_from_any_directory(copied: Path) -> None:
     assert USES["evaluate"](copied, False).episodes == 1
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_what_another_account_wrote_is_refused_unless_it_is_trusted(copied: Path, use: Callable[..., Any]) -> None:
+def test_files_of_another_account_are_refused_unless_trusted(copied: Path, use: Callable[..., Any]) -> None:
     edited(copied, seal="0" * 64)
     with pytest.raises(Untrusted, match=r"sources/mine-\w+\.py \(algorithm\), which this account did not write here"):
         use(copied, False)

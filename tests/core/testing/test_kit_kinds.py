@@ -160,7 +160,7 @@ def test_a_right_environment_passes(probe: type[Env]) -> None:
 @pytest.mark.parametrize(
     ("id", "error"), [("NoneSuch-v9", UnknownEnv), ("envpool:CartPole-v1", MissingPackage)], ids=["unknown", "missing"]
 )
-def test_what_is_no_environment_here_ends_the_examination(
+def test_an_unknown_environment_ends_the_checks(
     id: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(name: str, num_envs: int) -> Env:

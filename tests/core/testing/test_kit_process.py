@@ -44,6 +44,6 @@ def test_a_fault_is_told() -> None:
     assert "KeyError: 'RLPLUG_TOLD'" in ended.error
 
 
-def test_what_a_plugin_starts_there_can_be_stopped() -> None:
+def test_processes_that_a_plugin_starts_can_be_stopped() -> None:
     """Though the server, whose child it is, ignores the signal and blocks it."""
     assert in_fresh_process(stopped, ["sleep", "60"]).result == -signal.SIGTERM
