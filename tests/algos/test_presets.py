@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 import pytest
+import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import RlplugError
@@ -138,3 +139,11 @@ def test_the_clip_range_of_ppo_falls_for_atari_as_in_the_tables_it_quotes() -> N
     plan = Plan.make("ppo", "ALE/Pong-v5", resolve("ppo", "ALE/Pong-v5", {})[0])
     clip = plan.config.schedules["clip_range"]
     assert [clip(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.1, 0.05, 0.0])
+
+
+@pytest.mark.parametrize(("algorithm", "start"), [("a2c", 1.0), ("a3c", 1.0), ("impala", 1 / 640**2)])
+def test_rmsprop_starts_for_atari_as_in_the_tables_that_presets_quote(algorithm: str, start: float) -> None:
+    """TensorFlow's mean square starts at 1. Gradients of IMPALA's sums are 640 times those of our means."""
+    config = Plan.make(algorithm, "ALE/Pong-v5", resolve(algorithm, "ALE/Pong-v5", {})[0]).config
+    state = config.optimizer_kwargs.rule(config.optimizer).start(torch.zeros(1))
+    assert state["square"].item() == pytest.approx(start, rel=0.02)

@@ -136,7 +136,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("NAdma", {}, r"no optimizer 'NAdma'; did you mean 'NAdam'.*adam, adamw, rmsprop, sgd, or of torch"),
+        ("NAdma", {}, r"no optimizer 'NAdma'; did you mean 'NAdam'.*adam, adamw, rmsprop, rmsprop_tf, sgd, or of torch"),
         ("zzz", {}, r"no optimizer 'zzz'; take adam"),
         ("Optimizer", {}, "no optimizer 'Optimizer'"),
         ("LBFGS", {}, r"torch.optim.LBFGS does not step on one flat tensor \(.*closure.*\); use adam, adamw"),
@@ -206,4 +206,22 @@ def test_one_that_puts_new_tensors_in_place_of_the_old_is_followed(monkeypatch: 
 
 
 def test_every_rule_with_a_name_of_its_own_is_tested_here() -> None:
-    assert RULES.keys() - {"rmsprop"} <= {name for name, _, _, _ in PAIRS.values()}
+    assert RULES.keys() - {"rmsprop", "rmsprop_tf"} <= {name for name, _, _, _ in PAIRS.values()}
+
+
+@pytest.mark.parametrize(("name", "start"), [("rmsprop", 0.0), ("rmsprop_tf", 1.0)])
+def test_rmsprop_starts_its_mean_square_at_0_and_tensorflows_at_1(name: str, start: float) -> None:
+    """TensorFlow 1's RMSPropOptimizer fills its slot `rms` with ones, and so does Stable-Baselines3's RMSpropTFLike."""
+    rule = OptimizerOptions().rule(name)
+    parameters, gradient, square = torch.tensor([1.0, 2.0]), torch.tensor([4e-4, -1e-2]), torch.full((2,), start)
+    state, expected = rule.start(parameters), parameters.clone()
+    for _ in range(3):
+        rule.step(parameters, gradient, state, 0.1)
+        square = 0.99 * square + 0.01 * gradient**2
+        expected -= 0.1 * gradient / (square + 1e-5).sqrt()
+    torch.testing.assert_close(parameters, expected)
+
+
+def test_the_start_of_the_mean_square_is_an_option() -> None:
+    rule = OptimizerOptions(initial_accumulator_value=0.25).rule("rmsprop_tf")
+    assert rule.start(torch.zeros(2))["square"].tolist() == [0.25, 0.25]

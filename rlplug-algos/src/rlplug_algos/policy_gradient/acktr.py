@@ -21,9 +21,9 @@ class ACKTRConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
     normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
-    # how far the policy may move per update, as KL divergence
+    # largest KL divergence of the policy per update, by K-FAC's quadratic model; true ones are larger
     kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
-    # how far the critic may move, as that of a Gaussian's mean
+    # the same for the critic, as the mean of a Gaussian
     critic_kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
     # damping of the Fisher matrix, added to its eigenvalues
     kfac_damping: rl.Scheduled[rl.Positive] = 0.01

@@ -81,15 +81,25 @@ class SGD:
 
 
 class RMSProp:
-    """RMSProp as in A3C (Mnih et al., 2016, arXiv:1602.01783, section 4) and TensorFlow: epsilon inside the root."""
+    """RMSProp as in A3C (Mnih et al., 2016, arXiv:1602.01783, section 4): epsilon inside the square root.
 
-    def __init__(self, alpha: float = 0.99, eps: float = 1e-5) -> None:
+    Args:
+        alpha: decay rate of the mean square.
+        eps: added to the mean square.
+        initial_accumulator_value: the mean square before the first step. With 0, the first steps are longer than later
+            ones by up to 1 / sqrt(1 - alpha).
+    """
+
+    def __init__(
+        self, alpha: float = 0.99, eps: float = 1e-5, initial_accumulator_value: float = 0.0
+    ) -> None:
         self.alpha = alpha
         self.eps = eps
+        self.initial_accumulator_value = initial_accumulator_value
         self.arrays = HostViews()
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
-        return {"square": torch.zeros_like(parameters)}
+        return {"square": torch.full_like(parameters, self.initial_accumulator_value)}
 
     def step(
         self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
@@ -121,6 +131,15 @@ class RMSProp:
         np.divide(gradient, change, out=change)
         change *= lr
         parameters -= change
+
+
+class RMSPropTF(RMSProp):
+    """RMSProp as in TensorFlow 1 and Stable-Baselines3's `RMSpropTFLike`: the mean square starts at 1."""
+
+    def __init__(
+        self, alpha: float = 0.99, eps: float = 1e-5, initial_accumulator_value: float = 1.0
+    ) -> None:
+        super().__init__(alpha, eps, initial_accumulator_value)
 
 
 class Adam:
@@ -280,7 +299,13 @@ class Torch:
 
 
 #: The rules that have a name of their own; every other name is that of a class of torch.optim.
-RULES: dict[str, type[Any]] = {"adam": Adam, "adamw": AdamW, "rmsprop": RMSProp, "sgd": SGD}
+RULES: dict[str, type[Any]] = {
+    "adam": Adam,
+    "adamw": AdamW,
+    "rmsprop": RMSProp,
+    "rmsprop_tf": RMSPropTF,
+    "sgd": SGD,
+}
 #: A key of `RULES`, or a class of `torch.optim` such as `NAdam` or `torch.optim.NAdam`.
 OptimizerName: TypeAlias = str
 
@@ -293,6 +318,8 @@ class OptimizerOptions:
     betas: tuple[Fraction, ...] | None = None
     alpha: Fraction | None = None  # decay rate of RMSProp's mean square
     eps: Positive | None = None  # term added to the denominator of Adam and RMSProp
+    # mean square of RMSProp before the first step; default: 0 for rmsprop, 1 for rmsprop_tf
+    initial_accumulator_value: NonNegative | None = None
     weight_decay: NonNegative | None = None  # weight decay
     momentum: Fraction | None = None  # momentum of SGD
     nesterov: bool = False  # use Nesterov momentum
@@ -317,7 +344,7 @@ class OptimizerOptions:
 
 def takes_tensors(rule: UpdateRule) -> bool:
     """Return whether a rule of this file is kernels alone that take the learning rate as a tensor [] on the device."""
-    return type(rule) in (SGD, RMSProp, Adam, AdamW)
+    return type(rule) in (SGD, RMSProp, RMSPropTF, Adam, AdamW)
 
 
 def decays(rule: UpdateRule) -> bool:
