@@ -71,7 +71,7 @@ def test_each_agent_has_the_algorithm_that_fits_it_first(spec: Any, words: Any, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [(("wolf=ppo",), "'sheep_0' of Field has no algorithm; add --agent 'sheep_0=ppo'"),
-     (("cow=ppo",), "'cow=ppo' names no agent; there are wolf_0, wolf_1, sheep_0")],
+     (("cow=ppo",), "'cow=ppo' matches no agent; agents are wolf_0, wolf_1, sheep_0")],
 )  # fmt: skip
 def test_agents_without_an_algorithm_are_named(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -303,18 +303,18 @@ def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:
     league.keep(weights, 0, 10)
     league.choose(weights, 0, 10)
     assert league.opponent == 0
-    league.played(1.0, league.facing)
+    league.record_result(1.0, league.facing)
     assert league.rating == FIRST_RATING + 8  # 16 * (1 - 0.5) between equals
     league.keep(weights, 10, 10)
     expected = 1 / (1 + 10 ** ((FIRST_RATING - league.rating) / 400))
     league.opponent, before = 0, league.rating
-    league.played(0.0, league.facing)
+    league.record_result(0.0, league.facing)
     assert league.rating == pytest.approx(before - 16 * expected)
     assert [one["rating"] for one in league.snapshots] == [FIRST_RATING, FIRST_RATING + 8]
     league.keep(weights, 20, 10)
     assert len(league.snapshots) == 2, "the oldest gives way"
     league.opponent = None
-    league.played(1.0, league.facing)
+    league.record_result(1.0, league.facing)
     assert league.rating == pytest.approx(before - 16 * expected), "against itself nothing is won"
 
 
@@ -390,7 +390,7 @@ class Scores(League):
         super().__init__(1, 1.0, np.random.default_rng(0))
         self.scores: list[float] = []
 
-    def played(self, score: float, theirs: float) -> None:
+    def record_result(self, score: float, theirs: float) -> None:
         self.scores.append(score)
 
 

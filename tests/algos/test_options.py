@@ -187,7 +187,7 @@ def norms(learner: Any) -> dict[str, float]:
             (
                 one,
                 {"autotune": False, "target_entropy": -1.0},
-                r"target_entropy is kept by autotune, which is off; leave it at none",
+                r"target_entropy needs autotune, which is off; leave target_entropy at none",
             )
             for one in ("sac-discrete", "crossq")
         ),
@@ -283,7 +283,8 @@ def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], 
 
 
 @pytest.mark.parametrize(
-    ("runner", "reason"), [("async", "eigenvectors that another one is writing"), ("decoupled", "its Fisher matrix is")]
+    ("runner", "reason"),
+    [("async", "eigenvectors while another worker writes them"), ("decoupled", "its Fisher matrix needs actions")],
 )
 def test_acktr_says_why_it_runs_alone(learner: Callable[..., Any], runner: str, reason: str) -> None:
     with pytest.raises(UsageError, match=rf"acktr does not run under '{runner}': .*{reason}.*; use --runner sync"):

@@ -88,7 +88,7 @@ def test_tqc_drops_the_top_of_all_quantiles(learner: Callable[..., Any], critics
 
 
 def test_tqc_refuses_to_drop_everything(learner: Callable[..., Any]) -> None:
-    sentence = "tqc: top_quantiles_to_drop_per_net 5 leaves none of 5 quantiles; set a lower one"
+    sentence = "tqc: top_quantiles_to_drop_per_net 5 drops all 5 quantiles; set a lower number"
     with pytest.raises(UsageError, match=sentence):
         learner("tqc", "Continuous", n_quantiles=5, top_quantiles_to_drop_per_net=5)
 

@@ -1,4 +1,4 @@
-"""The buffers of groups of agents behind one."""
+"""One buffer for the buffers of all groups of agents."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import rlplug_core as rl
 from rlplug_algos.many_agents.groups import Group
-from rlplug_algos.many_agents.rows import step_of
+from rlplug_algos.many_agents.rows import take_step_rows
 from rlplug_core.protocols import SupportsRestart
 
 
 class GroupsBuffer:
-    """Hands each group's buffer the rows of its agents; its batches are pairs of a group's name and its batch."""
+    """Gives each group's buffer the rows of its agents; a batch is a pair of a group's name and its batch."""
 
     def __init__(self, groups: tuple[Group, ...], buffers: dict[str, rl.Buffer[Any]]) -> None:
         self.groups = groups
@@ -46,8 +46,8 @@ class GroupsBuffer:
 
 
 def part_of(step: rl.Step, group: Group) -> rl.Step:
-    """The rows of a group's agents, as their algorithm knows them."""
-    own = step_of(step, group.rows(len(step.valid)))
+    """Return the rows of a group's agents with their own spaces."""
+    own = take_step_rows(step, group.rows(len(step.valid)))
     prefix = f"{group.name}/"
     return replace(
         own,

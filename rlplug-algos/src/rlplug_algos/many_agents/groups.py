@@ -1,4 +1,4 @@
-"""Groups of agents: which rows of a world belong to each, and what an algorithm gets to see of them."""
+"""Groups of agents: their rows of a world, and their part of observations and actions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Group:
     """Agents that share a learner.
 
     Attributes:
-        name: what metrics call it.
+        name: its name in metrics.
         algorithm: `NAME`, or `NAME:option=value,…`.
         spec: the spaces of its agents; `num_envs` counts its rows.
-        places: which agents of a world belong to it, as their numbers.
-        agents: how many agents a world has.
-        kind: the part of observations and actions that is its agents' own; empty where all are alike.
-        action: the action space of all.
+        places: the numbers of its agents in a world.
+        agents: number of agents in a world.
+        kind: the key of its agents in observations and actions; empty if all agents have the same spaces.
+        action: the action space of all agents.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Group:
     action: Any
 
     def rows(self, num_envs: int) -> rl.Array:
-        """The numbers of its rows among `num_envs`, worlds side by side."""
+        """Return the numbers of its rows among `num_envs` rows, one world after another."""
         return _rows(self.places, self.agents, num_envs)
 
     def part(self, obs: rl.Obs) -> rl.Obs:
-        """The part of observations that its agents see."""
+        """Return its agents' part of observations."""
         return obs[self.kind] if self.kind else obs
 
     def own(self, action: rl.Array) -> rl.Array:
-        """The part of actions [B, ...] that is its agents' own."""
+        """Return its agents' part of actions [B, ...]."""
         if not self.kind:
             return action
         space = self.spec.action
@@ -55,7 +55,7 @@ class Group:
         )
 
     def put(self, action: rl.Array, rows: rl.Array, own: rl.Array) -> None:
-        """Write the actions of its rows among those of all."""
+        """Write the actions `own` of its rows into `action`, the array of all rows."""
         if self.kind:
             action[rows, self._columns] = own.reshape(len(rows), -1)
         else:
@@ -73,15 +73,15 @@ def _rows(places: tuple[int, ...], agents: int, num_envs: int) -> rl.Array:
 
 
 def groups(spec: rl.Spec, words: Iterable[str], separate: bool) -> tuple[Group, ...]:
-    """The groups of a world's agents.
+    """Return the groups of a world's agents.
 
     Args:
-        spec: of the environment; without many agents, all rows are one agent's.
-        words: `NAME=ALGORITHM[:option=value,…]`, also several with commas between; the first that fits an agent counts.
-        separate: whether each agent has a group of its own.
+        spec: of the environment; without several agents, all rows belong to one agent.
+        words: `NAME=ALGORITHM[:option=value,…]`, or several separated by commas; the first match counts.
+        separate: whether each agent has its own group.
 
     Raises:
-        UsageError: an agent has no algorithm, or a name fits no agent.
+        UsageError: an agent has no algorithm, or a name matches no agent.
     """
     names = tuple(dict.fromkeys(spec.agents)) or ("agent",)
     kinds = dict(zip(spec.agents, spec.kinds, strict=False))
@@ -110,7 +110,7 @@ def _group(
     )
     places = tuple(names.index(name) for name in own)
     return Group(
-        name=_called(own, names),
+        name=_group_name(own, names),
         algorithm=algorithm,
         spec=inner,
         places=places,
@@ -120,18 +120,18 @@ def _group(
     )
 
 
-def _called(own: list[str], names: tuple[str, ...]) -> str:
-    """The name of an agent, `all`, what only the names of several begin with, or these names."""
+def _group_name(own: list[str], names: tuple[str, ...]) -> str:
+    """Return the name of the only agent, `all`, the common prefix of several names, or these names."""
     if len(own) == 1 or len(own) == len(names):
         return own[0] if len(own) == 1 else "all"
-    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*own, strict=False))
-    beginning = "".join(letters[0] for letters in alike).rstrip("_")
-    theirs = [name for name in names if name.startswith(beginning)]
-    return beginning if beginning and theirs == own else "-".join(own)
+    common = takewhile(lambda letters: len(set(letters)) == 1, zip(*own, strict=False))
+    prefix = "".join(letters[0] for letters in common).rstrip("_")
+    theirs = [name for name in names if name.startswith(prefix)]
+    return prefix if prefix and theirs == own else "-".join(own)
 
 
 def _rules(words: Iterable[str], names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Pairs of an agent's name, perhaps with `*`, and what it learns by."""
+    """Return pairs of an agent's name, perhaps with `*`, and its algorithm."""
     found: list[list[str]] = []
     for piece in ",".join(words).split(","):
         name, equals, algorithm = piece.partition("=")
@@ -141,10 +141,12 @@ def _rules(words: Iterable[str], names: tuple[str, ...]) -> Iterator[tuple[str, 
         elif options or (found and not equals):
             found[-1][1] += f",{piece}"
         else:
-            raise rl.UsageError(f"--agent '{piece}' names no agent; there are {', '.join(names)}")
+            raise rl.UsageError(
+                f"--agent '{piece}' matches no agent; agents are {', '.join(names)}"
+            )
     return ((name, algorithm) for name, algorithm in found)
 
 
 def _fits(agent: str, name: str) -> bool:
-    """Return whether a name means an agent: its own, a pattern, or its own without the number."""
+    """Return whether a name matches an agent: its name, a pattern, or its name without the number."""
     return fnmatchcase(agent, name) or fnmatchcase(agent, f"{name}_*")

@@ -1,4 +1,4 @@
-"""Independent learners (Tan, 1993): each agent, or each group of agents, learns by an algorithm of its own."""
+"""Independent learners (Tan, 1993): each agent or group of agents has its own algorithm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import rlplug_core as rl
 from rlplug_algos.many_agents.group_buffer import GroupsBuffer
 from rlplug_algos.many_agents.groups import Group, groups
-from rlplug_algos.many_agents.rows import some
+from rlplug_algos.many_agents.rows import take_rows
 from rlplug_core.batches import rows_of
 from rlplug_core.config.options import Repeated
 from rlplug_core.nets.actions import dtype_of, shape_of
@@ -18,7 +18,7 @@ from rlplug_core.plugins.index import DIFFERENT_SPACES
 from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
 
-#: What the counts of updates are called in a state; no agent can be called so.
+#: The key of the update counts in a state; no agent can have this name.
 UPDATES = "updates of each"
 
 
@@ -26,13 +26,13 @@ UPDATES = "updates of each"
 class IndependentConfig(rl.Config):
     """Options of independent learners."""
 
-    # who learns by what, NAME=ALGORITHM[:option=value,…]; * stands for any letters
+    # algorithm of each agent: NAME=ALGORITHM[:option=value,…]; * matches any letters
     agent: Repeated = ("*=ppo",)
-    separate: bool = False  # weights for each agent, where a name stands for several
+    separate: bool = False  # own weights for each agent if a name matches several
 
 
 class Independent:
-    """Several learners in one world; each sees the rows of its agents, and takes the others for a part of the world."""
+    """Several learners in one world; each sees its own agents, and the others as a part of the environment."""
 
     Config = IndependentConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
@@ -47,9 +47,9 @@ class Independent:
             )
             for group in self.groups
         }
-        #: The part of all rows that each of them sees.
+        #: The fraction of all rows that each learner sees.
         self.shares = {group.name: group.spec.num_envs / spec.num_envs for group in self.groups}
-        #: How many each of them has made: what is due at every so many of them goes by its own.
+        #: Number of updates of each learner, for its intervals such as `target_update_interval`.
         self.updates = dict.fromkeys(self.learners, 0)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> GroupsAgent:
@@ -62,7 +62,7 @@ class Independent:
         )
 
     def update(self, batch: tuple[str, Any], clock: rl.Clock) -> rl.Result:
-        """Let a group's learner learn from its batch; the names of metrics end with the group's."""
+        """Update a group's learner with its batch; the names of metrics end with the group's name."""
         name, own = batch
         result = self.learners[name].update(own, self._clock(name, clock))
         self.updates[name] += 1
@@ -85,13 +85,13 @@ class Independent:
         }
 
     def load_state_dict(self, state: rl.State) -> None:
-        self.updates |= state.get(UPDATES, {})  # which older checkpoints lack
+        self.updates |= state.get(UPDATES, {})  # older checkpoints do not have it
         for name, learner in self.learners.items():
             learner.load_state_dict(state[name])
 
 
 class GroupsAgent:
-    """Asks the agent of each group about its rows."""
+    """Acts with the agent of each group in its rows."""
 
     def __init__(
         self, groups: tuple[Group, ...], agents: dict[str, rl.Agent], shares: dict[str, float]
@@ -104,7 +104,7 @@ class GroupsAgent:
         return {name: agent.weights() for name, agent in self.agents.items()}
 
     def initial(self, num_envs: int) -> rl.RecurrentState:
-        # A loaded policy begins with one row, which is not everyone's, and draws random numbers for those that come.
+        # A loaded policy starts with one row, so some groups have no row yet; their agents start with one too.
         rows = {group.name: max(1, len(group.rows(num_envs))) for group in self.groups}
         memories = {name: self.agents[name].initial(count) for name, count in rows.items()}
         return self._spread(memories, num_envs)
@@ -125,26 +125,26 @@ class GroupsAgent:
         action = np.zeros((num_envs, *shape_of(space)), dtype_of(space))
         for group in self.groups:
             rows = group.rows(num_envs)
-            before = recurrent_state and some(recurrent_state[group.name], rows)
+            before = recurrent_state and take_rows(recurrent_state[group.name], rows)
             own = clock.of_part(self.shares[group.name])
             one = self.agents[group.name].act(
-                some(group.part(obs), rows), first[rows], before, own, explore
+                take_rows(group.part(obs), rows), first[rows], before, own, explore
             )
             group.put(action, rows, one.action)
             memories[group.name] = one.recurrent_state
             extras |= {
-                f"{group.name}/{key}": _among(value, rows, num_envs)
+                f"{group.name}/{key}": _scatter(value, rows, num_envs)
                 for key, value in one.extras.items()
             }
         return rl.Act(action, self._spread(memories, num_envs), extras)
 
     def _spread(self, memories: dict[str, Any], num_envs: int) -> rl.RecurrentState:
-        """Memories of groups, each with a row for everyone; None where none remembers anything."""
+        """Return the recurrent states of groups with a row for every agent; None if no group has one."""
         if all(memory is None for memory in memories.values()):
             return None
         rows = {group.name: group.rows(num_envs) for group in self.groups}
         return {
-            name: rl.tree_map(lambda leaf, rows=rows[name]: _among(leaf, rows, num_envs), memory)
+            name: rl.tree_map(lambda leaf, rows=rows[name]: _scatter(leaf, rows, num_envs), memory)
             for name, memory in memories.items()
         }
 
@@ -156,8 +156,8 @@ class GroupsAgent:
             agent.load_state_dict(state[name])
 
 
-def _among(value: rl.Array, rows: rl.Array, num_envs: int) -> rl.Array:
-    """Rows of a group among zeros for all others."""
-    found = np.zeros((num_envs, *value.shape[1:]), value.dtype)
-    found[rows] = value
-    return found
+def _scatter(value: rl.Array, rows: rl.Array, num_envs: int) -> rl.Array:
+    """Return the rows of a group in an array of all rows, with zeros in the others."""
+    every = np.zeros((num_envs, *value.shape[1:]), value.dtype)
+    every[rows] = value
+    return every

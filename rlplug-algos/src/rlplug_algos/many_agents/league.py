@@ -1,4 +1,4 @@
-"""Past versions of a player, their ratings, and who of them plays now."""
+"""Past versions of a player, their ratings, and the current opponent."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 
 import rlplug_core as rl
 
-#: Where ratings begin, and how far one result moves them at most.
+#: The initial rating, and the largest change by one result.
 FIRST_RATING = 1200.0
 LARGEST_CHANGE = 16.0
 
 
 class League:
-    """The last `window` snapshots of a player's weights, each with the rating it had.
+    """The last `window` snapshots of a player's weights, each with its rating at that time.
 
     Attributes:
-        rating: the player's present one.
-        opponent: the place of the snapshot that plays against it now; None where it plays against itself.
-        open: whether opponents play: only where results are told, as in training, and not in evaluations.
+        rating: the player's current rating.
+        opponent: the index of the opponent's snapshot; None if the player plays against itself.
+        open: whether opponents play, which is so in training and not in evaluations.
     """
 
     def __init__(self, window: int, past: float, generator: np.random.Generator) -> None:
@@ -35,7 +35,7 @@ class League:
         self.next_snapshot = self.next_choice = 0
 
     def keep(self, weights: rl.State, steps: int, every: int) -> None:
-        """Keep a copy of the weights, if that is due; the oldest one gives way."""
+        """Keep a copy of the weights every `every` steps; drop the oldest of more than `window`."""
         if steps < self.next_snapshot:
             return
         self.next_snapshot = steps + every
@@ -46,7 +46,7 @@ class League:
             self.opponent = None if not self.opponent else self.opponent - 1
 
     def choose(self, weights: rl.State, steps: int, every: int) -> None:
-        """Choose the next opponent, if that is due, and put its weights into those of the opponent's network."""
+        """Choose an opponent every `every` steps, and copy its weights into `weights` of the opponent's network."""
         if steps < self.next_choice:
             return
         self.next_choice = steps + every
@@ -55,7 +55,7 @@ class League:
         self.seat(weights)
 
     def seat(self, weights: rl.State) -> None:
-        """Put the weights of the present opponent into those of its network."""
+        """Copy the weights of the current opponent into `weights`, those of its network."""
         if self.opponent is not None:
             with torch.no_grad():
                 rl.tree_map(
@@ -66,11 +66,11 @@ class League:
 
     @property
     def facing(self) -> float:
-        """Return the rating of the present opponent, NaN where it is the player itself."""
+        """Return the rating of the current opponent, NaN if it is the player itself."""
         return math.nan if self.opponent is None else float(self.snapshots[self.opponent]["rating"])
 
-    def played(self, score: float, theirs: float) -> None:
-        """Move the rating by one result: 1 is a win, 0.5 a draw (Elo, 1978); against itself, NaN, nothing moves."""
+    def record_result(self, score: float, theirs: float) -> None:
+        """Update the rating with one result: 1 for a win, 0.5 for a draw (Elo, 1978); not for a rating of NaN."""
         if not math.isnan(theirs):
             ahead = theirs - self.rating
             self.rating += LARGEST_CHANGE * (float(score) - 1 / (1 + 10 ** (ahead / 400)))

@@ -1,4 +1,4 @@
-"""Multi-agent PPO: PPO whose critic sees what all agents of a world see (Yu et al., 2022, arXiv:2103.01955)."""
+"""Multi-agent PPO: PPO with a critic that sees the observations of all agents (Yu et al., 2022, arXiv:2103.01955)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class MAPPOConfig(rl.Config):
     n_steps: rl.Count = 128  # rollout length per environment
     batch_size: rl.Count = 512  # samples per minibatch
     n_epochs: rl.Count = 10  # passes over each rollout; an incomplete last minibatch is dropped
-    # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda
-    # scale the advantages of a minibatch to mean 0 and deviation 1
+    # scale the advantages of a minibatch to mean 0 and standard deviation 1
     normalize_advantage: bool = True
-    clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
-    # how far a value may move from the rollout's
+    clip_range: rl.Scheduled[rl.Positive] = 0.2  # largest change of the probability ratio from 1
+    # largest change of a value since the rollout; default: no limit
     clip_range_vf: rl.Scheduled[rl.Positive] | None = None
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = True
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
-    anneal_lr: bool = True  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
+    anneal_lr: bool = True  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -48,7 +48,7 @@ class MAPPOConfig(rl.Config):
 
 
 class MAPPO(rl.Algorithm[rl.Rollout]):
-    """All agents act by one policy on what each sees; values are of the whole world's state, seen by each agent."""
+    """All agents share one policy of their own observations, and a critic of the state of the whole world."""
 
     Config = MAPPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
@@ -64,8 +64,8 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         self.agents = len(dict.fromkeys(self.spec.agents)) or 1
         if self.spec.turns and self.agents > 1:
             raise rl.UsageError(
-                f"mappo: the agents of {self.spec.id} act in turn, so that its critic would judge an action by what "
-                "the others saw after it; use independent or self-play instead"
+                f"mappo: the agents of {self.spec.id} act in turn, so its critic would see observations that the "
+                "others made after an action; use independent or self-play instead"
             )
         self.policy = rl.PolicyNetwork(self.spec, c.net)
         self.critic = rl.Critic(
@@ -115,7 +115,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: MAPPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """PPO's clipped surrogate for what each agent saw, with the squared error of the value of the world's state."""
+        """Return PPO's clipped surrogate, with the squared error of the value of the world's state; and metrics."""
         outputs = self.policy(batch.obs)
         value = self.critic(batch.extras["state"])
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -1,4 +1,4 @@
-"""Some rows of a step."""
+"""Rows of a step."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 import rlplug_core as rl
 
 
-def some(tree: Any, rows: rl.Array) -> Any:
-    """Rows of nested dictionaries of arrays [N, ...]."""
+def take_rows(tree: Any, rows: rl.Array) -> Any:
+    """Return these rows of nested dictionaries of arrays [N, ...]."""
     return rl.tree_map(lambda leaf: leaf[rows], tree)
 
 
-def step_of(step: rl.Step, rows: rl.Array) -> rl.Step:
-    """The transitions of some rows of `step`, of all [N]."""
+def take_step_rows(step: rl.Step, rows: rl.Array) -> rl.Step:
+    """Return the step of these rows only."""
     terminated = step.terminated[rows]
     truncated = step.truncated[rows]
     return rl.Step(
-        obs=some(step.obs, rows),
+        obs=take_rows(step.obs, rows),
         action=step.action[rows],
         reward=step.reward[rows],
-        next_obs=some(step.next_obs, rows),
+        next_obs=take_rows(step.next_obs, rows),
         terminated=terminated,
         truncated=truncated,
         is_first=step.is_first[rows],
         valid=step.valid[rows],
         ended=bool((terminated | truncated).any()),
-        extras=some(step.extras, rows),
-        recurrent_state=some(step.recurrent_state, rows),
+        extras=take_rows(step.extras, rows),
+        recurrent_state=take_rows(step.recurrent_state, rows),
     )

@@ -1,4 +1,4 @@
-"""Seats of a player who plays against itself: its rows among those of all, and the results of its episodes."""
+"""Seats of a player that plays against itself: the learner's rows, and the results of games."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 import rlplug_core as rl
 from rlplug_algos.many_agents.league import League
-from rlplug_algos.many_agents.rows import step_of
+from rlplug_algos.many_agents.rows import take_step_rows
 from rlplug_core.protocols import SupportsRestart
 
 
 class Seats:
-    """The rows that the learner has: in world n the agent n; all where nobody else is, as in evaluation."""
+    """The learner's rows: agent n in world n; all rows if worlds have one agent, as in evaluation."""
 
     def __init__(self, spec: rl.Spec) -> None:
         agents = len(dict.fromkeys(spec.agents)) or 1
         if spec.kinds:
             raise rl.UsageError(
-                f"self-play needs agents with the same spaces, and those of {spec.id} differ"
+                f"self-play needs agents with the same spaces, but those of {spec.id} differ"
             )
         worlds = np.arange(spec.num_envs // agents)
         self.worlds = len(worlds)
@@ -31,7 +31,7 @@ class Seats:
 
 
 class SeatBuffer:
-    """Hands the learner's rows to its buffer, and tells the league who won."""
+    """Adds the learner's rows to its buffer, and reports results to the league."""
 
     def __init__(self, seats: Seats, buffer: rl.Buffer[Any], league: League) -> None:
         self.seats = seats
@@ -41,33 +41,33 @@ class SeatBuffer:
         self.playing = np.zeros(seats.worlds, np.bool_)
         self.theirs = np.full(
             seats.worlds, np.nan
-        )  # of each world, the rating that was faced when its game began
+        )  # the opponent's rating at the start of each world's game
         league.open = seats.agents > 1
 
     def add(self, step: rl.Step, source: int = 0) -> None:
         if self.league.open:
             self._score(step)
-        self.buffer.add(step_of(step, self.seats.rows), source)
+        self.buffer.add(take_step_rows(step, self.seats.rows), source)
 
     def _score(self, step: rl.Step) -> None:
-        """Decide the game of each world that begins anew: no end of a single agent's episode says that it is over."""
+        """Report the game of each world that starts again; the end of one agent's episode does not end a game."""
         shape = self.seats.worlds, self.seats.agents
         totals = self.totals.reshape(shape)
         opens = step.is_first.reshape(shape).all(1)
         for world in np.flatnonzero(opens & self.playing):
             score = self._result(totals[world], self.seats.rows[world] % self.seats.agents)
-            self.league.played(score, float(self.theirs[world]))
+            self.league.record_result(score, float(self.theirs[world]))
         totals[opens], self.theirs[opens] = 0.0, self.league.facing
         totals += step.reward.reshape(shape)
         self.playing = (self.playing & ~opens) | step.valid.reshape(shape).any(1)
 
     def _result(self, totals: rl.Array, seat: int) -> float:
-        """1 where the seat got more than the others on average, 0 where it got less, else 0.5."""
+        """Return 1 if the seat got more than the average of the others, 0 if less, else 0.5."""
         others = (totals.sum() - totals[seat]) / (self.seats.agents - 1)
         return float(np.sign(totals[seat] - others) + 1) / 2
 
     def restart(self) -> None:
-        """Leave broken off games undecided."""
+        """Drop unfinished games."""
         self.playing[:] = False
         if isinstance(self.buffer, SupportsRestart):
             self.buffer.restart()

@@ -1,4 +1,4 @@
-"""Self-play against past versions of oneself (Bansal et al., 2018, arXiv:1710.03748), with an Elo rating (1978)."""
+"""Self-play against past versions of the player (Bansal et al., 2018, arXiv:1710.03748), with an Elo rating (1978)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from rlplug_core.types import tree_where
 class SelfPlayConfig(rl.Config):
     """Options of self-play."""
 
-    player: str = "ppo"  # what it learns by, NAME or NAME:option=value,…
-    # env steps after which the present weights become a past version
+    player: str = "ppo"  # algorithm of the player, NAME or NAME:option=value,…
+    # env steps between snapshots of the weights
     snapshot_every: rl.Count = 20_000
-    swap_every: rl.Count = 4_000  # env steps that an opponent stays
-    window: rl.Count = 10  # how many past versions are kept
-    past: rl.Share = 0.5  # chance that an opponent is a past version, and not the present weights
+    swap_every: rl.Count = 4_000  # env steps between choices of an opponent
+    window: rl.Count = 10  # number of snapshots to keep
+    past: rl.Share = (
+        0.5  # probability that the opponent is a past version instead of the current weights
+    )
 
 
 class SelfPlay:
-    """One learner in one seat of each world; all other seats are taken by an opponent, of which it does not learn.
+    """One learner in one seat of each world; an opponent acts in all other seats and does not learn.
 
-    World n is played from seat n, so that every seat is learned where there are as many worlds. The opponent is the
-    learner itself or one of its past versions. Each episode moves the learner's rating by Elo's rule; a past version
-    keeps the rating that it had.
+    The learner has seat n in world n, so it learns every seat if there are enough worlds. The opponent is the learner
+    itself or one of its past versions. Each game updates the learner's rating by Elo's rule; a past version keeps its
+    rating.
     """
 
     Config = SelfPlayConfig
@@ -40,7 +42,7 @@ class SelfPlay:
     def __init__(self, spec: rl.Spec, config: SelfPlayConfig, context: rl.Context) -> None:
         self.seats = Seats(spec)
         own = replace(spec, num_envs=len(self.seats.rows), agents=())
-        #: The part of all rows that is the learner's.
+        #: The fraction of all rows that belong to the learner.
         self.share = own.num_envs / spec.num_envs
         self.learner = learner_of(config.player, own, context)
         self.opponent = learner_of(
@@ -74,7 +76,7 @@ class SelfPlay:
 
 
 class SelfPlayAgent:
-    """Acts for the learner in its seats and for the opponent in all others; in every seat while no league is open."""
+    """Acts for the learner in its seats and for the opponent in the others; in evaluation for the learner in all."""
 
     def __init__(self, learner: SelfPlay, own: rl.Agent, opponent: rl.Agent) -> None:
         self.league = learner.league

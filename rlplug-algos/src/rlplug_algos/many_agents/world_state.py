@@ -1,4 +1,4 @@
-"""The state of a world: what all of its agents see, side by side, and whose turn to be judged it is."""
+"""The state of a world for a critic: the observations of all agents, and the number of the agent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rlplug_core.types import Space
 
 
 def state_space(obs: Space, agents: int) -> Space:
-    """The space of `world_state` for agents with observations of a space."""
+    """Return the space of `world_state` for agents with these observations."""
     return spaces.Box(-np.inf, np.inf, (agents * (_size(obs) + 1),), np.float32)
 
 
 def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array, rl.Array]:
-    """Return the state in which each row acted, and the state after its action, [T, N, S] both.
+    """Return the states before and after the action of each row, [T, N, S] both.
 
     A state is the observations of all agents of the row's world, with zeros for absent agents, and the one-hot number
     of the row's agent. The state after an action has zeros for an agent that terminated. An agent that was truncated
-    is absent too, as it is in the next row, unless the row's own episode ends at the same step: then the state is the
+    is absent too, like in the next row, unless the row's own episode ends at the same step: then the state is the
     one that all of them saw last. The buffer keeps that one, because a new episode may have started since.
 
     Numbers of a Discrete space `obs` are one-hot vectors, and uint8 images are scaled to 0 to 1, as for a policy.
@@ -53,7 +53,7 @@ def _states(obs: rl.Array, present: rl.Array, agents: int) -> rl.Array:
 
 
 def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
-    """Observations as vectors of float32; `leading` is the number of dimensions before theirs."""
+    """Return observations as float32 vectors; `leading` is the number of dimensions before theirs."""
     if isinstance(obs, dict):
         assert isinstance(space, spaces.Dict)
         return np.concatenate(

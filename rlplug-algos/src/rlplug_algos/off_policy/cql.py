@@ -16,38 +16,40 @@ import rlplug_core as rl
 class CQLConfig(rl.Config):
     """Options of CQL."""
 
-    # env steps before the first gradient step; none are needed offline
+    # env steps before the first gradient step; not used offline
     learning_starts: rl.Count = 1_000
-    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer, beside a data set
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = (
+        1_000_000  # size of the replay buffer in transitions, in addition to a data set
+    )
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the term that lowers values of other actions
+    # weight of the term that lowers the values of actions that are not in the data
     conservative_weight: rl.Scheduled[rl.NonNegative] = 5.0
-    # actions drawn uniformly, and as many from the policy, to estimate that term
+    # uniform actions, and as many of the policy, that estimate the term
     n_action_samples: rl.Count = 10
-    # updates at the beginning in which the policy imitates the data's actions
+    # first updates, which train the policy to imitate the data (behavior cloning)
     bc_steps: rl.Natural = 0
-    soft_q_backup: bool = False  # count the entropy in the critics' targets too, as sac does
-    # weight of the entropy; with autotune its value at the beginning
+    soft_q_backup: bool = False  # include the entropy in the critics' targets, as sac does
+    # weight of the entropy; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy, so that the policy keeps the target entropy
+    # learn the weight of the entropy that keeps the policy at the target entropy
     autotune: bool = True
-    # that entropy in nats; none is minus the action's dimensions
+    # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
-    n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    # how far target networks move per update (Polyak averaging); 1 copies
+    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.Share] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 1e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm, policy and temperature as one
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm of the critics, and of policy and temperature together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -56,11 +58,13 @@ class CQLConfig(rl.Config):
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
-            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+            raise ValueError(
+                "target_entropy needs autotune, which is off; leave target_entropy at none"
+            )
 
 
 class CQL(rl.Algorithm[rl.Transitions]):
-    """SAC whose critics value the actions in the data no lower than all others: what was never tried is not trusted."""
+    """SAC with critics that give low values to actions that the data does not have."""
 
     Config = CQLConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -111,11 +115,11 @@ class CQL(rl.Algorithm[rl.Transitions]):
         loss, metrics = self.critic_loss(batch, next_noise, others, uniform, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         with self.frozen_critics:
-            loss, further = self.policy_loss(
+            loss, policy_metrics = self.policy_loss(
                 batch, noise, now, imitates=clock.updates < now.bc_steps
             )
         metrics |= {
-            **further,
+            **policy_metrics,
             "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
         }
         self.target.move(now.tau)
@@ -125,7 +129,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, noise: Tensor, others: Tensor, uniform: Tensor, now: CQLConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """alpha * (log sum_a exp Q(s, a) - Q(s, a_data)) + half the squared error, summed over critics (eq. 4)."""
+        """Return alpha * (log sum_a exp Q(s, a) - Q(s, a_data)) + half the squared error, for all critics (eq. 4)."""
         target = self.backup(batch, noise, now)
         q = self.critics(batch.obs, batch.action)
         gap = self.log_sum_exp(batch, others, uniform) - q
@@ -139,16 +143,18 @@ class CQL(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def backup(self, batch: rl.Transitions, noise: Tensor, now: CQLConfig) -> Tensor:
-        """r + discount * min Q_target(s', a'), a' drawn; with soft_q_backup less alpha * log pi(a' | s')."""
+        """Return r + discount * min Q_target(s', a') with a sampled a'; minus alpha * log pi with soft_q_backup."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         next_q = self.target_critics.lowest(batch.next_obs, action)
         bonus = self.temperature.weigh(log_prob, now.ent_coef) if now.soft_q_backup else 0.0
         return batch.reward + batch.discount * (next_q - bonus)
 
     def log_sum_exp(self, batch: rl.Transitions, others: Tensor, uniform: Tensor) -> Tensor:
-        """log of the integral of exp Q(s, a) over actions [critics, B], by importance sampling (appendix F).
+        """Return the log of the integral of exp Q(s, a) over actions [critics, B], by importance sampling (appendix F).
 
-        Half of the actions are `uniform` [B, n, dims] in [-1, 1], half are the policy's, made of `others` likewise.
+        Args:
+            others: [B, n, dims] standard normal noise for actions of the policy.
+            uniform: [B, n, dims] actions from -1 to 1.
         """
         size, n, dims = uniform.shape
         with torch.no_grad():
@@ -161,14 +167,14 @@ class CQL(rl.Algorithm[rl.Transitions]):
             [torch.full_like(uniform[..., 0], -dims * log(2)), log_prob.reshape(size, n)], 1
         )
         q = self.critics(obs, actions).reshape(-1, size, 2 * n)
-        found: Tensor = (q - density).logsumexp(2) - log(2 * n)
-        return found
+        integral: Tensor = (q - density).logsumexp(2) - log(2 * n)
+        return integral
 
     @rl.pure
     def policy_loss(
         self, batch: rl.Transitions, noise: Tensor, now: CQLConfig, imitates: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """alpha * log pi(a | s) - min Q(s, a) as in SAC; at first log pi(a_data | s) for Q, as in the authors' code."""
+        """Return SAC's loss; with `imitates`, log pi(a_data | s) in place of Q, as in the authors' code."""
         outputs = self.policy(batch.obs)
         action, log_prob = self.head.draw(outputs, noise)
         q = (

@@ -17,36 +17,36 @@ class CrossQConfig(rl.Config):
     """Options of CrossQ."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 1_000_000  # size of the replay buffer in transitions
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
-    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # hindsight goals per transition: goals that the episode reached later; 0: off
     her: rl.Natural = 0
-    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its value at the beginning
+    # weight of the entropy; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy, so that the policy keeps the target entropy
+    # learn the weight of the entropy that keeps the policy at the target entropy
     autotune: bool = True
-    # that entropy in nats; none is minus the action's dimensions
+    # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
-    n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    policy_delay: rl.Count = 3  # gradient steps of the critics for one of the policy
-    # gradient steps with plain batch normalization at the beginning
+    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    policy_delay: rl.Count = 3  # gradient steps of the critics per step of the policy
+    # first gradient steps, with plain batch normalization
     renorm_warmup: rl.Natural = 100_000
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.Net = rl.Net(
         hidden=(256, 256), activation="relu"
-    )  # network of the critics; the paper's is 2048 wide
-    # learning rate of the policy and of the entropy's weight
+    )  # network of the critics; the paper has layers of 2048
+    # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip the gradient of each optimizer to this norm; default: no clipping
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm of each optimizer; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -58,11 +58,13 @@ class CrossQConfig(rl.Config):
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
-            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+            raise ValueError(
+                "target_entropy needs autotune, which is off; leave target_entropy at none"
+            )
 
 
 class CrossQ(rl.Algorithm[rl.Transitions]):
-    """SAC without target networks: critics see both observations of a transition in one normalized batch."""
+    """SAC without target networks: both observations of a transition are in one normalized batch."""
 
     Config = CrossQConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -127,14 +129,14 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, noise: Tensor, now: CrossQConfig
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
-        """Squared errors with values of (s, a) and (s', a') from one forward pass (section 3.1); and its moments."""
+        """Return squared errors with Q(s, a) and Q(s', a') of one forward pass (section 3.1), metrics and moments."""
         with torch.no_grad():
             action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         obs = rl.tree_map(lambda now, then: torch.cat([now, then]), batch.obs, batch.next_obs)
         actions = torch.cat([batch.action.reshape(action.shape), action])
         weight = torch.cat(
             [batch.weight, batch.weight * (batch.discount > 0)]
-        )  # nothing is seen after a termination
+        )  # a terminal state has no values
         moments: rl.Moments = []
         q, next_q = self.critics(obs, actions, weight, moments).chunk(2, 1)
         target = batch.reward + batch.discount * (
@@ -151,7 +153,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
     def policy_loss(
         self, batch: rl.Transitions, noise: Tensor, now: CrossQConfig
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
-        """SAC's, with the policy's own moments taken and the critics' running ones."""
+        """Return SAC's loss with batch moments in the policy and running ones in the critics; metrics; moments."""
         moments: rl.Moments = []
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
         q = self.critics(batch.obs, action).amin(0)
@@ -167,7 +169,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def temperature_loss(self, entropy: Tensor, now: CrossQConfig) -> Tensor:
-        """The loss of the temperature's logarithm (Haarnoja et al., 2018, eq. 18) at the policy's entropy []."""
+        """Return the loss of log alpha (Haarnoja et al., 2018, eq. 18) at the policy's mean entropy []."""
         loss: Tensor = self.temperature.loss(-entropy, self.target_entropy(now)).sum()
         return loss
 

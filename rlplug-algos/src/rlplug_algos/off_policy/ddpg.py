@@ -16,33 +16,33 @@ class DDPGConfig(rl.Config):
     """Options of DDPG."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 1_000_000  # size of the replay buffer in transitions
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
-    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # hindsight goals per transition: goals that the episode reached later; 0: off
     her: rl.Natural = 0
-    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # noise added to actions to explore
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
-    # standard deviation of that noise, or of what each step adds
+    # standard deviation of Gaussian noise, or of each step's increment
     noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
-    # decay of Ornstein-Uhlenbeck noise per step; none is 0.15
+    # decay of Ornstein-Uhlenbeck noise per step; default: 0.15
     noise_theta: rl.Scheduled[rl.Fraction] | None = None
-    n_critics: rl.Count = 1  # critics; of several the lowest value counts
-    # how far target networks move per update (Polyak averaging); 1 copies
+    n_critics: rl.Count = 1  # number of critics; the lowest value counts
+    # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.Share] = 0.005
-    # gradient steps of the critics for one of the policy and the targets
+    # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm; none leaves them
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -56,13 +56,13 @@ class DDPGConfig(rl.Config):
     def __post_init__(self) -> None:
         if self.noise_theta is not None and self.action_noise == "gaussian":
             raise ValueError(
-                "noise_theta is the decay of Ornstein-Uhlenbeck noise, and Gaussian noise is new at every step; give "
+                "noise_theta is the decay of Ornstein-Uhlenbeck noise, but action_noise is gaussian; give "
                 "--action-noise ornstein-uhlenbeck, or leave noise_theta at none"
             )
 
 
 class DDPG(rl.Algorithm[rl.Transitions]):
-    """A deterministic policy climbs its critic."""
+    """Trains a deterministic policy to maximize its critic."""
 
     Config = DDPGConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -120,7 +120,7 @@ class DDPG(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, now: DDPGConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Half the squared error of every critic against one target (algorithm 1)."""
+        """Return half the squared error of every critic, with one target for all (algorithm 1)."""
         target = self.td_target(batch)
         q = self.critics(batch.obs, batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
@@ -128,11 +128,11 @@ class DDPG(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions) -> Tensor:
-        """r + discount * Q_target(s', a') for the target policy's action a', of several critics the lowest."""
+        """Return r + discount * min Q_target(s', a') [B] for the target policy's action a'."""
         action = self.target_policy(batch.next_obs)
         return batch.reward + batch.discount * self.target_critics.lowest(batch.next_obs, action)
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions) -> Tensor:
-        """-Q(s, policy(s)) of the first critic (eq. 6)."""
+        """Return -Q(s, policy(s)) of the first critic (eq. 6)."""
         return -batch.mean(self.critics[0](batch.obs, self.policy(batch.obs)))

@@ -11,8 +11,8 @@ from torch import Tensor
 import rlplug_core as rl
 from rlplug_core.nets.heads.gaussian import LogStd
 
-#: Bounds of the logarithm of a deviation. An action that is the same throughout the data would let it fall without end,
-#: and with it the gradients of all others grow.
+#: Bounds of the log standard deviation. It would decrease without end for an action that is the same in all data, and
+#: the gradients of other actions would grow.
 LOG_STD = (-5.0, 2.0)
 
 
@@ -20,30 +20,32 @@ LOG_STD = (-5.0, 2.0)
 class IQLConfig(rl.Config):
     """Options of IQL."""
 
-    # env steps before the first gradient step; none are needed offline
+    # env steps before the first gradient step; not used offline
     learning_starts: rl.Count = 1_000
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer, beside a data set
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = (
+        1_000_000  # size of the replay buffer in transitions, in addition to a data set
+    )
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     expectile: rl.Scheduled[rl.Share] = (
-        0.7  # expectile of values over the data's actions; 0.5 is their mean, 1 the best
+        0.7  # expectile of the values of the data's actions; 0.5 is their mean, 1 their maximum
     )
-    # how strongly the policy prefers actions of advantage; 0 imitates all
+    # how strongly the policy prefers actions with a large advantage; 0 imitates all alike
     beta: rl.Scheduled[rl.NonNegative] = 3.0
     # the largest weight of an action in the policy's loss
     max_weight: rl.Scheduled[rl.Positive] = 100.0
-    n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    # how far target networks move per update (Polyak averaging); 1 copies
+    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.Share] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of critics and values
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm; none leaves them
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy, critics and values
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -56,7 +58,7 @@ class IQLConfig(rl.Config):
 
 
 class IQL(rl.Algorithm[rl.Transitions]):
-    """Values of the best actions in the data by expectile regression; a policy that imitates those actions."""
+    """Learns values of the best actions in the data by expectile regression, and a policy that imitates them."""
 
     Config = IQLConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -81,7 +83,7 @@ class IQL(rl.Algorithm[rl.Transitions]):
         )
         self.policy_optimizer = self.optimizer("policy", [self.policy], defaults={"eps": 1e-8})
         self.target = rl.Target(self.critics, self.target_critics)
-        self.log_stds = [one for one in self.policy.modules() if isinstance(one, LogStd)]
+        self.log_stds = [part for part in self.policy.modules() if isinstance(part, LogStd)]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
@@ -92,15 +94,15 @@ class IQL(rl.Algorithm[rl.Transitions]):
     def learn(self, batch: rl.Transitions, now: IQLConfig, clock: rl.Clock) -> rl.Result:
         batch = self.in_numpy(batch, self.policy, self.value, self.critics, self.target_critics)
         policy_loss, metrics = self.policy_loss(batch, now)
-        loss, further = self.critic_loss(batch, now)
+        loss, policy_metrics = self.critic_loss(batch, now)
         norms = {
             "loss/critic_gradient_norm": self.critic_optimizer.minimize(loss, clock),
             "loss/policy_gradient_norm": self.policy_optimizer.minimize(policy_loss, clock),
         }
-        for one in self.log_stds:
-            one.hold(*LOG_STD)
+        for log_std in self.log_stds:
+            log_std.hold(*LOG_STD)
         self.target.move(now.tau)
-        return rl.Result({**metrics, **further, **norms})
+        return rl.Result({**metrics, **policy_metrics, **norms})
 
     @rl.pure
     def critic_loss(
@@ -108,7 +110,7 @@ class IQL(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The expectile loss of V(s) at min Q_target(s, a) (eq. 5); errors² of Q(s, a) at r + discount V(s') (eq. 6).
 
-        Only actions of the data are ever valued.
+        Only actions of the data are evaluated.
         """
         value = self.value(batch.obs)
         (target_q, target) = self.targets(batch)

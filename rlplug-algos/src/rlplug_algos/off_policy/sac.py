@@ -17,34 +17,34 @@ class SACConfig(rl.Config):
     """Options of SAC."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 1_000_000  # size of the replay buffer in transitions
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
-    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # hindsight goals per transition: goals that the episode reached later; 0: off
     her: rl.Natural = 0
-    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its value at the beginning
+    # weight of the entropy; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy, so that the policy keeps the target entropy
+    # learn the weight of the entropy that keeps the policy at the target entropy
     autotune: bool = True
-    # that entropy in nats; none is minus the action's dimensions
+    # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
-    n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    # how far target networks move per update (Polyak averaging); 1 copies
+    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.Share] = 0.005
-    # gradient steps of the critics for one of the policy and the targets
+    # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm, policy and temperature as one
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm of the critics, and of policy and temperature together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -57,11 +57,13 @@ class SACConfig(rl.Config):
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
-            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+            raise ValueError(
+                "target_entropy needs autotune, which is off; leave target_entropy at none"
+            )
 
 
 class SAC(rl.Algorithm[rl.Transitions]):
-    """A stochastic policy that maximizes return and entropy, by critics that count both."""
+    """Trains a stochastic policy to maximize return plus entropy, which its critics both predict."""
 
     Config = SACConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -107,10 +109,11 @@ class SAC(rl.Algorithm[rl.Transitions]):
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
+            # The policy's loss needs the critics' gradient in the action, not in their weights.
             with self.frozen_critics:
-                loss, further = self.policy_loss(batch, noise, now)
+                loss, policy_metrics = self.policy_loss(batch, noise, now)
             metrics |= {
-                **further,
+                **policy_metrics,
                 "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
             }
             self.target.move(now.tau)
@@ -120,7 +123,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, noise: Tensor, now: SACConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Half the squared error of every critic against one soft target (eq. 5)."""
+        """Return half the squared error of every critic, with one soft target for all (eq. 5); and metrics."""
         target = self.soft_target(batch, noise, now)
         q = self.critics(batch.obs, batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
@@ -128,7 +131,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:
-        """r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' drawn (eq. 3 and 5)."""
+        """Return r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')) [B] with a sampled a' (eq. 3, 5)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         next_q = self.target_critics.lowest(batch.next_obs, action)
         soft_value: Tensor = next_q - self.temperature.weigh(log_prob, now.ent_coef)
@@ -138,7 +141,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
     def policy_loss(
         self, batch: rl.Transitions, noise: Tensor, now: SACConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """alpha * log pi(a | s) - min Q(s, a) (eq. 7), and the loss of alpha's logarithm (eq. 18)."""
+        """Return alpha * log pi(a | s) - min Q(s, a) (eq. 7) plus the loss of log alpha (eq. 18); and metrics."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
         q = self.critics.lowest(batch.obs, action)
         target_entropy = (

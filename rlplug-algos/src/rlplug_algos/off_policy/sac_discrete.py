@@ -20,29 +20,29 @@ class SACDiscreteConfig(rl.Config):
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 1_000_000  # size of the replay buffer in transitions
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
-    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its value at the beginning
+    # weight of the entropy; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy, so that the policy keeps the target entropy
+    # learn the weight of the entropy that keeps the policy at the target entropy
     autotune: bool = True
     target_entropy: rl.Scheduled[float] | None = (
-        None  # that entropy in nats; none is 0.98 of the largest of legal actions
+        None  # target entropy in nats; default: 0.98 of the largest possible one
     )
-    n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    # how far target networks move per update (Polyak averaging); 1 copies
+    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.Share] = 0.005
-    # gradient steps of the critics for one of the policy and the targets
+    # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm, policy and temperature as one
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm of the critics, and of policy and temperature together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -55,11 +55,13 @@ class SACDiscreteConfig(rl.Config):
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
-            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+            raise ValueError(
+                "target_entropy needs autotune, which is off; leave target_entropy at none"
+            )
 
 
 class SACDiscrete(rl.Algorithm[rl.Transitions]):
-    """SAC with expectations over all actions in place of samples; action masks are kept."""
+    """SAC with expectations over all actions in place of samples; respects action masks."""
 
     Config = SACDiscreteConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -71,7 +73,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         c = self.config
         norm = rl.observation_norm(self.spec.obs, c.net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm)
-        net = replace(c.net, output_gain=None)  # which is the policy's
+        net = replace(c.net, output_gain=None)  # only the policy's last layer has this gain
         self.critics = rl.QNetworks(lambda: rl.QNetwork(self.spec, net, norm=norm), c.n_critics)
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(
@@ -99,9 +101,9 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.frozen_critics:
-                loss, further = self.policy_loss(batch, now)
+                loss, policy_metrics = self.policy_loss(batch, now)
             metrics |= {
-                **further,
+                **policy_metrics,
                 "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
             }
             self.target.move(now.tau)
@@ -111,7 +113,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, now: SACDiscreteConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Half the squared error of every critic at the action taken, summed over critics (eq. 5)."""
+        """Return half the squared error of every critic at the batch's actions, summed over critics (eq. 5)."""
         target = self.soft_target(batch, now)
         q = self.critics.taken(batch.obs, batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
@@ -119,7 +121,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def soft_target(self, batch: rl.Transitions, now: SACDiscreteConfig) -> Tensor:
-        """r + discount * sum of pi(a' | s') (min Q_target(s', a') - alpha * log pi(a' | s')) (eq. 10)."""
+        """Return r + discount * sum of pi(a' | s') (min Q_target(s', a') - alpha * log pi(a' | s')) [B] (eq. 10)."""
         next_q = self.target_critics.lowest(batch.next_obs)
         log_prob, next_q = rl.expected_of(rl.log_softmax(self.policy(batch.next_obs)), next_q)
         soft_value: Tensor = next_q - self.temperature.weigh(log_prob, now.ent_coef)
@@ -129,7 +131,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
     def policy_loss(
         self, batch: rl.Transitions, now: SACDiscreteConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """sum of pi (alpha * log pi - min Q) (eq. 12), and the loss of alpha's logarithm (eq. 11)."""
+        """Return the sum of pi (alpha * log pi - min Q) (eq. 12) plus the loss of log alpha (eq. 11); and metrics."""
         log_probs = rl.log_softmax(self.policy(batch.obs))
         with torch.no_grad():
             q = self.critics.lowest(batch.obs)
@@ -140,7 +142,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         )
 
     def target_entropy(self, log_probs: Tensor, now: SACDiscreteConfig) -> float | Tensor:
-        """The entropy to keep, [B] where actions may be illegal, whose log-probability is near `ILLEGAL`."""
+        """Return the target entropy: a number, or [B] with action masks (`ILLEGAL` logits)."""
         if now.target_entropy is not None:
             return now.target_entropy
         if not isinstance(log_probs, Tensor):  # rules are for observations without a mask

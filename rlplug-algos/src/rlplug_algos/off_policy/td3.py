@@ -17,36 +17,38 @@ class TD3Config(rl.Config):
     """Options of TD3."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 1_000_000  # size of the replay buffer in transitions
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
-    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # hindsight goals per transition: goals that the episode reached later; 0: off
     her: rl.Natural = 0
-    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # noise added to actions to explore
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
-    # standard deviation of that noise, or of what each step adds
+    # standard deviation of Gaussian noise, or of each step's increment
     noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
-    # decay of Ornstein-Uhlenbeck noise per step; none is 0.15
+    # decay of Ornstein-Uhlenbeck noise per step; default: 0.15
     noise_theta: rl.Scheduled[rl.Fraction] | None = None
     # standard deviation of noise on target actions
     target_policy_noise: rl.Scheduled[rl.NonNegative] = 0.2
-    target_noise_clip: rl.Scheduled[rl.NonNegative] = 0.5  # that noise is clipped to this size
-    n_critics: rl.Count = 2  # critics, of which the lowest value counts
-    # how far target networks move per update (Polyak averaging); 1 copies
+    target_noise_clip: rl.Scheduled[rl.NonNegative] = (
+        0.5  # largest absolute value of the noise on target actions
+    )
+    n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.Share] = 0.005
-    # gradient steps of the critics for one of the policy and the targets
+    # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 2
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm; none leaves them
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -60,13 +62,13 @@ class TD3Config(rl.Config):
     def __post_init__(self) -> None:
         if self.noise_theta is not None and self.action_noise == "gaussian":
             raise ValueError(
-                "noise_theta is the decay of Ornstein-Uhlenbeck noise, and Gaussian noise is new at every step; give "
+                "noise_theta is the decay of Ornstein-Uhlenbeck noise, but action_noise is gaussian; give "
                 "--action-noise ornstein-uhlenbeck, or leave noise_theta at none"
             )
 
 
 class TD3(rl.Algorithm[rl.Transitions]):
-    """DDPG with the lower of two critics, smoothed targets and a delayed policy."""
+    """DDPG with the minimum of two critics, target smoothing and delayed policy updates."""
 
     Config = TD3Config
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -126,7 +128,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, noise: Tensor, now: TD3Config
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Half the squared error of every critic against one target (algorithm 1)."""
+        """Return half the squared error of every critic, with one target for all (algorithm 1)."""
         target = self.td_target(batch, noise, now)
         q = self.critics(batch.obs, batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
@@ -134,7 +136,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> Tensor:
-        """r + discount * min Q_target(s', a'): a' is the target policy's action and clipped noise (section 5.3)."""
+        """Return r + discount * min Q_target(s', a') [B]; a': target action plus clipped noise (section 5.3)."""
         noise = (now.target_policy_noise * noise).clip(
             -now.target_noise_clip, now.target_noise_clip
         )
@@ -143,5 +145,5 @@ class TD3(rl.Algorithm[rl.Transitions]):
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions) -> Tensor:
-        """-Q(s, policy(s)) of the first critic (section 3)."""
+        """Return -Q(s, policy(s)) of the first critic (section 3)."""
         return -batch.mean(self.critics[0](batch.obs, self.policy(batch.obs)))

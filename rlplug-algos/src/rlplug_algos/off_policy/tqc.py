@@ -18,37 +18,37 @@ class TQCConfig(rl.Config):
     """Options of TQC."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    random_steps: rl.Natural = 1_000  # first env steps, with uniformly random actions
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 256  # transitions per gradient step
-    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 1_000_000  # size of the replay buffer in transitions
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
-    # goals reached later that each transition is also replayed with (hindsight); 0 is off
+    # hindsight goals per transition: goals that the episode reached later; 0: off
     her: rl.Natural = 0
-    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # weight of the entropy; with autotune its value at the beginning
+    # weight of the entropy; with autotune its initial value
     ent_coef: rl.Scheduled[rl.Positive] = 1.0
-    # learn the weight of the entropy, so that the policy keeps the target entropy
+    # learn the weight of the entropy that keeps the policy at the target entropy
     autotune: bool = True
-    # that entropy in nats; none is minus the action's dimensions
+    # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
-    n_critics: rl.Count = 2  # critics, whose quantiles are pooled
+    n_critics: rl.Count = 2  # number of critics; the target pools their quantiles
     n_quantiles: rl.Count = 25  # quantiles of the return that each critic estimates
     # largest quantiles per critic that the target leaves out
     top_quantiles_to_drop_per_net: rl.Natural = 2
-    # how far target networks move per update (Polyak averaging); 1 copies
+    # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.Share] = 0.005
-    # gradient steps of the critics for one of the policy and the targets
+    # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    # learning rate of the policy and of the entropy's weight
+    # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
-    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    # clip gradients to this norm, policy and temperature as one
+    anneal_lr: bool = False  # decrease the learning rates to 0 over the run
+    # largest gradient norm of the critics, and of policy and temperature together; default: no clipping
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -61,16 +61,18 @@ class TQCConfig(rl.Config):
 
     def __post_init__(self) -> None:
         if self.target_entropy is not None and not self.autotune:
-            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+            raise ValueError(
+                "target_entropy needs autotune, which is off; leave target_entropy at none"
+            )
         if self.top_quantiles_to_drop_per_net >= self.n_quantiles:
             raise ValueError(
-                f"top_quantiles_to_drop_per_net {self.top_quantiles_to_drop_per_net} leaves none of {self.n_quantiles} "
-                "quantiles; set a lower one"
+                f"top_quantiles_to_drop_per_net {self.top_quantiles_to_drop_per_net} drops all {self.n_quantiles} "
+                "quantiles; set a lower number"
             )
 
 
 class TQC(rl.Algorithm[rl.Transitions]):
-    """SAC with critics of the return's distribution, the top of which no target sees."""
+    """SAC with critics that learn quantiles of the return; the target drops the largest ones."""
 
     Config = TQCConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -120,9 +122,9 @@ class TQC(rl.Algorithm[rl.Transitions]):
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.frozen_critics:
-                loss, further = self.policy_loss(batch, noise, now)
+                loss, policy_metrics = self.policy_loss(batch, noise, now)
             metrics |= {
-                **further,
+                **policy_metrics,
                 "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
             }
             self.target.move(now.tau)
@@ -132,7 +134,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, noise: Tensor, now: TQCConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Quantile Huber loss of all quantiles of all critics, on average (eq. 12 and 13)."""
+        """Return the mean quantile Huber loss of all quantiles of all critics (eq. 12, 13); and metrics."""
         quantiles = self.critics.pooled(batch.obs, batch.action)
         target = self.truncated_target(batch, noise, now)
         loss = batch.mean(rl.quantile_huber(quantiles, self.fractions, target) / quantiles.shape[1])
@@ -143,7 +145,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def truncated_target(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> Tensor:
-        """r + discount * (z - alpha * log pi(a' | s')) [B, k] for the smallest quantiles z of all critics (eq. 11)."""
+        """Return r + discount * (z - alpha * log pi(a' | s')) [B, k] for the k smallest quantiles z (eq. 11)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         ordered = ascending(self.target_critics.pooled(batch.next_obs, action))
         kept = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
@@ -154,7 +156,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
     def policy_loss(
         self, batch: rl.Transitions, noise: Tensor, now: TQCConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """alpha * log pi(a | s) - mean Z(s, a) (eq. 14), and the loss of alpha's logarithm (eq. 18)."""
+        """Return alpha * log pi(a | s) - mean Z(s, a) (eq. 14) plus the loss of log alpha (eq. 18); and metrics."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
         q = self.critics.pooled(batch.obs, action).mean(1)
         target_entropy = (

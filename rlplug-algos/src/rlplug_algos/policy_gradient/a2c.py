@@ -18,26 +18,30 @@ class A2CConfig(rl.Config):
     n_steps: rl.Count = 5  # rollout length per environment
     # replayed rollouts per new one, on average (Poisson)
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
-    # learn from replayed rollouts alone, not from each once when it is new
+    # learn only from replayed rollouts, not from each new rollout once
     replay_only: bool = False
-    buffer_size: rl.Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
-    # divide rewards by the running deviation of the discounted return
+    buffer_size: rl.Count = (
+        10_000  # env steps in the replay buffer of each worker, in whole rollouts
+    )
+    # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
-    normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
+    normalize_advantage: bool = (
+        False  # scale the advantages of a batch to mean 0 and standard deviation 1
+    )
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
-    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
     # optimizer of policy and critic; rmsprop as in the paper
     optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -50,7 +54,7 @@ class A2CConfig(rl.Config):
 
 
 class A2C(rl.Algorithm[rl.Rollout]):
-    """One gradient step per rollout on policy loss, value loss and entropy bonus."""
+    """Takes one gradient step per rollout on policy loss, value loss and entropy bonus."""
 
     Config = A2CConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -62,14 +66,14 @@ class A2C(rl.Algorithm[rl.Rollout]):
         c = self.config
         if c.popart and self.context.runner != "sync":
             raise rl.UsageError(
-                f"popart does not run under '{self.context.runner}': it changes weights in place, beside the optimizer "
-                "that workers share; use --runner sync or leave popart at false"
+                f"popart does not run under '{self.context.runner}': it changes weights in place, and workers share "
+                "only the changes of their optimizer; use --runner sync or leave popart at false"
             )
         self.replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
         if c.normalize_reward and self.replay.on:
             raise rl.UsageError(
-                "normalize_reward takes rewards in the order in which they came, and replay brings old ones again; "
-                "leave one of normalize_reward and replay_ratio out"
+                "normalize_reward needs rewards in their order, and replay repeats old ones; "
+                "leave out normalize_reward or replay_ratio"
             )
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, c.noisy, c.noisy_sigma)
@@ -104,7 +108,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
         return rl.Result(metrics)
 
     def advantages(self, rollout: rl.Rollout, now: A2CConfig) -> tuple[rl.Array, rl.Array]:
-        """GAE and its value targets; with replay those of V-trace, which weighs by how likely actions are today."""
+        """Return GAE advantages and value targets; with replay, those of V-trace for the current policy."""
         value, next_value = rollout.values(self.predict_value)
         if not self.replay.on:
             return rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
@@ -123,7 +127,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: A2CConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Policy gradient, squared value error and entropy bonus (section 4)."""
+        """Return the loss of section 4 (policy gradient, squared value error, entropy bonus) and metrics."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         unit = self.critic.unit_beside(value)

@@ -1,4 +1,4 @@
-"""Actor-critic with experience replay (Wang et al., 2017, arXiv:1611.01224): off-policy rollouts, trusted in part."""
+"""Actor-critic with experience replay, ACER (Wang et al., 2017, arXiv:1611.01224), for discrete actions."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class ACERConfig(rl.Config):
     """Options of ACER."""
 
     n_steps: rl.Count = 20  # rollout length per environment
-    buffer_size: rl.Count = 50_000  # env steps kept in the replay buffer, in whole rollouts
+    buffer_size: rl.Count = 50_000  # size of the replay buffer in env steps, in whole rollouts
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
     replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # truncation of importance weights; a correction follows
     max_importance_weight: rl.Scheduled[rl.Positive] = 10.0
-    # largest slope of the KL divergence from the average policy
+    # largest gradient of the KL divergence from the average policy
     trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
-    # share of the average policy that stays in each update
+    # decay of the average policy per update
     average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # largest gradient norm
     # optimizer of policy and values; rmsprop as in the paper
     optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -51,7 +51,7 @@ class ACERConfig(rl.Config):
 
 
 class ACER(rl.Algorithm[rl.Rollout]):
-    """Truncated importance weights with bias correction, Retrace targets, a trust region around an average policy."""
+    """Combines truncated importance weights, Retrace targets and a trust region around an average policy."""
 
     Config = ACERConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
@@ -106,22 +106,22 @@ class ACER(rl.Algorithm[rl.Rollout]):
             lambda array: array[:-1].reshape(batch.reward.size, *array.shape[2:]), batch.obs
         )
         action = batch.action.reshape(-1, 1)
-        then = np.take_along_axis(
+        old_prob = np.take_along_axis(
             softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1
         )
-        today = np.take_along_axis(self.predict_probs(obs, noise), action, 1)
+        prob = np.take_along_axis(self.predict_probs(obs, noise), action, 1)
         q = np.take_along_axis(self.predict_q(obs), action, 1).reshape(value.shape)
-        ratio = (today / np.maximum(then, TINY)).reshape(value.shape)
+        ratio = (prob / np.maximum(old_prob, TINY)).reshape(value.shape)
         target = rl.retrace(batch, value, next_value, chosen=q, ratio=ratio, gamma=now.gamma)
         return self.policy.with_noise(batch.samples(target - value, target, self.device), noise)
 
     def predict_probs(self, obs: rl.Obs, noise: rl.Array | None) -> rl.Array:
-        """The present policy's probabilities [B, A], on the host."""
+        """Return the probabilities [B, A] of the current policy as an array."""
         return softmax(self.predict_logits(obs, noise))
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: ACERConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Section 3: policy gradient within the trust region (eq. 9 to 12), squared Retrace error, entropy bonus."""
+        """Return the policy gradient within the trust region (eq. 9 to 12), squared Retrace error and entropy bonus."""
         log_probs = self.policy(*batch.inputs).log_softmax(-1)
         q = self.q_network(batch.obs)
         probs = log_probs.exp()
@@ -134,18 +134,21 @@ class ACER(rl.Algorithm[rl.Rollout]):
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
 
     def ascent(self, batch: rl.Samples, probs: Tensor, q: Tensor, now: ACERConfig) -> Tensor:
-        """The direction [B, A] for the probabilities: eq. 9, held within the region of eq. 11 by eq. 12."""
+        """Return the gradient [B, A] of eq. 9, projected into the trust region of eq. 11 by eq. 12."""
         safe = probs.clamp(min=TINY)
         ratio = probs / batch.extras["outputs"].softmax(-1).clamp(min=TINY)
-        taken = nn.functional.one_hot(batch.action, probs.shape[1])
+        one_hot = nn.functional.one_hot(batch.action, probs.shape[1])
         gain = (
-            ratio.clamp(max=now.max_importance_weight) * taken * batch.advantage.unsqueeze(1) / safe
+            ratio.clamp(max=now.max_importance_weight)
+            * one_hot
+            * batch.advantage.unsqueeze(1)
+            / safe
         )
         excess = (1 - now.max_importance_weight / ratio.clamp(min=TINY)).clamp(min=0)
         gain += excess * (q - (probs * q).sum(-1, keepdim=True)) * probs / safe
         with torch.no_grad():
-            away = -self.average_policy(*batch.inputs).softmax(-1) / safe
-        return rl.within(gain, away, now.trust_region_delta)
+            kl_gradient = -self.average_policy(*batch.inputs).softmax(-1) / safe
+        return rl.within(gain, kl_gradient, now.trust_region_delta)
 
 
 def softmax(logits: rl.Array) -> rl.Array:

@@ -17,23 +17,23 @@ class ContinuousACERConfig(rl.Config):
     """Options of ACER for continuous actions."""
 
     n_steps: rl.Count = 20  # rollout length per environment
-    buffer_size: rl.Count = 50_000  # env steps kept in the replay buffer, in whole rollouts
+    buffer_size: rl.Count = 50_000  # size of the replay buffer in env steps, in whole rollouts
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
     replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # truncation of importance weights; a correction follows
     max_importance_weight: rl.Scheduled[rl.Positive] = 5.0
     n_action_samples: rl.Count = 5  # drawn actions over which advantages are centered
-    # largest slope of the KL divergence from the average policy
+    # largest gradient of the KL divergence from the average policy
     trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
-    # share of the average policy that stays in each update
+    # decay of the average policy per update
     average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # largest gradient norm
     # optimizer of policy and values; rmsprop as in the paper
     optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -47,12 +47,12 @@ class ContinuousACERConfig(rl.Config):
     def __post_init__(self) -> None:
         if self.net.squash:
             raise ValueError(
-                "acer-continuous has the slopes of a Gaussian without a tanh; leave net.squash at false"
+                "acer-continuous needs a Gaussian without a tanh; leave net.squash at false"
             )
 
 
 class ContinuousACER(rl.Algorithm[rl.Rollout]):
-    """Trust region, replay and Retrace of ACER; the bias is corrected at one drawn action instead of over all."""
+    """ACER with a bias correction at one sampled action in place of the sum over all actions."""
 
     Config = ContinuousACERConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
@@ -94,7 +94,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         return rl.Result(metrics)
 
     def retrace_targets(self, batch: rl.Rollout, now: ContinuousACERConfig) -> rl.Samples:
-        """Return samples with Retrace targets; the advantage is that of returns that no weight cuts (section 5.2)."""
+        """Return samples with Retrace targets; advantages are of returns without truncated weights (section 5.2)."""
         head = self.head
         count = batch.reward.size
         value, next_value = batch.values(self.predict_value)
@@ -128,7 +128,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
     def loss(
         self, batch: rl.Samples, now: ContinuousACERConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Section 5.2: policy gradient within the trust region, squared errors of action and state values, entropy."""
+        """Return policy gradient within the trust region, errors of Q and V, and entropy bonus (section 5.2)."""
         head = self.head
         outputs = self.policy(batch.obs)
         value = self.critic.value(batch.obs)
@@ -157,7 +157,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         centered: Tensor,
         now: ContinuousACERConfig,
     ) -> Tensor:
-        """The direction of means and log deviations [B, 2 d], within the region around the average policy (eq. 12)."""
+        """Return the gradient of means and log deviations [B, 2 d], projected into the trust region (eq. 12)."""
         drawn = batch.extras["drawn"]
         cut = now.max_importance_weight
         then = self.head.log_prob(batch.extras["outputs"], drawn)

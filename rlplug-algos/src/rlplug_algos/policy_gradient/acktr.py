@@ -16,27 +16,29 @@ class ACKTRConfig(rl.Config):
     """Options of ACKTR."""
 
     n_steps: rl.Count = 20  # rollout length per environment
-    # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
-    normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
+    normalize_advantage: bool = (
+        False  # scale the advantages of a batch to mean 0 and standard deviation 1
+    )
     # largest KL divergence of the policy per update, by K-FAC's quadratic model; true ones are larger
     kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
     # the same for the critic, as the mean of a Gaussian
     critic_kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
     # damping of the Fisher matrix, added to its eigenvalues
     kfac_damping: rl.Scheduled[rl.Positive] = 0.01
-    kfac_update_interval: rl.Count = 10  # updates between eigendecompositions of the Fisher matrix
+    kfac_update_interval: rl.Count = 10  # updates between eigendecompositions of the Fisher factors
     momentum: rl.Scheduled[rl.Fraction] = 0.9  # momentum of the natural gradient
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
     net: rl.Net = rl.Net()
     # largest learning rate along the natural gradient
     learning_rate: rl.Scheduled[rl.Positive] = 0.25
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
 
     search = {
         "learning_rate": rl.log(0.01, 1.0),
@@ -52,14 +54,13 @@ class ACKTRConfig(rl.Config):
 
 
 class ACKTR(rl.Algorithm[rl.Rollout]):
-    """One natural gradient step per rollout, preconditioned with K-FAC for policy and critic."""
+    """Takes one natural gradient step per rollout, preconditioned with K-FAC for policy and critic."""
 
     Config = ACKTRConfig
     unsound: ClassVar[Mapping[str, str]] = {
-        "async": "its workers would step along eigenvectors that another one is writing, which nothing bounds, and a3c "
-        "has none",
-        "decoupled": "its Fisher matrix is that of the actions of the present policy, and its actors lag behind, which "
-        "impala and appo correct",
+        "async": "its workers would use eigenvectors while another worker writes them; a3c has no such matrices",
+        "decoupled": "its Fisher matrix needs actions of the current policy, and decoupled actors have older ones; "
+        "impala and appo correct that",
     }
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
     config: ACKTRConfig
@@ -100,8 +101,8 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         return rl.Result(metrics)
 
     def update_fisher(self, samples: rl.Samples, now: ACKTRConfig, clock: rl.Clock) -> None:
-        """Estimate the Fisher factors at this batch, and decompose them when that is due."""
-        smaller = clock.scale**2  # so that a plateau shortens steps within the regions too
+        """Update the Fisher factors with this batch, and decompose them every `kfac_update_interval` updates."""
+        smaller = clock.scale**2  # a plateau shortens steps within the trust regions too
         radii = now.kfac_clip * smaller, now.critic_kfac_clip * smaller
         self.kfac.tune(radii, now.kfac_damping, now.momentum)
         self.observe(samples)
@@ -109,11 +110,10 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
             self.kfac.refresh()
 
     def observe(self, batch: rl.Samples) -> None:
-        """Take the curvature of the policy at its actions, and of the critic as a Gaussian's mean (section 3.1).
+        """Add the curvature of the policy at its actions, and of the critic as the mean of a Gaussian (section 3.1).
 
-        The Gaussian is one number, so the gradient of its mean has the moments of its score: nothing is drawn. Its
-        variance is the mean squared error, so that the critic's region does not depend on the scale of rewards. All of
-        it is in the critic's unit, as the loss is.
+        The score of a Gaussian has the same second moments as the gradient of its mean, so no sample is needed. The
+        variance is the mean squared error, so that the critic's trust region does not depend on the scale of rewards.
         """
         with self.kfac.capture() as seen:
             log_prob = self.policy.head.log_prob(self.policy(batch.obs), batch.action)
@@ -125,7 +125,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: ACKTRConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Policy gradient, squared value error and entropy bonus, as in A2C."""
+        """Return policy gradient, squared value error and entropy bonus, as in A2C."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         unit = self.critic.unit_beside(value)

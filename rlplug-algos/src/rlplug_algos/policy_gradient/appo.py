@@ -1,7 +1,7 @@
-"""Asynchronous PPO: clipped steps from a target policy, to which V-trace corrects (Luo et al., 2020, arXiv:1912.00167).
+"""Asynchronous PPO: PPO's clip around a target policy, with V-trace (Luo et al., 2020, arXiv:1912.00167).
 
-The samples of an actor that lags behind are corrected twice. V-trace leads from the policy that acted to the target
-policy, which is a copy that stands still for some rollouts; PPO's clip holds the policy near the target policy.
+Actors use older policies than the learner. V-trace corrects their samples to the target policy, a copy of the policy
+that changes only every few rollouts. PPO's clip keeps the policy near the target policy.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class APPOConfig(rl.Config):
     n_epochs: rl.Count = 4  # passes over each rollout; an incomplete last minibatch is dropped
     target_update_interval: rl.Count = 4  # rollouts between copies to the target policy
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # what each trace is multiplied by; 1 gives n-step targets
+    # lambda of V-trace; 1 gives n-step targets
     vtrace_lambda: rl.Scheduled[rl.Fraction] = 0.95
-    # where the weights of TD errors and policy gradient are cut
+    # largest weight of TD errors and of the policy gradient
     vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0
-    vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # where the weights of traces are cut
-    # scale the advantages of a minibatch to mean 0 and deviation 1
+    vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # largest weight of traces
+    # scale the advantages of a minibatch to mean 0 and standard deviation 1
     normalize_advantage: bool = True
-    clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
+    clip_range: rl.Scheduled[rl.Positive] = 0.2  # largest change of the probability ratio from 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
-    anneal_lr: bool = True  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    anneal_lr: bool = True  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -55,7 +55,7 @@ class APPOConfig(rl.Config):
 
 
 class APPO(rl.Algorithm[rl.Rollout]):
-    """Several epochs of minibatch steps on each rollout, with the change from the target policy clipped."""
+    """Takes several epochs of minibatch steps on each rollout, with a clipped change from the target policy."""
 
     Config = APPOConfig
     runners: ClassVar[tuple[str, ...]] = ("decoupled", "sync")
@@ -98,7 +98,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     def advantages(self, rollout: rl.Rollout, now: APPOConfig) -> rl.Samples:
-        """Return samples with V-trace's advantages and targets of the target policy, and its log-probabilities."""
+        """Return samples with V-trace advantages and targets for the target policy, and its log-probabilities."""
         log_prob = rl.log_probs(rollout, self.target_policy, self.predict_outputs)
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.vtrace(
@@ -121,7 +121,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: APPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """PPO's clipped surrogate from the target policy, squared error to V-trace's targets, entropy bonus."""
+        """Return PPO's clipped surrogate around the target policy, squared value error and entropy bonus."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]

@@ -18,26 +18,28 @@ class IMPALAConfig(rl.Config):
     n_steps: rl.Count = 20  # rollout length per environment
     # replayed rollouts per new one, on average (Poisson)
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
-    # learn from replayed rollouts alone, not from each once when it is new
+    # learn only from replayed rollouts, not from each new rollout once
     replay_only: bool = False
-    buffer_size: rl.Count = 10_000  # env steps kept for replay, in whole rollouts
+    buffer_size: rl.Count = 10_000  # size of the replay buffer in env steps, in whole rollouts
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # what each trace is multiplied by; 1 gives n-step targets
+    # lambda of V-trace; 1 gives n-step targets
     vtrace_lambda: rl.Scheduled[rl.Fraction] = 1.0
-    # where the weights of TD errors and policy gradient are cut
+    # largest weight of TD errors and of the policy gradient
     vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0
-    vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # where the weights of traces are cut
-    normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
+    vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # largest weight of traces
+    normalize_advantage: bool = (
+        False  # scale the advantages of a batch to mean 0 and standard deviation 1
+    )
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
     # optimizer of policy and critic; rmsprop as in the paper
     optimizer: rl.OptimizerName = "rmsprop"
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
@@ -50,7 +52,7 @@ class IMPALAConfig(rl.Config):
 
 
 class IMPALA(rl.Algorithm[rl.Rollout]):
-    """One gradient step per rollout, corrected by V-trace for the lag of the policy that acted."""
+    """Takes one gradient step per rollout; V-trace corrects for the older policy of the actors."""
 
     Config = IMPALAConfig
     runners: ClassVar[tuple[str, ...]] = ("decoupled", "sync")
@@ -105,7 +107,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: IMPALAConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Section 4.2: the advantages hold the weights rho of the policy gradient, the targets are those of V-trace."""
+        """Return the loss of section 4.2; the weights rho are part of the advantages."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         advantage = (

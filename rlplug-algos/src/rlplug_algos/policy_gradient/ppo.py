@@ -17,32 +17,32 @@ class PPOConfig(rl.Config):
     n_steps: rl.Count = 128  # rollout length per environment
     batch_size: rl.Count = 256  # samples per minibatch
     n_epochs: rl.Count = 10  # passes over each rollout; an incomplete last minibatch is dropped
-    # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda
-    # scale the advantages of a minibatch to mean 0 and deviation 1
+    # scale the advantages of a minibatch to mean 0 and standard deviation 1
     normalize_advantage: bool = True
-    clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
-    # how far a value may move from the rollout's
+    clip_range: rl.Scheduled[rl.Positive] = 0.2  # largest change of the probability ratio from 1
+    # largest change of a value since the rollout; default: no limit
     clip_range_vf: rl.Scheduled[rl.Positive] | None = None
-    # end a rollout's epochs once the last minibatch's KL is above
+    # stop the epochs of a rollout when the last minibatch's KL divergence is larger
     target_kl: rl.Scheduled[rl.Positive] | None = None
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
-    # a recurrent layer behind the network, shared by policy and critic
+    # recurrent layer after the encoder, shared by policy and critic
     recurrent_cell: rl.CellName | None = None
-    recurrent_hidden_size: rl.Count | None = None  # units of that layer; none is 64
-    # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    recurrent_hidden_size: rl.Count | None = None  # units of the recurrent layer; default: 64
+    # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
-    anneal_lr: bool = True  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    anneal_lr: bool = True  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -55,7 +55,7 @@ class PPOConfig(rl.Config):
 
 
 class PPO(rl.Algorithm[rl.Rollout]):
-    """Several epochs of minibatch steps on each rollout, with the change of the policy clipped."""
+    """Takes several epochs of minibatch steps on each rollout, with a clipped change of the policy."""
 
     Config = PPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
@@ -76,7 +76,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
             rl.check_whole_sequences(c.n_steps, c.batch_size)
             if (c.noisy, c.noisy_sigma) != (None, None):
                 raise rl.UsageError(
-                    "a policy with a memory has no noisy layers; leave noisy or recurrent_cell at none"
+                    "a recurrent policy has no noisy layers; leave noisy or recurrent_cell at none"
                 )
             size = c.recurrent_hidden_size or 64
             self.networks = rl.RecurrentPolicyAndCritic(
@@ -95,7 +95,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         networks = self.networks
         if isinstance(networks, rl.RecurrentPolicyAndCritic):
             return rl.MemoryAgent(networks.policy, seeds, self.inference_backend, log_prob=True)
-        hold = self.config.n_steps
+        hold = self.config.n_steps  # noisy layers keep their noise for a rollout
         return rl.PolicyAgent(
             networks.policy, seeds, self.inference_backend, log_prob=True, hold=hold
         )
@@ -111,13 +111,14 @@ class PPO(rl.Algorithm[rl.Rollout]):
             for minibatch in rollout.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+            # Checked once per epoch: reading a number from a GPU waits for it.
             if now.target_kl is not None and rl.host(metrics["loss/kl"]) > now.target_kl:
                 break
-        self.critic.absorb(samples)
+        self.critic.absorb(samples)  # PopArt's statistics move after the update
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> rl.Samples:
-        """Return samples with GAE advantages and value targets; recurrent networks get whole sequences."""
+        """Return samples with GAE advantages and value targets; whole sequences for a recurrent network."""
         if isinstance(self.networks, rl.RecurrentPolicyAndCritic):
             value, next_value = rl.recurrent_values(rollout, self.networks, self.device)
             return rl.sequences(
@@ -130,7 +131,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """The clipped surrogate (eq. 7) with squared value error and entropy bonus (eq. 9)."""
+        """Return the loss of eq. 9: clipped surrogate (eq. 7), value error and entropy bonus; and metrics."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]

@@ -16,22 +16,22 @@ class TRPOConfig(rl.Config):
     """Options of TRPO."""
 
     n_steps: rl.Count = 512  # rollout length per environment
-    # divide rewards by the running deviation of the discounted return
+    # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda
-    # how far the policy may move per rollout, as mean KL divergence
+    # largest mean KL divergence between the policies before and after an update
     target_kl: rl.Scheduled[rl.Positive] = 0.01
     cg_damping: rl.Scheduled[rl.Positive] = 0.1  # damping of the Fisher matrix
     cg_max_steps: rl.Count = 10  # conjugate gradient steps
-    # steps that the line search tries, each 0.8 times the one before
+    # step sizes that the line search tries, each 0.8 times the previous one
     line_search_max_iter: rl.Count = 10
-    sub_sampling_factor: rl.Count = 1  # use every so many samples for Fisher products
+    sub_sampling_factor: rl.Count = 1  # Fisher-vector products use every n-th sample
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     # passes of the critic over each rollout; an incomplete last minibatch is dropped
     n_critic_updates: rl.Count = 10
     batch_size: rl.Count = 128  # samples per minibatch of the critic
-    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
     net: rl.Net = rl.Net()
     # learning rate of the critic; the policy has none
@@ -47,7 +47,7 @@ class TRPOConfig(rl.Config):
 
 
 class TRPO(rl.Algorithm[rl.Rollout]):
-    """The policy moves once per rollout, by a step that is as long as its mean KL divergence allows."""
+    """Takes one step of the policy per rollout, as long as its mean KL divergence allows."""
 
     Config = TRPOConfig
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
@@ -80,7 +80,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(advantage, value_target, self.device)
         metrics = self.improve(samples, now)
-        # Before the critic's steps: nothing clips the first ones, and Adam would remember how large they were.
+        # Before the critic's steps: their gradient is not clipped, and Adam would remember the first large ones.
         self.critic.absorb(samples)
         for _ in range(now.n_critic_updates):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
@@ -93,16 +93,18 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         return rl.Result({**metrics, "loss/value": value_loss.detach(), "loss/gradient_norm": norm})
 
     def improve(self, samples: rl.Samples, now: TRPOConfig) -> dict[str, Tensor | float]:
-        """Move the policy down the surrogate, within the trust region around where it was (section 6, appendix C)."""
+        """Take one step of the policy within the trust region (section 6, appendix C); return metrics."""
         with torch.no_grad():
             before = self.policy(samples.obs)
         advantage = rl.standardize(samples.advantage, samples.weight)
         batch = replace(samples, share=None, advantage=advantage, extras={"before": before})
-        some = batch.take(torch.arange(0, len(before), now.sub_sampling_factor, device=self.device))
+        subset = batch.take(
+            torch.arange(0, len(before), now.sub_sampling_factor, device=self.device)
+        )
         move = self.trust_region.step(
             lambda: self.loss(batch, now),
             lambda: self.divergence(batch),
-            curvature=lambda: self.divergence(some),
+            curvature=lambda: self.divergence(subset),
             radius=now.target_kl,
             damping=now.cg_damping,
         )
@@ -114,7 +116,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: TRPOConfig) -> Tensor:
-        """The surrogate (eq. 14), negated, with the entropy bonus; `extras["before"]`: the old outputs."""
+        """Return the negative surrogate (eq. 14) with the entropy bonus; `extras["before"]` are the old outputs."""
         log_prob, entropy = self.policy.head.log_prob_and_entropy(
             self.policy(batch.obs), batch.action
         )
@@ -122,5 +124,5 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         return -batch.mean(ratio * batch.advantage + now.ent_coef * entropy)
 
     def divergence(self, batch: rl.Samples) -> Tensor:
-        """The mean KL divergence from the old policy to the present one."""
+        """Return the mean KL divergence from the old policy to the current one."""
         return batch.mean(self.policy.head.kl(batch.extras["before"], self.policy(batch.obs)))

@@ -14,21 +14,23 @@ import rlplug_core as rl
 class VPGConfig(rl.Config):
     """Options of REINFORCE."""
 
-    n_steps: rl.Count = 500  # env steps of whole episodes per update, at least
-    # divide rewards by the running deviation of the discounted return
+    n_steps: rl.Count = 500  # env steps per update, at least; episodes are whole
+    # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # GAE lambda; 1 bootstraps only what a time limit cut
+    # GAE lambda; 1 bootstraps only truncated episodes
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0
-    normalize_advantage: bool = True  # scale the advantages of a batch to mean 0 and deviation 1
+    normalize_advantage: bool = (
+        True  # scale the advantages of a batch to mean 0 and standard deviation 1
+    )
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
-    # learn values in units of their running deviation (van Hasselt et al., 2016)
+    # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-3  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -40,7 +42,7 @@ class VPGConfig(rl.Config):
 
 
 class VPG(rl.Algorithm[rl.Rollout]):
-    """One gradient step per batch of whole episodes on policy loss, value loss and entropy bonus."""
+    """Takes one gradient step per batch of whole episodes on policy loss, value loss and entropy bonus."""
 
     Config = VPGConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
@@ -79,7 +81,7 @@ class VPG(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: VPGConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Policy gradient with a baseline (Sutton and Barto, eq. 13.11), squared value error, entropy bonus."""
+        """Return the policy gradient with a baseline (Sutton and Barto, eq. 13.11), value error and entropy bonus."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         unit = self.critic.unit_beside(value)

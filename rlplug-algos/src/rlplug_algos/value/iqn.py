@@ -17,45 +17,47 @@ class IQNConfig(rl.Config):
     """Options of IQN."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 0  # env steps at the beginning that act at random
+    random_steps: rl.Natural = 0  # first env steps, with random actions
     train_freq: rl.Count = 4  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 64  # transitions per gradient step
-    buffer_size: rl.Count = 100_000  # transitions kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 100_000  # size of the replay buffer in transitions
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     priority: rl.PriorityOptions = rl.PriorityOptions()
-    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    n_step: rl.Count = 1  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
-    exploration_final_eps: rl.Fraction = 0.05  # chance of a random action at the end
-    exploration_fraction: rl.Positive = 0.2  # share of the run over which that chance falls
-    # further points on its way, each a share of the run and a chance
+    exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
+    exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
+    exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
+    # points in between: fraction of the run, probability, and so on
     exploration_points: tuple[float, ...] = ()
-    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0 is alike
+    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all alike
     exploration_alpha: rl.NonNegative = 0.0
-    eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    # explore by a softmax of values over this instead
+    eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
+    # explore by a softmax of values over this temperature instead
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
-    # let the online network choose the target's action (van Hasselt et al., 2016)
+    # choose the target's action with the online network (van Hasselt et al., 2016)
     double: bool = False
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
-    # how far the target network moves: 1 copies, less is Polyak averaging
+    # Polyak averaging of the target network; 1: copy
     tau: rl.Scheduled[rl.Share] = 1.0
-    n_quantiles: rl.Count = 8  # quantiles drawn for each transition (N)
-    n_target_quantiles: rl.Count = 8  # quantiles drawn for its target (N')
-    n_acting_quantiles: rl.Count = 32  # evenly spaced quantiles whose mean is an action's value (K)
-    # error at which the quantile loss turns from squared to linear
+    n_quantiles: rl.Count = 8  # sampled quantiles per transition (N)
+    n_target_quantiles: rl.Count = 8  # sampled quantiles per target (N')
+    n_acting_quantiles: rl.Count = (
+        32  # evenly spaced quantiles; their mean is an action's value (K)
+    )
+    # the quantile loss is squared for errors below this, linear above
     kappa: rl.Scheduled[rl.Positive] = 1.0
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    # explore with noise on the weights of the last layers (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of the network
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -76,7 +78,7 @@ class IQNConfig(rl.Config):
 
 
 class IQN(rl.Algorithm[rl.Transitions]):
-    """Q-learning on the quantile function of returns at drawn fractions; acts by the mean of even ones."""
+    """Q-learning on the quantile function of returns at sampled fractions; acts by the mean of evenly spaced ones."""
 
     Config = IQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -143,7 +145,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         fractions: tuple[Tensor, ...],
         now: IQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Quantile Huber loss (eq. 3) to r + discount * Z_target(s', a'), both at drawn fractions."""
+        """Return the quantile Huber loss (eq. 3) to r + discount * Z_target(s', a'), both at sampled fractions."""
         quantiles = rl.chosen(
             self.q_network.distribution(batch.obs, noise[0], fractions[0]), batch.action
         )
@@ -162,7 +164,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         fractions: Tensor,
         now: IQNConfig,
     ) -> Tensor:
-        """The target network's quantiles [B, N'] of the best next actions, which evenly spaced ones choose."""
+        """Return the target network's quantiles [B, N'] of the best next actions by evenly spaced quantiles."""
         if now.double:
             drawn = self.target_network.distribution(batch.next_obs, noise[1], fractions)
             return rl.chosen(drawn, self.q_network(batch.next_obs, noise[2]).argmax(1))

@@ -15,41 +15,43 @@ import rlplug_core as rl
 class NStepQConfig(rl.Config):
     """Options of n-step Q-learning."""
 
-    # rollout length per environment: the most rewards summed before bootstrapping
+    # rollout length per environment, the largest number of rewards in a return
     n_steps: rl.Count = 5
     # replayed rollouts per new one, on average (Poisson)
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
-    # learn from replayed rollouts alone, not from each once when it is new
+    # learn only from replayed rollouts, not from each new rollout once
     replay_only: bool = False
-    buffer_size: rl.Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
-    random_steps: rl.Natural = 0  # env steps at the beginning that act at random
+    buffer_size: rl.Count = (
+        10_000  # env steps in the replay buffer of each worker, in whole rollouts
+    )
+    random_steps: rl.Natural = 0  # first env steps, with random actions
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
-    # chance of a random action at the end, for 4 workers in 10
+    exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
+    # final probability of a random action, for 4 of 10 workers
     exploration_final_eps: rl.Fraction = 0.1
-    # that of the others, each for as many
+    # final probabilities of the other workers, in equal parts
     exploration_final_eps_others: tuple[rl.Fraction, ...] = (0.01, 0.5)
-    exploration_fraction: rl.Positive = 0.5  # share of the run over which that chance falls
-    # further points on its way, each a share of the run and a chance
+    exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
+    # points in between: fraction of the run, probability, and so on
     exploration_points: tuple[float, ...] = ()
-    eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    # explore by a softmax of values over this instead
+    eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
+    # explore by a softmax of values over this temperature instead
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
-    # let the online network choose the target's action (van Hasselt et al., 2016)
+    # choose the target's action with the online network (van Hasselt et al., 2016)
     double: bool = False
     # updates of the first worker between updates of the target network
     target_update_interval: rl.Count = 100
     # loss of a TD error: mse, or huber (squared within 1, linear beyond)
     loss: rl.Regression = "mse"
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    # explore with noise on the weights of the last layers (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 1.0  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 1.0  # largest gradient norm
     optimizer: rl.OptimizerName = "rmsprop"  # optimizer of the network; rmsprop as in the paper
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -66,7 +68,7 @@ class NStepQConfig(rl.Config):
 
 
 class NStepQ(rl.Algorithm[rl.Rollout]):
-    """Q-learning on rollouts against one target network, which all workers share; they explore differently."""
+    """Q-learning on rollouts; all workers share one target network and explore with different epsilons."""
 
     Config = NStepQConfig
     runners: ClassVar[tuple[str, ...]] = ("async", "sync")
@@ -124,18 +126,18 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
         if self.context.rank == 0 and rl.due(
             clock.updates, clock.updates + 1, now.target_update_interval
         ):
-            self.target.move()  # in place: all workers see it
+            self.target.move()  # in place, so that all workers see it
         return rl.Result(metrics)
 
     def td_target(
         self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: NStepQConfig
     ) -> rl.Array:
-        """The rewards [T, N] to the end of the rollout or episode, and from there gamma^k max_a Q_target(s, a)."""
+        """Return n-step returns [T, N] to the end of the rollout or episode, plus gamma^k max_a Q_target(s, a)."""
 
         def best(obs: rl.Obs) -> rl.Array:
             q = self.predict_target_q(obs, noise[1])
-            by = self.predict_q(obs, noise[2]) if now.double else q
-            return rl.of_action(q, by.argmax(-1))
+            selector = self.predict_q(obs, noise[2]) if now.double else q
+            return rl.of_action(q, selector.argmax(-1))
 
         value, next_value = batch.values(best)
         return rl.gae(batch, value, next_value, now.gamma, lam=1.0)[1]
@@ -144,7 +146,7 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
     def loss(
         self, batch: rl.Samples, noise: Tensor | None, now: NStepQConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
+        """Return the squared (or Huber) error of Q(s, a); the target is a constant."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)
         loss = batch.mean(rl.regression(q, batch.target, now.loss))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}

@@ -16,44 +16,44 @@ class R2D2Config(rl.Config):
     """Options of R2D2."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
-    random_steps: rl.Natural = 0  # env steps at the beginning that act at random
+    random_steps: rl.Natural = 0  # first env steps, with random actions
     train_freq: rl.Count = 16  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
     batch_size: rl.Count = 32  # sequences per gradient step
-    sequence_length: rl.Count = 20  # steps of a sequence that are learned from
-    burn_in: rl.Natural = 10  # steps before them, in which only the memory is made
-    # steps from one sequence of a row to the next; none is half their length
+    sequence_length: rl.Count = 20  # steps of a sequence that train the network
+    burn_in: rl.Natural = 10  # steps before them that only warm up the recurrent state
+    # steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
-    buffer_size: rl.Count = 100_000  # env steps kept in the replay buffer
-    # where the replay buffer keeps observations: memory, disk or cuda
+    buffer_size: rl.Count = 100_000  # size of the replay buffer in env steps
+    # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     priority: rl.PriorityOptions = rl.PriorityOptions(alpha=0.9, beta=0.6)
-    # share of the largest TD error in a sequence's priority
+    # weight of the largest TD error in a sequence's priority
     priority_eta: rl.Scheduled[rl.Fraction] = 0.9
-    n_step: rl.Count = 5  # rewards summed before bootstrapping
+    n_step: rl.Count = 5  # number of rewards in an n-step return
     gamma: rl.Scheduled[rl.Fraction] = 0.997  # discount per step
-    exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
-    exploration_final_eps: rl.Fraction = 0.05  # chance of a random action at the end
-    exploration_fraction: rl.Positive = 0.2  # share of the run over which that chance falls
-    # further points on its way, each a share of the run and a chance
+    exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
+    exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
+    exploration_fraction: rl.Positive = 0.2  # fraction of the run until the final probability
+    # points in between: fraction of the run, probability, and so on
     exploration_points: tuple[float, ...] = ()
-    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0 is alike
+    # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0: all alike
     exploration_alpha: rl.NonNegative = 0.0
-    eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    # let the online network choose the target's action (van Hasselt et al., 2016)
+    eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
+    # choose the target's action with the online network (van Hasselt et al., 2016)
     double: bool = True
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
-    # how far the target network moves: 1 copies, less is Polyak averaging
+    # Polyak averaging of the target network; 1: copy
     tau: rl.Scheduled[rl.Share] = 1.0
-    # learn values on a scale that grows like their root (Pohlen et al., 2018)
+    # learn values on a square-root scale (Pohlen et al., 2018)
     rescale_values: bool = True
     dueling: bool = True  # separate streams for state value and advantages (Wang et al., 2016)
     recurrent_cell: rl.CellName = "lstm"  # kind of the recurrent layer
     recurrent_hidden_size: rl.Count = 64  # units of that layer
     net: rl.Net = rl.Net(activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 40.0  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 40.0  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of the network
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -69,12 +69,12 @@ class R2D2Config(rl.Config):
         rl.check_exploration(self.exploration_fraction, self.exploration_points, None, None)
         if self.priority.eviction != "oldest":
             raise ValueError(
-                "sequences overlap, so the oldest step makes room; leave priority.eviction at oldest"
+                "sequences overlap, so only the oldest step can be evicted; leave priority.eviction at oldest"
             )
 
 
 class R2D2(rl.Algorithm[rl.Transitions]):
-    """Double Q-learning of a network with a memory on replayed sequences, which begin with the memory of the actor."""
+    """Double Q-learning with a recurrent network on replayed sequences that start with the actor's state."""
 
     Config = R2D2Config
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -138,7 +138,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, now: R2D2Config) -> Tensor:
-        """h(r + discount * h^-1(Q_target(s', a'))) [T * B], where a' is the best action of the online network."""
+        """Return h(r + discount * h^-1(Q_target(s', a'))) [T * B] for the online network's best action a'."""
         values = [
             network.after(batch, network.along(batch, 0))
             for network in (self.q_network, self.target_network)
@@ -152,7 +152,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
     def loss(
         self, batch: rl.Transitions, target: Tensor, now: R2D2Config
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Half the squared error of Q(s, a) with the memory of each step; no gradient goes through the burn-in."""
+        """Return half the squared error of Q(s, a), metrics and TD errors; the burn-in has no gradient."""
         q = self.q_network.on(self.q_network.along(batch, now.burn_in), batch.obs)
         error = target - rl.of_action(q, batch.action)
         loss = batch.mean(0.5 * error.square())

@@ -1,4 +1,4 @@
-"""Online Q-learning with a network (Watkins, 1989; Mnih et al., 2013): no replay, only the newest steps."""
+"""Online Q-learning with a network (Watkins, 1989; Mnih et al., 2013): without replay."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import rlplug_core as rl
 class VQNConfig(rl.Config):
     """Options of VQN."""
 
-    random_steps: rl.Natural = 0  # env steps at the beginning that act at random
+    random_steps: rl.Natural = 0  # first env steps, with random actions
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
-    exploration_final_eps: rl.Fraction = 0.02  # chance of a random action at the end
-    exploration_fraction: rl.Positive = 0.5  # share of the run over which that chance falls
-    # further points on its way, each a share of the run and a chance
+    exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
+    exploration_final_eps: rl.Fraction = 0.02  # final probability of a random action
+    exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
+    # points in between: fraction of the run, probability, and so on
     exploration_points: tuple[float, ...] = ()
-    eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    # explore by a softmax of values over this instead
+    eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
+    # explore by a softmax of values over this temperature instead
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
     # loss of a TD error: mse, or huber (squared within 1, linear beyond)
     loss: rl.Regression = "mse"
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    # explore with noise on the weights of the last layers (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 1.0  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 1.0  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of the network
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -48,7 +48,7 @@ class VQNConfig(rl.Config):
 
 
 class VQN(rl.Algorithm[rl.Rollout]):
-    """One gradient step on every vector step; what makes up for the missing replay is the number of environments."""
+    """Takes one gradient step per vector step; many environments take the place of replay."""
 
     Config = VQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -99,7 +99,7 @@ class VQN(rl.Algorithm[rl.Rollout]):
     def td_target(
         self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: VQNConfig
     ) -> rl.Array:
-        """r + gamma * max_a Q(s', a) [T, N], for steps that no episode ends in."""
+        """Return r + gamma * max_a Q(s', a) [T, N]."""
         value, next_value = batch.values(lambda obs: self.predict_q(obs, noise[1]).max(-1))
         return rl.gae(batch, value, next_value, now.gamma, lam=1.0)[1]
 
@@ -107,7 +107,7 @@ class VQN(rl.Algorithm[rl.Rollout]):
     def loss(
         self, batch: rl.Samples, noise: Tensor | None, now: VQNConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
+        """Return the squared (or Huber) error of Q(s, a); the target is a constant."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)
         loss = batch.mean(rl.regression(q, batch.target, now.loss))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}

@@ -16,27 +16,27 @@ import rlplug_core as rl
 class VSarsaConfig(rl.Config):
     """Options of VSarsa."""
 
-    random_steps: rl.Natural = 0  # env steps at the beginning that act at random
+    random_steps: rl.Natural = 0  # first env steps, with random actions
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
-    exploration_final_eps: rl.Fraction = 0.02  # chance of a random action at the end
-    exploration_fraction: rl.Positive = 0.5  # share of the run over which that chance falls
-    # further points on its way, each a share of the run and a chance
+    exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
+    exploration_final_eps: rl.Fraction = 0.02  # final probability of a random action
+    exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
+    # points in between: fraction of the run, probability, and so on
     exploration_points: tuple[float, ...] = ()
-    eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
-    # explore by a softmax of values over this instead
+    eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
+    # explore by a softmax of values over this temperature instead
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None
     # loss of a TD error: mse, or huber (squared within 1, linear beyond)
     loss: rl.Regression = "mse"
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    # explore with noise on the weights of the last layers (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
-    # standard deviation of that noise at the beginning; none is the paper's
+    # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the optimizer
-    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] = 1.0  # clip the gradient to this norm
+    anneal_lr: bool = False  # decrease the learning rate to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 1.0  # largest gradient norm
     optimizer: rl.OptimizerName = "adam"  # optimizer of the network
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 
@@ -49,7 +49,7 @@ class VSarsaConfig(rl.Config):
 
 
 class VSarsa(rl.Algorithm[rl.Rollout]):
-    """The values of the policy that explores: a smaller epsilon makes them those of a better one."""
+    """Learns the values of the exploring policy, so they depend on epsilon."""
 
     Config = VSarsaConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -105,13 +105,13 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
         now: VSarsaConfig,
         clock: rl.Clock,
     ) -> rl.Array:
-        """r + gamma * Q(s', a') for the action a' taken next; where a cut kept it from that, the expected value."""
+        """Return r + gamma * Q(s', a') [T, N] for the next action a'; after a truncation, the mean of Q(s', ·)."""
         obs = rl.tree_map(lambda array: array[-1], batch.obs)
         next_action = batch.extras["next_action"][-1]
         q = self.predict_q(obs, noise[1])
-        by = q if noise[2] is None else self.predict_q(obs, noise[2])
+        selector = q if noise[2] is None else self.predict_q(obs, noise[2])
         taken = rl.of_action(q, next_action)
-        expected = self.explorer.expected(q, by, clock)
+        expected = self.explorer.expected(q, selector, clock)
         next_value = np.where(batch.truncated | (next_action < 0), expected, taken)
         target: rl.Array = batch.reward + now.gamma * next_value * ~batch.terminated
         return target.astype(np.float32)
@@ -120,7 +120,7 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
     def loss(
         self, batch: rl.Samples, noise: Tensor | None, now: VSarsaConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
+        """Return the squared (or Huber) error of Q(s, a); the target is a constant."""
         q = rl.of_action(self.q_network(batch.obs, noise), batch.action)
         loss = batch.mean(rl.regression(q, batch.target, now.loss))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
