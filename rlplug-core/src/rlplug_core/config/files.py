@@ -23,15 +23,15 @@ LARGE = 1 << 40
 
 
 def regular(path: Path) -> bool:
-    """Return whether a regular file lies there, and no link to one."""
+    """Return whether the path is a regular file, and not a link to one."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
-    except (OSError, ValueError):  # a name with a null character is no file's
+    except (OSError, ValueError):  # a name with a null character
         return False
 
 
 def own_directory(path: Path) -> bool:
-    """Return whether a directory lies there, and no link to one."""
+    """Return whether the path is a directory, and not a link to one."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -44,12 +44,12 @@ def opened(
     limit: int = LARGE,
     follow: bool = False,
 ) -> IO[bytes]:
-    """Open a regular file of at most `limit` bytes; what is appended to is made where there is nothing.
+    """Open a regular file of at most `limit` bytes; the modes that append create a missing file.
 
-    A link is followed where `follow` says so.
+    Links are followed only with `follow`.
 
     Raises:
-        BadFile: it is something else, or larger. FileNotFoundError and other OSErrors as they come.
+        BadFile: it is something else, or larger. FileNotFoundError and other OSErrors of the system.
     """
     kind = (
         os.O_RDONLY
@@ -88,7 +88,7 @@ def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file durably: a reader sees the old one or the new one, and no link that lies there is followed.
+    """Write a file durably: a reader sees the old file or the new one, and an existing link is not followed.
 
     Raises:
         OSError: it cannot be written.
@@ -115,10 +115,10 @@ def sync_directory(path: Path) -> None:
 
 
 def from_json(path: Path, limit: int = TEXT, follow: bool = False) -> Any:
-    """The value in a JSON file.
+    """Return the value in a JSON file.
 
     Raises:
-        BadFile: it cannot be read, is no JSON, or nests too deep.
+        BadFile: it cannot be read, is not JSON, or nests too deep.
     """
     try:
         return json.loads(content(path, limit, follow))
@@ -147,10 +147,10 @@ def as_type(value: object, kind: type[T], path: Path) -> T:
 
 
 def from_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file that the user named: a link or a pipe is as good as a file.
+    """Return the tables of a TOML file that the user named; a link or a pipe is accepted.
 
     Raises:
-        OSError: it cannot be read. ValueError: it is no TOML, nests too deep, or is too large.
+        OSError: it cannot be read. ValueError: it is not TOML, nests too deep, or is too large.
     """
     import tomllib  # 5 ms, which completion has no need of
 

@@ -1,4 +1,4 @@
-"""The name by which another process imports a class or a function that was handed over in Python."""
+"""The name by which another process imports a class or a function passed in Python."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FACTORY = "factory"
 
 
 def with_names(values: Mapping[str, object]) -> dict[str, Any]:
-    """The options with the name of each function that was given where one is named, `net.factory`.
+    """Return the options with each function, such as `net.factory`, replaced by its import path.
 
     Raises:
-        UsageError: no name rebuilds it.
+        UsageError: no import path leads to the function.
     """
     given = {
         name: value
@@ -46,7 +46,7 @@ def _name_of(option: str, code: object) -> str:
 
 
 def named(code: object) -> tuple[str, str]:
-    """The name that rebuilds a class or a function; else what it is called, and why there is none."""
+    """Return the import path of a class or a function; else its own name, and the reason why it has no path."""
     module = getattr(code, "__module__", "")
     name = getattr(code, "__qualname__", type(code).__qualname__)
     short = name.rpartition(".")[2].strip("<>")
@@ -66,7 +66,7 @@ def named(code: object) -> tuple[str, str]:
 
 
 def _in_script(script: ModuleType, name: str) -> tuple[str, str]:
-    """The name of what a script defines that runs: its file, if importing that does not run it again."""
+    """Return the import path of code in the running script: its file, if importing it does not run it again."""
     file = getattr(script, "__file__", None)
     if file is None or not Path(file).is_file():
         return name, "defined in a session, which has no file"

@@ -15,14 +15,14 @@ from typing import Any
 from rlplug_core.config.module_search import importable, look_here, nowhere
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
-#: How the names of modules begin that were loaded from a file; where it lies is in the rest.
+#: Prefix of the names of modules loaded from a file; the rest encodes its path.
 FROM_FILE = "rlplug_file_"
-#: Packages in whose lines nobody looks for a mistake of their own.
+#: Packages that are skipped when an error's place is reported.
 FIRST_PARTY = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
 
 
 def load_target(target: str, noun: str) -> Any:
-    """The object behind `module:Name` or `./file.py:Name`.
+    """Import the object `module:Name` or `./file.py:Name`.
 
     Raises:
         UsageError: there is no such file, module or name. PluginError: the code raised while it was imported.
@@ -48,13 +48,13 @@ def source_file(name: str) -> Path | None:
 
 
 def absolute(name: str) -> str:
-    """A `./file.py:Name` independent of the working directory, for workers and a resume; other names as they are."""
+    """Return a `./file.py:Name` with an absolute path, for workers and a resume; other names unchanged."""
     path = source_file(name)
     return name if path is None else f"{path}:{name.rpartition(':')[2]}"
 
 
 def import_quietly(module: str) -> ModuleType:
-    """Import with what it prints sent to stderr: stdout may be someone's JSON."""
+    """Import a module with its output sent to stderr, because stdout may be JSON."""
     with contextlib.redirect_stdout(sys.stderr):
         return importlib.import_module(module)
 
@@ -170,8 +170,8 @@ def has_guard(path: Path) -> bool:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where in a file of someone's own an exception arose, as `" (mine.py:55, in loss)"`, or nothing."""
-    import sysconfig  # here alone, since it takes a while and errors are rare
+    """Return the place of an exception in the user's own file, as `" (mine.py:55, in loss)"`, or nothing."""
+    import sysconfig  # imported here, because it is slow and errors are rare
 
     installed = [
         Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -197,7 +197,7 @@ def message_of(error: BaseException) -> str:
     """The message of an exception, or that it has none to show."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # a foreign exception runs foreign code to say what it is
+    except Exception:  # noqa: BLE001  # a foreign exception runs foreign code for its message
         return "its message cannot be shown"
 
 

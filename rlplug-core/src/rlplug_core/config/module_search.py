@@ -1,4 +1,4 @@
-"""Find modules that are not installed: those beside a script or a file, and those in the working directory."""
+"""Find modules that are not installed: next to a script or a file, or in the working directory."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
-#: The folders of installed packages, whose modules every process finds.
+#: The folders of installed packages; every process finds their modules.
 INSTALLED = {"site-packages", "dist-packages"}
-#: Where else imports look, the last added last; how many of these folders a sentence names.
+#: Other folders that imports search, newest last; and the number of them that a sentence names.
 _ADDED: list[Path] = []
 SHOWN = 3
 
 
 def importable(folder: Path) -> None:
-    """Let imports find what lies in a folder, after everything that is installed."""
+    """Let imports find the modules of a folder, after all installed ones."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
         _ADDED.append(folder)
 
 
 def nowhere() -> str:
-    """Return where a module was looked for in vain, and how to say where it is: the end of a sentence."""
+    """Return the searched folders and the remedy for a missing module: the end of a sentence."""
     folders = [str(one) if one.is_dir() else f"{one}, which is gone" for one in _ADDED[-SHOWN:]]
     looked = f" (looked in {'; '.join(folders)})" if folders else ""
     return f"{looked}; install it, or say where it is: PYTHONPATH=FOLDER"
@@ -52,7 +52,7 @@ def _is_here(top: str) -> bool:
 
 
 def folder_of(target: str) -> Path | None:
-    """The folder that the module of `module:Name` was imported from; None for what is installed, or not imported."""
+    """Return the folder of the module of `module:Name`; None if it is installed or not imported."""
     top = sys.modules.get(target.partition(":")[0].partition(".")[0])
     spec = None if top is None else top.__spec__
     if spec is None or spec.origin is None:

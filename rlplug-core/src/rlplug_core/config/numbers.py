@@ -8,7 +8,7 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
 
-#: What a letter behind a number multiplies it by.
+#: Factors of the letters after a number.
 LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 #: As many digits has no number of anything; 1e999999999 would be a number of a gigabyte.
 DIGITS = 300
@@ -35,7 +35,9 @@ def whole(text: str) -> int:
         if found is None:
             raise
         try:
-            number = Decimal(found[1]) * LETTERS.get(found[2], 1)  # 4.1 * 10**6 is no whole float
+            number = Decimal(found[1]) * LETTERS.get(
+                found[2], 1
+            )  # 4.1 * 10**6 is not a whole float
         except ArithmeticError:  # as Decimal says that something is none, or has too many digits
             raise ValueError(f"{text} is no number") from None
         if number.adjusted() > DIGITS or number != number.to_integral_value():
@@ -44,15 +46,15 @@ def whole(text: str) -> int:
 
 
 def figures(value: float) -> str:
-    """A return as it is shown: with one decimal, or where it is small and has more, with three figures."""
+    """Format a return: with one decimal, or with three significant figures if it is small."""
     return f"{value:,.1f}" if abs(value) >= 10 or value == round(value, 1) else f"{value:.3g}"
 
 
 def plain(value: object, kind: str) -> Any:
-    """A value of an option of this type, arrays, their numbers and 1e6 for a whole number among them, as Python's own.
+    """Convert an option's value to plain Python: arrays, NumPy numbers, and 1e6 for a whole number.
 
-    A path is its text, and one text is a list of it where several are taken. Whatever is of another type stays, to be
-    refused by who checks it.
+    A path becomes text, and a single text becomes a list if the option takes several. Values of other types are
+    returned unchanged; the check of the type refuses them.
     """
     if isinstance(value, os.PathLike):
         value = os.fspath(value)

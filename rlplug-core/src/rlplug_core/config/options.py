@@ -1,4 +1,4 @@
-"""Configurations: frozen dataclasses whose field comments are the help text and whose types are checked strictly.
+"""Configurations: frozen dataclasses with help texts from field comments and strictly checked types.
 
 An author writes:
 
@@ -59,7 +59,7 @@ Importable = Annotated[str, "target"]
 
 @dataclass(frozen=True)
 class Range:
-    """A range in which a tuner may search; `kind` is `log`, `uniform`, `integer` or `choice`."""
+    """A search range for tuning; `kind` is `log`, `uniform`, `integer` or `choice`."""
 
     kind: str
     values: tuple[Any, ...]
@@ -92,7 +92,7 @@ class Config:
     Attributes:
         search: option names to tuning ranges.
         schedules: the schedules that options of this configuration follow, by dotted name; the options themselves
-            hold the values at the beginning.
+            hold the values at the start.
     """
 
     search: ClassVar[Mapping[str, Range]] = {}
@@ -106,7 +106,7 @@ class Config:
         return config
 
     def following(self: C, schedules: Mapping[str, Schedule]) -> C:
-        """Return a copy whose options follow `schedules`, by dotted name.
+        """Return a copy with options that follow `schedules`, by dotted name.
 
         Raises:
             BadConfig: its class has slots, which leave no place for schedules.

@@ -1,4 +1,4 @@
-"""From what a user typed or wrote in a file to a checked configuration."""
+"""Convert options from the command line, a file or Python to a checked configuration."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
 
 C = TypeVar("C")
-#: Repeated options of which `none` says more than their empty default: evaluations then have not even training's.
+#: Repeated options with a `none` that differs from their empty default: evaluations then do not use training's.
 SAYS_NONE = {"eval_wrap"}
 #: What messages call the types that a file may hold.
 BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}
-#: Words for a number by which an option chooses for itself.
+#: Words for a number that let an option choose its own value.
 MEANT: dict[tuple[str, object], int] = {("env_workers", "auto"): 0}
 
 
 def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     """Build a configuration from dotted or nested `values`; missing ones take the dataclass's defaults.
 
-    An option of the type `Scheduled` may be written as a schedule: the configuration holds its value at the beginning,
-    and every value that it runs through is in range. It may reach an open bound later, as a learning rate falls to 0.
+    An option of the type `Scheduled` may be written as a schedule: the configuration holds its value at the start, and
+    every later value is in range. It may reach an open bound at the end, as a learning rate that falls to 0.
 
     Raises:
-        BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) says whose option.
+        BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) names the owner.
     """
     options = {option.name: option for option in schema(config)}
     given = flat(values)
@@ -75,10 +75,10 @@ def _following(made: C, found: Mapping[str, Written], where: str) -> C:
 
 
 def schedules(config: type[Any], values: Mapping[str, object], where: str) -> dict[str, Written]:
-    """The schedules among `values`, by dotted name.
+    """Return the schedules among `values`, by dotted name.
 
     Raises:
-        BadConfig: one is wrongly written, or stands for an option that may not follow one.
+        BadConfig: one has a wrong form, or belongs to an option that cannot follow a schedule.
     """
     options = {option.name: option for option in schema(config)}
     found = {}
@@ -104,7 +104,7 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
 
 
 def tested(option: Option, one: Written) -> tuple[float, ...]:
-    """The values of a schedule that must be in range: all but those at an open bound behind the start."""
+    """Return the values of a schedule that must be in range: all except later ones at an open bound."""
     start, *rest = one.values
     return (
         start,
@@ -113,7 +113,7 @@ def tested(option: Option, one: Written) -> tuple[float, ...]:
 
 
 def meant(name: str, value: Any) -> Any:
-    """The number that a word stands for, of options that have such words; everything else as it is."""
+    """Return the number for an option's word, such as `auto`; other values unchanged."""
     return MEANT.get((name, value), value) if isinstance(value, str) else value
 
 
@@ -166,7 +166,7 @@ def _sentence(message: str, where: str, options: Mapping[str, Option]) -> str:
 
 
 def _form(option: Option, got: str) -> str:
-    """Return how to write what an option does not take as it is: a schedule, or a class or another object."""
+    """Return how to write a value that an option does not take directly: a schedule, a class or another object."""
     if option.scheduled:
         return f"; a schedule is a text, written as {FORMS}"
     if got in BUILTIN:

@@ -29,7 +29,7 @@ class RunOptions(Config):
     max_episodes: Natural = 0
     # stop after this many seconds, those before a resume included; 0 for no limit
     max_seconds: NonNegative = 0.0
-    # stop at the first evaluation whose mean return reaches this
+    # stop at the first evaluation with at least this mean return
     target_return: float | None = None
     # stop after this many evaluations without improvement; 0 for never
     early_stopping_patience: Natural = 0
@@ -46,12 +46,12 @@ class RunOptions(Config):
     runner: Literal["auto", "sync", "async", "decoupled"] = "auto"
     workers: Count = 2  # number of worker processes of the async runner
     actors: Count = 2  # number of actor processes of the decoupled runner
-    # versions of the weights an actor may be behind; none is 2 * actors - 1
+    # versions by which an actor's weights may lag; default: 2 * actors - 1
     max_lag: Natural | None = None
-    # steps of each environment an actor sends at once; none is n_steps, or 16
+    # steps of each environment an actor sends at once; default: n_steps, or 16
     chunk_steps: Count | None = None
-    actor_device: str = "cpu"  # device on which decoupled actors compute actions: cpu, cuda, cuda:1
-    # where decoupled actors are: local, ray, or ray://HOST:PORT with a Ray cluster's address
+    actor_device: str = "cpu"  # device of decoupled actors: cpu, cuda, cuda:1
+    # place of decoupled actors: local, ray, or ray://HOST:PORT, a Ray cluster's address
     on: str = "local"
     cpus_per_actor: Positive = 1.0  # CPUs that Ray keeps for each actor
     gpus: Natural = 0  # GPUs of the learner's machine that Ray keeps for it
@@ -77,7 +77,7 @@ class RunOptions(Config):
     # greedy episodes of the last and of the best weights at the end; 0 for none
     final_eval_episodes: Natural = 100
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
-    # begin episodes anew at checkpoints, for exact resumes where no state can be saved
+    # restart episodes at checkpoints, for exact resume if the environment has no saved state
     resume_exact: bool = False
     # number of periodic checkpoints to keep, besides the best and the final one
     keep_checkpoints: Count = 3
@@ -86,11 +86,11 @@ class RunOptions(Config):
     worker_timeout: Positive = 60.0  # seconds without a message after which a worker counts as hung
     # env steps between films of an evaluation's first episode; 0 for none
     record_every: Natural = 0
-    init: str = ""  # begin with the weights of this run, checkpoint or export
+    init: str = ""  # start from the weights of this run, checkpoint or export
     # what to take from there: policy, critic, optimizer, buffer
     init_parts: tuple[str, ...] = ("policy", "critic")
-    # leave these parameters as they are, by the beginning of their names: policy.encoder
+    # do not train these parameters, by name prefix: policy.encoder
     freeze: tuple[str, ...] = ()
     dataset: str = ""  # fill the replay buffer from this data set: FILE.npz or minari:ID
-    # learn from the data set alone: steps are updates, the environment only evaluates
+    # learn only from the data set: steps are updates, the environment only evaluates
     offline: bool = False

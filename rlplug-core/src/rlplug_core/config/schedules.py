@@ -15,7 +15,7 @@ from rlplug_core.errors import BadConfig
 #: A number as a function of the run's progress, from 0 to 1.
 Schedule: TypeAlias = Callable[[float], float]
 
-#: What a schedule looks like where a number is expected; a bracket that is never closed is a schedule, too, but none
+#: The form of a schedule in place of a number; an open bracket without an end is a schedule, too, but not
 #: that can be understood.
 WRITTEN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*?)(\)?)\s*", re.S)
 FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0:a,0.5:b,1:c)"
@@ -37,7 +37,7 @@ def constant(value: float) -> Schedule:
 
 
 def throughout(value: Schedule | float) -> Schedule:
-    """A number as the schedule that never moves from it; a schedule as it is."""
+    """Return a number as a constant schedule; a schedule unchanged."""
     return value if callable(value) else constant(value)
 
 
@@ -56,7 +56,7 @@ def cosine(start: float, end: float) -> Schedule:
 def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
     """Straight lines between `(progress, value)` points; constant before the first and after the last.
 
-    Two points at one progress make a jump: up to it the first one's value, the second one's behind it.
+    Two points at one progress make a jump: the first value up to it, the second value after it.
     """
     ordered = sorted(points, key=itemgetter(0))
 
@@ -81,7 +81,7 @@ class Written:
 
 
 def written(text: object) -> Written | None:
-    """The schedule that a value of an option stands for; None for what does not look like one.
+    """Parse an option's value as a schedule; None if it does not look like one.
 
     Raises:
         BadConfig: its arguments cannot be understood.

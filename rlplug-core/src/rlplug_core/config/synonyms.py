@@ -1,8 +1,8 @@
-"""Know the words of other libraries: their names of rlplug's options, and what to type for what is no option here.
+"""The words of other libraries: their names of rlplug's options, and replacements for words that are not options here.
 
 Both serve did-you-mean and `docs/words.md`. The names are in `synonyms.csv`, one line for each option. Its last column
-serves did-you-mean alone: names of xagents and OpenAI Baselines, old names in these libraries, and the names that
-rlplug's own options had before 0.1. `instead.csv` has the other words, and a clause that says what to type.
+serves only did-you-mean: names of xagents and OpenAI Baselines, old names in these libraries, and the names of
+rlplug's own options before 0.1. `instead.csv` has the other words, each with the text to type.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ def table() -> dict[str, dict[str, list[str]]]:
 
 @cache
 def instead() -> dict[str, str]:
-    """Return what to type for each word that is no option here, in the order of the file."""
+    """Return the text to type for each word that is not an option here, in the order of the file."""
     _, *lines = (line.partition(",") for line in INSTEAD.read_text(encoding="utf-8").splitlines())
     return {word: clause for words, _, clause in lines for word in words.split()}
 
 
 def nearest(word: str, known: Collection[str], write: Callable[[str], str] = str) -> str:
-    """Return `"; did you mean 'num_envs'?"` for an unknown option, or what to type instead, or an empty string.
+    """Return `"; did you mean 'num_envs'?"` for an unknown option, or another hint, or an empty string.
 
     Args:
-        word: what was typed, with or without dashes in front.
-        known: the options that there are, by dotted name.
-        write: writes an option as it is typed where `word` was, such as `--num-envs` on a command line.
+        word: the typed word, with or without leading dashes.
+        known: the existing options, by dotted name.
+        write: formats an option in the syntax of `word`, such as `--num-envs` on a command line.
     """
-    from difflib import get_close_matches  # 4 ms, and what is typed is mostly right
+    from difflib import get_close_matches  # 4 ms, and most words are right
 
     if clause := instead().get(_plain(word)):
         return f"; {clause}"

@@ -1,7 +1,7 @@
-"""Names the plugin in whose import a process dies without a word: a segfault, or `os._exit`.
+"""Names the plugin that was being imported when the process died silently: by a segfault, or `os._exit`.
 
-Nothing within a process can say that afterwards. So a small process beside it is told what is being imported, and
-speaks when the pipe between them ends in the middle. It costs 30 ms, and is started for plugins that are not ours.
+The dead process cannot report it. So a small second process is told which plugin is being imported, and prints its
+name if the pipe between them closes too early. It costs 30 ms, and is started for third-party plugins only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from rlplug_core.errors import plain
 
-#: The small process: says its first line again where no second one follows.
+#: The small process: it prints the first line again if no second one follows.
 _CODE = """
 import signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

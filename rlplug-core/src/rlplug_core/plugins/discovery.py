@@ -29,7 +29,7 @@ from rlplug_core.plugins.switches import Switches
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 _BOUND = rf"(?:>=|<)\s*{_RELEASE.pattern}\s*"
-#: A requirement that an extra alone brings, which does not say whether the plugin itself can run.
+#: A requirement of an extra; the plugin itself can run without it.
 _OF_AN_EXTRA = re.compile(r";\s*extra == ['\"][^'\"]+['\"]\s*$")
 _USUAL = re.compile(rf"rlplug[-_.]core\s*({_BOUND}(?:,\s*{_BOUND})*)", re.IGNORECASE)
 
@@ -82,7 +82,7 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
 
 
 def _judge(record: Record, switches: Switches, unmet: str) -> Record:
-    """The record with its status; what the user switched off is not examined further."""
+    """Return the record with its status; plugins that the user switched off are not examined further."""
     if reason := switches.reason(record.distribution, record.id):
         return _with(record, "disabled", reason)
     if unmet:

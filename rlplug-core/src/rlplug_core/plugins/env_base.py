@@ -48,11 +48,11 @@ class EnvBase:
         return action
 
     def learned(self) -> State:
-        """Return copies of what this and the wrappers below have learned, for any number of environments."""
+        """Return copies of the learned statistics of this and the wrappers below, for any number of environments."""
         return {}
 
     def freeze(self, state: State) -> None:
-        """Use what another one has `learned` and stop learning; called before an evaluation."""
+        """Use the `learned` statistics of another one and stop learning; called before an evaluation."""
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each environment; None if it has no such key."""

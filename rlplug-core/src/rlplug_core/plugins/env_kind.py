@@ -1,4 +1,4 @@
-"""The kind of an environment, by which an algorithm's preset is chosen where no table names its id."""
+"""The kind of an environment; it selects an algorithm's preset if no table names the id."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def kind_of(spec: Spec) -> str:
-    """`multi-agent` where many share a world, else `pixels`, `continuous` or `discrete`.
+    """Return `multi-agent` if several agents share a world, else `pixels`, `continuous` or `discrete`.
 
-    It is `pixels` where images are seen, `continuous` where a part of the action is a `Box`.
+    `pixels` means image observations, `continuous` that a part of the action is a `Box`.
     """
     from rlplug_core.nets.encoders import has_images  # with torch, so only here
 
@@ -30,10 +30,10 @@ def kind_of(spec: Spec) -> str:
 
 
 def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
-    """The kind whose preset an algorithm takes for an environment inside the wrappers among `values`.
+    """Return the kind that selects an algorithm's preset, for an environment inside the wrappers among `values`.
 
-    It is empty where a table names the environment's id, or the algorithm has no table for kinds: then no environment
-    is made to find out.
+    It is empty if a table names the environment's id, or if the algorithm has no table for kinds: then no environment
+    is made.
 
     Raises:
         UnknownEnv, MissingPackage, PluginError, UsageError: the environment cannot be made.

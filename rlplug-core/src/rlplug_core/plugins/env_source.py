@@ -1,4 +1,4 @@
-"""`EnvSource`: where a run's environments come from, in any form in which a user has them, and what is recorded of it.
+"""`EnvSource`: the source of a run's environments, from any form that a user has, and its record.
 
 An id, `module:Name`, `./file.py:Name`; from Python also a class, a function, or an object: a `gymnasium.Env`, a
 `gymnasium.vector.VectorEnv`, or an environment of ours.
@@ -25,7 +25,7 @@ from rlplug_core.plugins.user_envs import adopted, adopted_vector, held, made
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env
 
-#: How options begin that are arguments of the environment, and of the one for evaluation.
+#: Prefixes of options that are arguments of the environment, and of the evaluation environment.
 TRAIN = "env."
 EVAL = "eval_env."
 
@@ -35,11 +35,11 @@ class EnvSource:
     """Makes environments.
 
     Attributes:
-        name: what is recorded: an id or what to import; of what no name rebuilds, what it is called.
-        arguments: keyword arguments for the class, the function, or what the id stands for.
-        given: a class, a function or an object that was handed over in Python.
-        unnamed: why no name rebuilds it; empty where one does.
-        copied: an object as it was before it was used, for evaluations; or why there is none.
+        name: the recorded name: an id or an import path; for an object that no name can rebuild, its display name.
+        arguments: keyword arguments for the class, the function, or the registered id.
+        given: a class, a function or an object passed in Python.
+        unnamed: the reason why no name can rebuild it, or empty.
+        copied: a copy of an object before its first use, for evaluations; or the reason why there is none.
     """
 
     name: str
@@ -49,7 +49,7 @@ class EnvSource:
     copied: Any = None
 
     def make(self, num_envs: int) -> Env:
-        """`num_envs` environments, or an object as it is.
+        """Make `num_envs` environments, or return an object unchanged.
 
         Raises:
             UnknownEnv, MissingPackage, PluginError: it cannot be made. UsageError: an object has another number, or
@@ -66,10 +66,10 @@ class EnvSource:
         )
 
     def make_shown(self, render_mode: str) -> Env:
-        """One environment that is made to be watched; of an object a copy, which shows what the object would.
+        """Make one environment that can be rendered; for an object, a copy of it.
 
         Raises:
-            UsageError: it cannot be watched. Everything that `make` raises.
+            UsageError: it cannot be rendered. Also all errors of `make`.
         """
         if isinstance(self.given, _Copies):
             return self.given(1)
@@ -86,7 +86,7 @@ class EnvSource:
 
     @property
     def num_envs(self) -> int | None:
-        """Return how many environments an object is; None for what makes as many as are asked for."""
+        """Return the number of environments in an object; None if the source can make any number."""
         if not self.is_object:
             return None
         from rlplug_core.types import Spec  # with gymnasium, so only here
@@ -142,10 +142,10 @@ class _Copies:
 
 
 def source_of(env: object, arguments: Mapping[str, object] | None = None) -> EnvSource:
-    """The source of environments, from any form.
+    """Return the source of environments for any form.
 
     Raises:
-        UsageError: an argument is no plain value.
+        UsageError: an argument is not a plain value.
     """
     arguments = _plain(arguments or {})
     if isinstance(env, EnvSource):

@@ -25,12 +25,12 @@ RENDER_MODE = "render_mode"
 
 
 def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None = None) -> Env:
-    """`num_envs` environments as one: by id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
+    """Make `num_envs` environments as one, from an id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
 
-    Such a name is a class or a function; `rlplug_core.plugins.user_envs.made` says of which kind.
+    The last two name a class or a function of the kinds that `rlplug_core.plugins.user_envs.made` describes.
 
     Args:
-        arguments: keyword arguments for the class, the function, or what the id stands for.
+        arguments: keyword arguments for the class, the function, or the registered id.
 
     Raises:
         UnknownEnv: no provider knows the id. MissingPackage: a package it needs is not installed.
@@ -46,13 +46,13 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
 def by_provider(
     env_id: str, arguments: Mapping[str, object], make: Callable[[Provider, str], Env]
 ) -> Env:
-    """Let the provider that knows an id make what `make` asks it for, by the id as it knows it.
+    """Call `make` with the provider of an id and the id in that provider's form.
 
-    It is that of the id's namespace, or without one the default one; where that does not know the id, another one whose
-    index lists it.
+    It is the provider of the id's namespace, or the default one without a namespace. If that one does not know the id,
+    it is another provider with the id in its index.
 
     Raises:
-        UnknownEnv: no provider knows the id. PluginError: one raised as it made it, or cannot be used.
+        UnknownEnv: no provider knows the id. PluginError: a provider raised an error, or cannot be used.
     """
     record = record_of(env_id)
     (full, short) = env_parts(env_id)
@@ -78,7 +78,7 @@ def env_ids() -> tuple[str, ...]:
 
 
 def load_code(env_id: str) -> object:
-    """Import the class or function that `module:Name` or `./file.py:Name` names.
+    """Import the class or function of `module:Name` or `./file.py:Name`.
 
     None for other ids, and for `module:Name` if the module registers an id without a version, `Name`, with Gymnasium.
 
@@ -107,9 +107,10 @@ def _registers(env_id: str) -> bool:
 
 
 def names_code(env_id: str) -> bool:
-    """`module:Name` and `file.py:Name` name code; `module:Some-v0` is Gymnasium's way to name a module beside an id.
+    """Return whether a name is code: `module:Name` and `file.py:Name` are.
 
-    What stands behind a provider's name, as in `envpool:Some-v0`, is the provider's to read.
+    In `module:Some-v0`, Gymnasium imports a module before it looks up an id. After a provider's name, as in
+    `envpool:Some-v0`, the provider reads the rest.
     """
     place, _, name = env_id.rpartition(":")
     if env_id.endswith(".py") or place.endswith(".py"):
@@ -122,7 +123,7 @@ def _ok() -> list[Record]:
 
 
 def record_of(env_id: str) -> Record | None:
-    """The plugin of the id's namespace, or the default one without; None where no plugin has the namespace."""
+    """Return the plugin of the id's namespace, or the default one without; None if no plugin has the namespace."""
     if full := env_parts(env_id)[0]:
         return usable("envs", full)
     if named := provider_in(env_id):
@@ -131,7 +132,7 @@ def record_of(env_id: str) -> Record | None:
 
 
 def _listing(env_id: str, but: Record) -> list[Record]:
-    """Other providers whose index lists a pattern that the id matches."""
+    """Return other providers with a pattern in their index that matches the id."""
     return [
         r
         for r in _ok()
@@ -140,7 +141,7 @@ def _listing(env_id: str, but: Record) -> list[Record]:
 
 
 def _elsewhere(env_id: str, asked: Callable[[Record, str], Env]) -> Env:
-    """An id whose namespace no plugin has may still be in the default provider's registry."""
+    """Look in the default provider's registry for an id with a namespace that no plugin has."""
     namespace = env_id.rpartition("/")[0]
     known = {name.lower(): distribution for name, distribution in KNOWN["envs"].items()}
     if namespace.lower() in known:
@@ -163,10 +164,10 @@ def _names() -> str:
 
 
 def built(record: Record, arguments: Mapping[str, object]) -> Provider:
-    """The provider behind a record, whose environments get these keyword arguments.
+    """Return the provider of a record, set to make environments with these keyword arguments.
 
     Raises:
-        UsageError: its environments take none.
+        UsageError: its environments take no arguments.
     """
     from rlplug_core.protocols import SupportsArguments  # with torch and gymnasium, so only here
 
@@ -183,16 +184,16 @@ def built(record: Record, arguments: Mapping[str, object]) -> Provider:
 def make_shown(
     name: str, render_mode: str, arguments: Mapping[str, object], given: object = None
 ) -> Env:
-    """One environment, `SupportsShow`: by id, by class or by function.
+    """Make one environment that can be rendered, from an id, a class or a function.
 
-    A class or a function is given `render_mode` where it takes it; else what it makes must be able to show itself.
+    A class or a function gets `render_mode` if it has that parameter; else its environment must render without it.
 
     Args:
         render_mode: Gymnasium's, `human` for a window or `rgb_array` for frames.
-        given: the class or the function, where it was handed over in Python.
+        given: the class or the function, if it was passed in Python.
 
     Raises:
-        UnknownEnv, MissingPackage, PluginError: as `make_env`. UsageError: it cannot be watched.
+        UnknownEnv, MissingPackage, PluginError: as in `make_env`. UsageError: it cannot be rendered.
     """
     from rlplug_core.protocols import SupportsRender  # with torch and gymnasium, so only here
 

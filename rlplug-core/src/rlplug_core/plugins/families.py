@@ -2,13 +2,13 @@
 
     [atari]
     summary = "Games of the Arcade Learning Environment"
-    module = "ale_py"                # what must be installed; empty where it is with the plugin
-    install = "rlplug-envs[atari]"   # what brings it
-    resumes = "yes"                  # whether a run goes on to the same bits, or why not
-    limit = "each game its own"      # of environments whose `Spec.limit` is 0, if there is something to say
+    module = "ale_py"                # must be importable; empty if the plugin brings it
+    install = "rlplug-envs[atari]"   # the requirement to install
+    resumes = "yes"                  # whether resume is bit-exact, or why not
+    limit = "each game its own"      # a text for environments with a `Spec.limit` of 0
     ids = ["ALE/Pong-v5"]
 
-A provider without such a file is one family: what its index lists.
+A provider without such a file is one family: the ids in its index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.names import provider_in
 from rlplug_core.plugins.records import Record
 
-#: What a family says, beside its ids.
+#: The texts of a family, besides its ids.
 TEXTS = ("summary", "module", "install", "resumes")
 
 
@@ -79,7 +79,7 @@ def family_of(env_id: str) -> Family | None:
 
 
 def time_limit(env_id: str, steps: int) -> str:
-    """A time limit in words; `steps` is 0 where none is known, of which a family may know why."""
+    """Return a time limit in words; `steps` is 0 if it is unknown, and the family may give a reason."""
     if steps:
         return f"at most {steps:,} steps"
     family = family_of(env_id)

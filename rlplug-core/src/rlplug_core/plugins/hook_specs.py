@@ -1,7 +1,7 @@
 """The hooks of rlplug: behavior during a run. All are called in the parent process, never per env step.
 
 A hook that raises is reported once with its plugin's name, disabled for the rest of that run, and the run is tagged
-`rlplug.hook_failed`; training goes on. A hook implementation may ask for fewer arguments than its specification.
+`rlplug.hook_failed`; training continues. A hook implementation may ask for fewer arguments than its specification.
 
     from rlplug_core.plugins.hook_specs import hookimpl
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import pluggy
 
-#: The name under which pluggy knows rlplug.
+#: The name of the pluggy project.
 PROJECT = "rlplug"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -54,7 +54,7 @@ def rlplug_run_start(run: RunView) -> None:
 
 @hookspec
 def rlplug_run_log(run: RunView, step: int, metrics: Mapping[str, float]) -> None:
-    """Called at log cadence with what was just written to the journal at env step `step`."""
+    """Called at log cadence with the values just written to the journal at env step `step`."""
 
 
 @hookspec

@@ -22,10 +22,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+")
 
 @dataclass(frozen=True, slots=True)
 class HookView:
-    """A run's name, directory, journal and configuration, and what a hook may add to its record.
+    """A run's name, directory, journal and configuration, with methods that add to its record.
 
-    `config` is read anew each time: whoever changes it changes a copy. What is logged goes into the journal at the
-    clock's env step, and with it to MLflow and every other mirror.
+    `config` is read again each time, so changes affect only a copy. Logged values go into the journal at the clock's
+    env step, and from there to MLflow and every other mirror.
     """
 
     name: str

@@ -45,7 +45,7 @@ class Hooks:
         self.tag = tag
         #: Writes records into the run's journal; set before `run_start`.
         self.write: Write = lambda kind, data: None
-        #: Plugin name to what it failed with.
+        #: Failures by plugin name.
         self.failed: dict[str, str] = {}
         self.enabled = enabled
         self._manager = pluggy.PluginManager(specifications.PROJECT)
@@ -55,11 +55,11 @@ class Hooks:
                 self._register(record)
 
     def choose(self, loggers: Iterable[str]) -> None:
-        """Let these loggers take part, unless no hooks do.
+        """Register these loggers, unless hooks are off.
 
         Raises:
-            UsageError: there is none of this name, or that of a file has no hooks. PluginError: it cannot be used;
-                `MissingPackage` says what it needs.
+            UsageError: there is no logger of this name, or a file's logger has no hooks. PluginError: it cannot be
+                used; `MissingPackage` names the missing package.
         """
         for word in loggers if self.enabled else ():
             name, hooks = logger(word)
@@ -79,7 +79,7 @@ class Hooks:
             self._admit(one, name, "objects, not classes, with ")
 
     def _admit(self, one: object, name: str, what: str = "it ") -> None:
-        """Register what a user gave; unlike a plugin, it is refused where it has no hook or a wrong one."""
+        """Register a user's hooks; unlike a plugin, they are refused if there is no hook or a wrong one."""
         try:
             self._take(one, name)
         except MISSPELT as error:
@@ -91,7 +91,7 @@ class Hooks:
             )
 
     def configure(self, options: dict[str, object]) -> dict[str, str]:
-        """Let plugins set options; which plugin set which, by option. What one takes away is put back, and reported."""
+        """Let plugins set options; return the plugin by option. Removed options are restored, with a warning."""
         origins: dict[str, str] = {}
         for name, call in self._calls("rlplug_configure"):
             before = deepcopy(options)
@@ -176,14 +176,14 @@ class Hooks:
             self._guarded(name, hook, partial(call, **arguments))
 
     def _calls(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
-        """The plugins that implement a hook, and how it is called for each alone."""
+        """Return the plugins that implement a hook, each with a function that calls only its hook."""
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             plugin = implementation.plugin
             others = [other for other in self._manager.get_plugins() if other is not plugin]
             yield implementation.plugin_name, self._manager.subset_hook_caller(hook, others)
 
     def _guarded(self, name: str, hook: str, call: Callable[[], object]) -> None:
-        """Call a hook of one plugin; what it draws from the process's generators is given back."""
+        """Call a hook of one plugin and restore the state of the process's random generators."""
         from rlplug_core.seeds import (
             untouched,  # needs torch, which no run does without, and the doctor does
         )
@@ -194,7 +194,7 @@ class Hooks:
     def _isolated(self, name: str, hook: str, call: Callable[[], object]) -> None:
         try:
             call()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training continues
             self._fail(
                 name,
                 f"hook plugin '{name}' failed in {hook} and is off for this run: {describe(error)}",
@@ -230,5 +230,5 @@ def hooks_for(given: bool | Sequence[object]) -> Hooks:
 
 
 def _number(value: float | None) -> float:
-    """NaN in the place of what an environment did not say."""
+    """Return NaN in place of a missing value."""
     return math.nan if value is None else value

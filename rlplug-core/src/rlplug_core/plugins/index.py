@@ -1,8 +1,8 @@
-"""The index: what an installed contribution offers, read from a JSON file beside its package instead of importing it.
+"""The index: a plugin's description in a JSON file in its package, read instead of importing the plugin.
 
-`rlplug index` writes `index/<id>.json` into the top-level package. It serves display and parsing alone: the
-configuration dataclass goes on to supply defaults and to validate. A file that does not describe the installed code is
-not used: every module that what it says was taken from, whoever's it is, must still have the same hash
+`rlplug index` writes `index/<id>.json` into the top-level package. It serves display and parsing only: the
+configuration dataclass still supplies defaults and validates. A file that does not describe the installed code is not
+used: every module that contributed to it, from any distribution, must still have the same hash
 (`docs/decisions/0010-an-index-is-tied-to-source-hashes.md`).
 """
 
@@ -30,9 +30,9 @@ FORMAT = 2
 TYPES = frozenset(
     {"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"}
 )
-#: The ability of an algorithm that suits agents of one world with different spaces: where `Spec.kinds` is not empty.
+#: The ability to train agents of one world with different spaces (`Spec.kinds` is not empty).
 DIFFERENT_SPACES = "different spaces"
-#: The word of one that suits agents of one world only where they act at once: where `Spec.turns` is false.
+#: The ability to train agents of one world only if they act at the same time (`Spec.turns` is false).
 AT_ONCE = "at once"
 
 
@@ -75,7 +75,7 @@ def read(record: Record) -> tuple[Index | None, str]:
 
 
 def file(record: Record) -> Path | None:
-    """Return the path of a plugin's index file; None for a top level that is no package."""
+    """Return the path of a plugin's index file; None for a top level that is not a package."""
     root = package_root(record.top_level)
     return None if root is None else root / "index" / f"{record.id}.json"
 
@@ -98,7 +98,7 @@ def aliases(record: Record) -> tuple[str, ...]:
 
 
 def abilities(record: Record) -> tuple[str, ...]:
-    """The abilities that an algorithm names beyond what each must have, as far as its index is valid."""
+    """Return the optional abilities of an algorithm, as far as its index is valid."""
     index, _ = read(record)
     return index.abilities if index else ()
 
@@ -168,7 +168,7 @@ def _shown(value: object) -> Any:
 
 
 def about(text: str) -> str:
-    """A summary as lists show it: one line, cut behind a word where it is longer than a docstring's first line is."""
+    """Return a summary for lists: one line, cut after a word if it is longer than the first line of a docstring."""
     return shorten(plain(text, 1000), 120, placeholder=" …")
 
 
@@ -189,7 +189,7 @@ def _parse(data: object) -> Index:
 
 
 def _check_texts(name: str, value: Any) -> None:
-    """Check that a list, or a dictionary by names, holds texts alone; `modules` is the one dictionary."""
+    """Check that a list, or the dictionary `modules`, contains only texts."""
     if isinstance(value, dict) != (name == "modules"):
         raise ValueError(f"'{name}' is of a wrong type")
     if not all(
@@ -199,7 +199,7 @@ def _check_texts(name: str, value: Any) -> None:
 
 
 def _check_search(name: str, search: Any) -> None:
-    """Check the range in which a search looks for an option's best value."""
+    """Check the search range of an option."""
     if search is not None and not (
         isinstance(search["kind"], str) and isinstance(search["values"], list)
     ):
@@ -207,7 +207,8 @@ def _check_search(name: str, search: Any) -> None:
 
 
 def _check_option(data: Any, stands_alone: bool) -> None:
-    """Options of wrappers are typed behind their names; those of algorithms stand beside the ones of every run."""
+    """Check an option. Options of wrappers are typed after their names; those of algorithms share a namespace with the
+    options of every run."""
     from rlplug_core.plugins.reserved import RESERVED
 
     wanted = {

@@ -22,7 +22,7 @@ from rlplug_core.plugins.records import MODULES, NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED
 from rlplug_core.plugins.resolve import algorithm, controller, wrapper
 
-#: Attributes of a class that an index repeats; where rlplug-core's own base gives them, the contract does.
+#: Attributes of a class that an index repeats, unless they come from rlplug-core's own base.
 _SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
 _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
@@ -110,7 +110,7 @@ def _configured(record: Record, cls: Any) -> Index:
     config: Any = getattr(cls, "Config", Config)
     modules = [*_sources(cls), *_config_sources(config)]
     options = tuple(map(asdict, schema(config)))
-    # Several may share a module, so that the class says what each is for.
+    # Several may share a module, so the class docstring describes each one.
     summary = about((cls.__doc__ or "").strip().partition("\n")[0])
     return Index(FORMAT, record.group, record.id, summary, _made_of(modules), options=options)
 
@@ -135,10 +135,10 @@ def _paper(documents: Iterable[str]) -> str:
 
 
 def _made_of(values: Iterable[Any]) -> dict[str, str]:
-    """The hashes of all modules from which an index takes something.
+    """Return the hashes of all modules that contribute to an index.
 
     Raises:
-        PluginError: one of them is no Python file.
+        PluginError: one of them is not a Python file.
     """
     modules: dict[str, str] = {}
     for module in sorted(set(values)):

@@ -1,8 +1,8 @@
 """The installed distributions that contribute to rlplug, read from their files in one pass over the path.
 
-`importlib.metadata` finds the same ones, but parses the metadata of a distribution to say its name, again for each
-question, with a parser for mail: with many plugins that is most of the time of `rlplug list`. Here a distribution that
-does not contribute costs one look for `entry_points.txt`. What is no directory on the path is left to the library.
+`importlib.metadata` finds the same ones, but parses the metadata of a distribution with a mail parser for each query
+of its name: with many plugins that is most of the time of `rlplug list`. Here a distribution without a contribution
+costs one look for `entry_points.txt`. Path entries that are not directories are left to the library.
 """
 
 from __future__ import annotations
@@ -100,14 +100,17 @@ def _text(path: str) -> str:
     except (
         OSError,
         ValueError,
-    ):  # unreadable or not UTF-8: whoever owns it, it must not stop the others
+    ):  # unreadable or not UTF-8: it must not stop the others
         return ""
 
 
 def _told(distribution: Distribution, name: str) -> str:
     try:
         return distribution.read_text(name) or ""
-    except (OSError, ValueError):  # as in `_text`: some finders raise where others say nothing
+    except (
+        OSError,
+        ValueError,
+    ):  # as in `_text`: some finders raise an error, others return nothing
         return ""
 
 
@@ -118,7 +121,9 @@ def _parsed(metadata: str, points: str) -> Installed | None:
         if not line:
             break
         name, colon, value = line.partition(":")
-        if colon and not line[0].isspace():  # a continued line belongs to what is not asked for
+        if (
+            colon and not line[0].isspace()
+        ):  # a continued line belongs to a field that is not needed
             headers.setdefault(name.lower(), []).append(value.strip())
     if not headers.get("name"):
         return None

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
-    """The learner of `ppo`, or of `ppo:learning_rate=1e-3,net.hidden=64,64`, with its presets.
+    """Return the learner of `ppo`, or of `ppo:learning_rate=1e-3,net.hidden=64,64`, with its presets.
 
-    Only installed algorithms have names here: a run's own record would otherwise say which file is executed.
+    Only installed algorithms are accepted: otherwise a run's own record could name a file to execute.
 
     Raises:
-        UsageError: there is no such algorithm, it is not sound under the runner, or it does not suit the spaces.
+        UsageError: there is no such algorithm, it does not support the runner, or it does not support the spaces.
         BadConfig: an option is wrong. PluginError: the plugin is unusable.
     """
     name, text = split(words)

@@ -1,4 +1,4 @@
-"""Imports what a record of a plugin points to, and turns every failure into one sentence."""
+"""Imports the target of a plugin record, and turns every failure into one sentence."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def _missing(record: Record, module: str) -> str:
 
 
 def check_parts(value: object, parts: tuple[str, ...], what: str, protocol: str) -> type:
-    """`value` as a class that has all `parts`; a shallow check whose error comes before any training.
+    """Return `value` if it is a class with all `parts`; a shallow check before any training.
 
     Raises:
-        PluginError: it is no class, or parts are missing.
+        PluginError: it is not a class, or parts are missing.
     """
     if not isinstance(value, type):
         raise PluginError(f"{what} is not a class; {protocol} must be one")
@@ -86,7 +86,7 @@ def check_parts(value: object, parts: tuple[str, ...], what: str, protocol: str)
 
 
 def build(record: Record) -> Provider:
-    """The provider of environments behind a record; imports its plugin."""
+    """Return the environment provider of a record; imports its plugin."""
     cls = check_parts(load(record), ("ids", "make"), str(record), "an environment provider")
     try:
         built: Provider = cls()

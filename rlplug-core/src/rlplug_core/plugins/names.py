@@ -1,4 +1,4 @@
-"""From what a user types to one record: `id`, `distribution/id`, an alias; never a silent winner between two."""
+"""Resolve a user's word to one record: `id`, `distribution/id`, an alias; two candidates are an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlplug_core.plugins.index import aliases
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.records import MODULES, NOUNS, Group, Record, canonical
 
-#: The provider of ids without a namespace, which adopts what is no plugin's.
+#: The provider of ids without a namespace; it also wraps environments that belong to no plugin.
 DEFAULT = "gymnasium"
 
 
@@ -28,10 +28,10 @@ def find(group: Group, name: str) -> Record:
 
 
 def env_parts(env_id: str) -> tuple[str, str]:
-    """The provider's full name in `distribution/namespace/id`, and the id as that provider knows it.
+    """Return the provider's full name in `distribution/namespace/id`, and the id in that provider's form.
 
-    The name is empty where the id begins with no distribution of a provider. Of the default provider an id has no
-    namespace of its own: `rlplug-envs/gymnasium/CartPole-v1`.
+    The name is empty if the id does not start with a provider's distribution. The default provider's ids have no
+    namespace of their own: `rlplug-envs/gymnasium/CartPole-v1`.
     """
     distribution, _, rest = env_id.partition("/")
     namespace, _, short = rest.partition("/")
@@ -45,7 +45,7 @@ def env_parts(env_id: str) -> tuple[str, str]:
 
 
 def provider_in(env_id: str) -> str:
-    """The provider that an id names before a slash or a colon, `pettingzoo/…` or `envpool:…`; empty where none is."""
+    """Return the provider before the slash or colon of an id, `pettingzoo/…` or `envpool:…`; empty if there is none."""
     words = {env_id.rpartition(mark)[0].lower() for mark in "/:"}
     here = (
         record.id for record in records() if record.group == "envs" and record.status != "shadowed"

@@ -12,19 +12,19 @@ from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.records import Record
 
-#: The kinds of environments that presets may be for, beside ids.
+#: The kinds of environments that presets may have tables for, besides ids.
 KINDS = ("pixels", "continuous", "discrete", "multi-agent")
 
 
 @dataclass(frozen=True)
 class Presets:
-    """One preset file, or the lack of one.
+    """One preset file, or the absence of one.
 
     Attributes:
-        tables: option values by the pattern of environment ids that they are for.
-        kinds: option values by the kind of environments that they are for.
-        extends: the algorithm on whose presets these build, or an empty string.
-        summary: what the algorithm is with these presets, where its class alone does not say it; or an empty string.
+        tables: option values by pattern of environment ids.
+        kinds: option values by kind of environments.
+        extends: the algorithm with the presets that these extend, or an empty string.
+        summary: a description of the algorithm with these presets, if the class has another one; or an empty string.
     """
 
     path: Path | None
@@ -75,10 +75,10 @@ def read(record: Record) -> Presets:
 
 
 def chain(record: Record) -> list[Presets]:
-    """The presets of an algorithm, behind them those they extend, and so on.
+    """Return the presets of an algorithm, then the presets that they extend, and so on.
 
     Raises:
-        PluginError: a file cannot be read, extends what is not installed, or itself by some way.
+        PluginError: a file cannot be read, or it extends an algorithm that is not installed, or itself in a cycle.
     """
     found = [read(record)]
     ids = [record.full_name]

@@ -1,4 +1,4 @@
-"""Presets: option values that suit an algorithm on an environment, in `presets/<id>.toml` beside a plugin's top level.
+"""Presets: good option values of an algorithm for an environment, in `presets/<id>.toml` of a plugin's top level.
 
     extends = "dqn"
     summary = "Double DQN (van Hasselt et al., 2016, arXiv:1509.06461)"
@@ -12,11 +12,11 @@
     total_timesteps = 10_000_000
 
 All tables that fit an environment id apply, and for each option the most specific one wins: an exact id, then patterns
-by the number of their literal characters, then `default`. All of them win over those of the presets that they extend;
-so one class and an entry point with presets of its own make a variant. `default` is what its help shows. A table of a
-kind (`pixels`, `continuous`, `discrete`, `multi-agent`) goes over `default` for an environment that no pattern fits.
+by the number of their literal characters, then `default`. All of them win over the presets that they extend, so one
+class and an entry point with presets of its own make a variant. The help shows `default`. A table of a kind (`pixels`,
+`continuous`, `discrete`, `multi-agent`) wins over `default` for an environment that no pattern matches.
 
-A provider of environments may bring such a file too, with what suits its environments whatever the algorithm, such as
+A provider of environments may have such a file too, with values for its environments under any algorithm, such as
 wrappers; every preset of an algorithm wins over it.
 """
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
-    """The preset options of an algorithm for an environment, as dotted names to values; none for a class or a file.
+    """Return the preset options of an algorithm for an environment by dotted name; none for a class or a file.
 
     Args:
-        kind: which kind's tables go over the defaults, for an id that no other table fits.
+        kind: the kind of environment; its tables win over the defaults if no other table matches the id.
 
     Raises:
-        UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends what it cannot.
+        UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends the wrong thing.
     """
     values: dict[str, object] = {}
     env_id = env_parts(env_id)[1]
@@ -110,7 +110,7 @@ def resolve(
     origins: Mapping[str, str] | None = None,
     kind: str = "",
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """The given options over the preset, and where each value is from; `origins` says it for the given ones."""
+    """Return the preset overridden by the given options, and the origin of each value; `origins` has the given ones."""
     below = preset(algorithm, env_id, kind)
     given = flat(options)
     origin = dict.fromkeys(below, "preset") | {

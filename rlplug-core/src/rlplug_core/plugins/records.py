@@ -21,9 +21,9 @@ NOUNS: dict[Group, str] = {
     "hooks": "hook plugin",
     "loggers": "logger",
 }
-#: The groups whose targets may be modules: of hooks, nothing is listed but their names.
+#: The groups with modules as targets: hooks are listed by name only.
 MODULES: tuple[Group, ...] = ("hooks", "loggers")
-#: The distributions whose ids are reserved.
+#: The distributions with reserved ids.
 FIRST_PARTY = frozenset({"rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli"})
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -57,7 +57,7 @@ class Record:
 
     @property
     def top_level(self) -> str:
-        """The package in which the target, the index and the presets lie."""
+        """The package with the target, the index and the presets."""
         return self.target.partition(":")[0].partition(".")[0]
 
     def __str__(self) -> str:

@@ -57,7 +57,7 @@ RUN_OPTIONS = frozenset(
         "wrap",
     }
 )
-#: What `rlplug run` itself understands beside them.
+#: More options of `rlplug run` itself.
 COMMAND_LINE = frozenset(
     {
         "algorithm",

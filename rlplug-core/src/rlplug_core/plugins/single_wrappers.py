@@ -63,7 +63,7 @@ class Single:
         return wrapper
 
     def keywords(self) -> dict[str, object]:
-        """The arguments: Python's literals, or text where they are none."""
+        """Return the arguments as Python literals, or as text if they are not literals."""
         return {key: _value(text) for key, text in _parts(self.arguments, self.name)}
 
     def __call__(self, env: GymEnv) -> GymEnv:

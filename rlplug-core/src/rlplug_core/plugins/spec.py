@@ -20,13 +20,13 @@ from rlplug_core.plugins.user_envs import wanting
 if TYPE_CHECKING:
     from rlplug_core.protocols import Controller, Env, Wrapper
 
-#: A name, which may itself hold a colon (`module:Class`), and options behind the colon that `option=` follows.
+#: A name, which may contain a colon (`module:Class`), and options after the colon before the first `option=`.
 _WORDS = re.compile(r"(?P<name>.*?)(?::(?P<options>[A-Za-z_][\w.-]*=.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class WrapperSpec:
-    """A wrapper and its options, ready to go around environments; `words` is what was typed, with absolute paths."""
+    """A wrapper class and its options; `words` is the user's text with absolute paths."""
 
     words: str
     wrapper: Wrapper
@@ -34,11 +34,11 @@ class WrapperSpec:
 
     @classmethod
     def parse(cls, words: str) -> WrapperSpec:
-        """The wrapper of `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`, `gymnasium:Name:key=1`.
+        """Parse `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`, `gymnasium:Name:key=1`.
 
         Raises:
-            UsageError: nothing has this name, or the words are not of this form. BadConfig: an option is wrong.
-            PluginError: the plugin is disabled, incompatible or broken, or the class is no wrapper.
+            UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
+            PluginError: the plugin is disabled, incompatible or broken, or the class is not a wrapper.
         """
         from rlplug_core.plugins.single_wrappers import SHORT, Single, around_each, is_single
 
@@ -55,10 +55,10 @@ class WrapperSpec:
         )
 
     def around(self, env: Env, training: bool = True) -> Env:
-        """The wrapper over `env`, or `env` itself where the wrapper is for training alone.
+        """Wrap `env`, or return `env` itself if the wrapper is only for training.
 
         Raises:
-            UsageError: it does not suit this environment. PluginError: it raised, or made no environment.
+            UsageError: it does not support this environment. PluginError: it raised, or returned no environment.
         """
         from rlplug_core.protocols import (
             SupportsEvaluation,  # with torch and gymnasium, so only here
@@ -101,7 +101,7 @@ class WrapperSpec:
 
 @dataclass(frozen=True)
 class ControllerSpec:
-    """A controller's class and its options; `words` is what was typed, with absolute paths."""
+    """A controller's class and its options; `words` is the user's text with absolute paths."""
 
     words: str
     make: Callable[[Any], Controller]
@@ -109,11 +109,11 @@ class ControllerSpec:
 
     @classmethod
     def parse(cls, words: str) -> ControllerSpec:
-        """The controller of `early-stopping`, `early-stopping:patience=3`, `./file.py:Class:option=value`.
+        """Parse a controller: `early-stopping`, `early-stopping:patience=3`, `./file.py:Class:option=value`.
 
         Raises:
-            UsageError: nothing has this name, or the words are not of this form. BadConfig: an option is wrong.
-            PluginError: the plugin is disabled, incompatible or broken, or the class is no controller.
+            UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
+            PluginError: the plugin is disabled, incompatible or broken, or the class is not a controller.
         """
         name, text = split(words)
         code = controller(name)
@@ -158,7 +158,7 @@ def joined(name: str, options: str) -> str:
 
 @contextmanager
 def close_on_error(env: Env) -> Iterator[None]:
-    """Close `env` where the body of the `with` raises; else it stays open."""
+    """Close `env` if the body of the `with` raises; else leave it open."""
     with ExitStack() as failing:
         failing.callback(env.close)
         yield
@@ -166,7 +166,7 @@ def close_on_error(env: Env) -> Iterator[None]:
 
 
 def wrapped(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) -> Env:
-    """`env` with the wrappers around it, the first one innermost; closed where one of them refuses it."""
+    """Return `env` inside the wrappers, the first one innermost; close it if one of them refuses it."""
     for wrapping in wrappings:
         with close_on_error(env):  # with the wrappers that are around it already
             env = wrapping.around(env, training)
@@ -174,7 +174,7 @@ def wrapped(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) -
 
 
 def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str, Any]:
-    """The option values of `option=value,…`; a part without `=` goes on with the value before it: `sizes=64,64`."""
+    """Parse `option=value,…`; a part without `=` continues the value before it: `sizes=64,64`."""
     known = {option.name: option for option in schema(config)}
     texts: dict[str, str] = {}
     for part in text.split(",") if text else ():

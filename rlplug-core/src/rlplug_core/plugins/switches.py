@@ -1,11 +1,11 @@
-"""Decide which plugins are switched off, and by what, before anything is imported.
+"""Decide which plugins are disabled, and by which setting, before anything is imported.
 
-- `RLPLUG_PLUGINS=a,b` allows only these (and first-party ones); empty allows first-party ones alone.
-- `RLPLUG_DISABLED_PLUGINS=x,y` switches these off, first-party or not.
+- `RLPLUG_PLUGINS=a,b` allows only these (and first-party ones); empty allows only first-party ones.
+- `RLPLUG_DISABLED_PLUGINS=x,y` disables these, first-party or not.
 - `[plugins] disabled = ["x"]` in the user's configuration file does the same (`RLPLUG_CONFIG`, else
   `$XDG_CONFIG_HOME/rlplug/config.toml`, else `~/.config/rlplug/config.toml`).
 
-A name is a distribution's or an entry point's.
+A name is that of a distribution or of an entry point.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Transform(EnvBase):
 
         @dataclass(frozen=True)
         class ScaleConfig(Config):
-            factor: Positive = 0.1  # what every reward is multiplied by
+            factor: Positive = 0.1  # factor of every reward
 
         class Scale(Transform):
             Config = ScaleConfig
@@ -30,12 +30,12 @@ class Transform(EnvBase):
                 now = self.env.step(action)
                 return with_reward(now, now.reward * self.factor)
 
-    What lies below hands out the same arrays and timesteps again: a wrapper writes into none of them. Its own arrays
-    must stay valid until the second next call, so two in turn are enough. One that changes observations sets
-    `self.spec`, and says in `observe` what becomes of them; one that changes rewards says in `reward` what becomes of
-    those of a data set. One with a state of its own adds it to both state methods.
-    One that remembers asks `told` which agents of a world it may change the memory of.
-    What a wrapper learns of all environments, such as moments, reaches evaluations only by `learned` and `freeze`.
+    The environment below reuses its arrays and timesteps, so a wrapper must not write into them. Its own arrays must
+    stay valid until the second next call, so two alternating ones are enough. A wrapper that changes observations sets
+    `self.spec`, and converts those of a data set in `observe`; one that changes rewards converts those of a data set
+    in `reward`. A wrapper with a state of its own adds it to both state methods. A wrapper with a memory asks `told`
+    which agents of a world have a new observation. Statistics over all environments, such as moments, reach
+    evaluations only through `learned` and `freeze`.
     """
 
     Config: ClassVar[type[Any]] = Config
@@ -67,7 +67,7 @@ class Transform(EnvBase):
         return {"env": below} | ({"inexact": below["inexact"]} if "inexact" in below else {})
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from a state; where the bare environment's was not captured, a reset follows."""
+        """Continue from a state; if the bare environment's state was not captured, a reset follows."""
         if "inexact" not in state or is_wrapper(self.env):
             self.env.load_state_dict(state["env"])
 
@@ -76,7 +76,7 @@ class Transform(EnvBase):
         return complete(self.env).learned()
 
     def freeze(self, state: State) -> None:
-        """Let wrappers below use what others have learned and stop learning; one that learns takes its own out."""
+        """Give wrappers below the learned statistics of others and stop learning; each takes its own part."""
         freeze(self.env, state)
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -111,14 +111,14 @@ class Transform(EnvBase):
 
 
 def is_wrapper(env: Env) -> bool:
-    """Return whether an environment is a wrapper, which hands on what those below have learned."""
+    """Return whether an environment is a wrapper, which passes on the statistics of the wrappers below."""
     if isinstance(env, EnvBase):
         return isinstance(env, Transform)
     return hasattr(env, "learned")
 
 
 def freeze(env: Env, state: State) -> None:
-    """Let the wrappers of an environment use what those of another one have learned, and stop learning.
+    """Give the wrappers of an environment the learned statistics of another one, and stop learning.
 
     Raises:
         UsageError: the wrappers differ.
@@ -134,10 +134,10 @@ def freeze(env: Env, state: State) -> None:
 
 
 def told(now: Timestep) -> Array | None:
-    """The rows [N] with a new observation; None for all.
+    """Return the rows [N] with a new observation; None for all.
 
-    An agent that waits for its turn, or is gone before the others, still sees what it saw: a wrapper with a memory
-    must hand out the same again, or what was acted upon is not what the transition says.
+    An agent that waits for its turn, or left before the others, still has its old observation: a wrapper with a memory
+    must return the same one again, or the transition would have another observation than the action.
     """
     if now.count == len(now.valid):
         return None
@@ -146,7 +146,7 @@ def told(now: Timestep) -> Array | None:
 
 
 def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
-    """`now` with other observations; `final_obs` is the same object as `obs` where it was."""
+    """Return `now` with other observations; `final_obs` stays the same object as `obs` if it was."""
     return Timestep(
         obs=obs,
         final_obs=final_obs,
@@ -163,7 +163,7 @@ def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
 
 
 def with_reward(now: Timestep, reward: Array) -> Timestep:
-    """`now` with other rewards [N] float32; the returns in `now.episodes` stay what the environment gave."""
+    """Return `now` with other rewards [N] float32; the returns in `now.episodes` stay those of the environment."""
     return Timestep(
         obs=now.obs,
         final_obs=now.final_obs,

@@ -1,4 +1,4 @@
-"""From what a user has (a class, a function, an object) to an environment."""
+"""Make an environment from a user's class, function or object."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from rlplug_core.protocols import Env
 
 T = TypeVar("T")
-#: What a function is told how many environments it shall return by.
+#: The parameter with which a function gets the number of environments to return.
 ROWS = "num_envs"
 _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
-    """`num_envs` environments of what a user's `name` stands for.
+    """Make `num_envs` environments from a user's code.
 
     Args:
         code: a class of single environments, made once per row; or a function. One with a parameter `num_envs` (or with
-            any that must be given and is no argument) returns that many, as `gymnasium.vector.VectorEnv` or as ours;
+            any required parameter that is not among the arguments) returns that many, as a Gymnasium vector or as ours;
             one without returns a `gymnasium.Env`, and is called once per row.
         arguments: keyword arguments of the class or the function.
 
     Raises:
-        UsageError: it takes no such argument, or made another number. PluginError: it raised, or made something else.
+        UsageError: it has no such argument, or made another number. PluginError: it raised, or made something else.
     """
     from gymnasium import Env as Single  # heavy, so only here
     from gymnasium.vector import VectorEnv
@@ -76,7 +76,7 @@ def _call(
 def _parameters(code: Any) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(code).parameters
-    except (TypeError, ValueError):  # of what is written in C there may be no signature
+    except (TypeError, ValueError):  # code in C may have no signature
         return {}
 
 
@@ -87,7 +87,7 @@ def takes(code: object, word: str) -> bool:
 
 
 def check_arguments(code: object, name: str, arguments: Mapping[str, object]) -> None:
-    """Raise UsageError where a class or a function takes no such keyword."""
+    """Raise UsageError if a class or a function does not take a keyword."""
     parameters = _parameters(code)
     if ROWS in arguments:
         raise UsageError(f"'{name}': how many environments there are is said by the option {ROWS}")
@@ -101,9 +101,9 @@ def check_arguments(code: object, name: str, arguments: Mapping[str, object]) ->
 
 
 def _beginning(first: Any, make: Callable[[], object], name: str) -> Callable[[], object]:
-    """A function that returns `first`, which is made already, and then new ones.
+    """Return a function that returns `first`, which exists already, and then new ones.
 
-    It raises PluginError where a new one is the first again: rows, and evaluations, would step the same world.
+    It raises PluginError if a new one is the first one again: rows and evaluations would step the same world.
     """
     from gymnasium import Env as Single
     from gymnasium.vector import VectorEnv
@@ -150,7 +150,7 @@ def adopted_vector(make: Callable[[], object], name: str) -> Env:
 
 
 def held(env: object, name: str) -> Env:
-    """An environment that exists already, as it is; closing what is returned leaves it open."""
+    """Return an existing environment unchanged; closing the result leaves it open."""
     from gymnasium import Env as Single
     from gymnasium.vector import VectorEnv
 
@@ -202,7 +202,7 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
 
 
 def _instead(env: object, missing: list[str]) -> str:
-    """Return what something is that is no environment, and what to give instead."""
+    """Describe an object that is not an environment, and the accepted forms."""
     if any(base.__module__.startswith("pettingzoo.") for base in type(env).__mro__):
         return (
             "a world of many agents: name the module that makes it, as pettingzoo/MODULE; it needs a function "
@@ -223,7 +223,7 @@ def wanting(make: Callable[..., object]) -> str:
 
 
 def called(make: Callable[[], T], name: str, code: Callable[[], object] | None = None) -> T:
-    """Return what a user's code makes; `code` is that where `make` only leads to it.
+    """Call a user's code and return its result; `code` is the code itself if `make` only wraps it.
 
     Raises:
         PluginError: it raised.
