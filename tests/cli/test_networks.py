@@ -105,8 +105,9 @@ def test_errors_come_before_anything_is_written(rlplug: Callable[..., Any], net:
     assert not Path("runs").exists()
 
 
-def test_a_network_of_ones_own_resumes_elsewhere_to_the_same_bits(process: Callable[..., Any]) -> None:
-    """In fresh processes, without the file it came from, as a run that never stopped."""
+@pytest.mark.slow
+def test_a_custom_network_resumes_in_another_process_to_the_same_bits(process: Callable[..., Any]) -> None:
+    """The run needs no longer the file of the network, and equals an uninterrupted run."""
     Path("n.py").write_text(OWN, encoding="utf-8")
     words = ("CartPole-v1", "--net", "./n.py:make", "--net.shared", *SHORT)
     done = process("run", "a2c", *words, "--name", "own")

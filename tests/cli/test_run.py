@@ -168,8 +168,10 @@ def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> 
     assert (Path(result["run"]) / "episodes.parquet").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
+def test_a_signal_saves_a_checkpoint_and_resume_continues(
     place: Path,
     with_store: str,
     process: Callable[..., Any],
@@ -227,7 +229,7 @@ def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: P
     assert not alive
 
 
-def test_four_first_runs_at_once_are_all_recorded(place: Path) -> None:
+def test_two_first_runs_at_once_are_both_recorded(place: Path) -> None:
     started = [
         subprocess.Popen(
             run_command("run", "a2c", "CartPole-v1", *SHORT, "--seed", str(seed), "--name", f"seed{seed}"),
@@ -235,18 +237,18 @@ def test_four_first_runs_at_once_are_all_recorded(place: Path) -> None:
             stderr=subprocess.PIPE,
             env={**os.environ, "RLPLUG_MLFLOW_DRAIN_SECONDS": "200"},
         )
-        for seed in range(4)
+        for seed in range(2)
     ]
     errors = [process.communicate(timeout=300)[1].decode() for process in started]
-    assert [process.returncode for process in started] == [0] * 4, errors
-    assert errors == [""] * 4
+    assert [process.returncode for process in started] == [0] * 2, errors
+    assert errors == [""] * 2
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("CartPole-v1")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id])
-    assert {(run.data.params["seed"], run.info.status) for run in runs} == {(str(s), "FINISHED") for s in range(4)}
+    assert {(run.data.params["seed"], run.info.status) for run in runs} == {(str(s), "FINISHED") for s in range(2)}
     assert len({run.data.tags["rlplug.group"] for run in runs}) == 1
 
 

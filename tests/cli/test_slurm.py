@@ -50,7 +50,8 @@ def begin(directory: Path, place: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["/bin/sh", str(directory / SCRIPT)], env=env, start_new_session=True)
 
 
-def test_a_task_goes_on_after_its_time_was_up_and_after_its_node_failed(
+@pytest.mark.slow
+def test_a_task_continues_after_a_time_limit_and_after_a_failed_node(
     slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rlplug: Callable[..., Any]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`rlplug ui`: the real MLflow server, on loopback alone, behind a token, with few processes, none left behind."""
+"""`rlplug ui`: the MLflow server on loopback only, with a token, and no process left after it."""
 
 from __future__ import annotations
 
@@ -65,8 +65,16 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return found
 
 
-def test_it_is_the_mlflow_ui_on_loopback_alone(served: tuple[subprocess.Popen[str], int]) -> None:
+def test_the_ui_serves_one_account(served: tuple[subprocess.Popen[str], int], place: Path, with_store: str) -> None:
+    """Check one server: it listens only on loopback, wants its token, sets a cookie, links the newest experiment."""
     process, port = served
+    assert_on_loopback(process, port)
+    assert_token_needed(process, port, place)
+    assert_cookie(port)
+    assert_newest_is_linked(port, with_store)
+
+
+def assert_on_loopback(process: subprocess.Popen[str], port: int) -> None:
     status, page = get(port, "/")
     assert status == 200
     assert "<title>MLflow</title>" in page
@@ -82,9 +90,8 @@ def test_it_is_the_mlflow_ui_on_loopback_alone(served: tuple[subprocess.Popen[st
     assert any(child.environ()["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false" for child in descendants(process))
 
 
-def test_another_account_reads_nothing(served: tuple[subprocess.Popen[str], int], place: Path) -> None:
-    """Who knows the token can still make an experiment anywhere, as he can read his files anyway."""
-    process, port = served
+def assert_token_needed(process: subprocess.Popen[str], port: int, place: Path) -> None:
+    """Another account reads nothing; the owner of the token can read the files anyway."""
     (place / "secret.txt").write_text("secret")
     made = {"name": "theirs", "artifact_location": place.as_uri()}
     for headers in (
@@ -98,18 +105,16 @@ def test_another_account_reads_nothing(served: tuple[subprocess.Popen[str], int]
     assert not any(KEY in " ".join(child.cmdline()) for child in [psutil.Process(process.pid), *descendants(process)])
 
 
-def test_the_address_with_the_token_sets_a_cookie(served: tuple[subprocess.Popen[str], int]) -> None:
-    _, port = served
+def assert_cookie(port: int) -> None:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     with opener.open(f"http://127.0.0.1:{port}/?token={KEY}", timeout=30) as answer:
         assert answer.url == f"http://127.0.0.1:{port}/"
         assert "<title>MLflow</title>" in answer.read().decode()
 
 
-def test_the_newest_experiment_is_a_link(served: tuple[subprocess.Popen[str], int], with_store: str) -> None:
+def assert_newest_is_linked(port: int, with_store: str) -> None:
     from mlflow import MlflowClient
 
-    _, port = served
     assert newest(port, KEY) == ""
     experiment = MlflowClient(with_store).create_experiment("CartPole-v1")
     assert newest(port, KEY) == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}?token={KEY}"
@@ -122,7 +127,9 @@ def test_the_newest_experiment_is_a_link(served: tuple[subprocess.Popen[str], in
     assert get(port, "/rlplug/runs/1;alert(1)")[0] == 404
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_nothing_is_left_however_it_ends(served: tuple[subprocess.Popen[str], int], number: signal.Signals) -> None:
     process, _ = served
     children = descendants(process)

@@ -121,7 +121,13 @@ def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("origin", "number"), [(BESIDE, 2), (BESIDE, 3), ("", 1), ("", 2)],
+    ("origin", "number"),
+    [
+        pytest.param(BESIDE, 2, marks=pytest.mark.slow),
+        (BESIDE, 3),
+        ("", 1),
+        pytest.param("", 2, marks=pytest.mark.slow),
+    ],
     ids=["the server", "a worker of the server", "a worker", "the next worker"],
 )  # fmt: skip
 def test_an_interrupt_while_workers_start_is_a_clean_stop(
@@ -156,7 +162,10 @@ WORKERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("options", WORKERS.values(), ids=WORKERS)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(WORKERS[name], id=name, marks=() if name == "workers" else pytest.mark.slow) for name in WORKERS],
+)
 def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(
     start: Start, tmp_path: Path, options: dict[str, Any]
 ) -> None:
