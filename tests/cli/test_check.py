@@ -51,7 +51,7 @@ def test_an_algorithm_in_a_file_passes_with_a_warning(rlplug: Callable[..., Any]
     lines = [line.split() for line in done.out.splitlines()]
     assert [line[0] for line in lines if len(line) == 1] == ["static", "import", "contract"]
     assert ["passed", "truncation"] in lines
-    assert "warned   help             no help for beta; write a comment behind the field" in done.out
+    assert "warned   help             no help for beta; write a comment after the field" in done.out
     assert done.out.splitlines()[-1].endswith(f"; contract {CONTRACT}")
 
 
@@ -75,7 +75,7 @@ def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..
     assert [name for name, check in found.items() if check["status"] == "failed"] == ["metrics"]
     assert found["metrics"]["message"].startswith("a metric is named 'loss'")
     assert found["help"]["provisional"]
-    assert found["copies"]["asks"].startswith("The buffer copies what it keeps")
+    assert found["copies"]["asks"].startswith("The buffer copies all data")
 
 
 def test_strict_lets_warnings_fail(rlplug: Callable[..., Any], algorithms: str) -> None:
@@ -97,8 +97,8 @@ def test_an_expected_failure_needs_a_reason_and_is_strict(rlplug: Callable[..., 
 def test_an_algorithm_that_nothing_suits_fails_with_the_way_out(rlplug: Callable[..., Any], algorithms: str) -> None:
     done = rlplug("check", f"{algorithms}:Nowhere")
     assert done.code == 1
-    assert "it accepts no environment of the kit; name one that it does, env=... or --env" in done.out
-    assert "it rests on 'spaces', which fails" in done.out
+    assert "it accepts no environment of the kit; name a supported one with env=... or --env" in done.out
+    assert "it depends on 'spaces', which fails" in done.out
 
 
 @pytest.mark.parametrize(

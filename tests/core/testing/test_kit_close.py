@@ -45,7 +45,7 @@ def test_a_sly_one_is_caught_by_the_check_made_for_it(name: str) -> None:
 @pytest.mark.parametrize("name", TEMPTED)
 def test_one_that_counts_the_next_episode_in_is_tempted(name: str) -> None:
     found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}", learn=True)}
-    assert "what a row's next episode brings must not reach back" in found["learn-episodes"].outcome().message
+    assert "rewards of a row's next episode must not reach back" in found["learn-episodes"].outcome().message
 
 
 @pytest.mark.parametrize("name", RIGHT)

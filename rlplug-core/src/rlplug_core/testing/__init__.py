@@ -1,6 +1,6 @@
 """For authors of plugins: the conformance kit, small environments with known answers, and distributions for tests.
 
-A test file of four lines holds an algorithm to the contract:
+A test file of four lines tests an algorithm against the contract:
 
     import pytest
     from rlplug_core.testing import Check, checks

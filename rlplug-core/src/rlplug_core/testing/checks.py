@@ -1,4 +1,4 @@
-"""The conformance kit's front: the checks of one plugin, to be called by pytest or asked for their outcome."""
+"""The entry of the conformance kit: the checks of one plugin, for pytest or for their outcomes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rlplug_core.testing.kit.outcome import Failed, Outcome
 
 
 class ProvisionalFailure(FutureWarning):
-    """A provisional check fails; it will bind with the next contract."""
+    """A provisional check fails; it becomes mandatory with the next contract."""
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """One check of one plugin. Call it in a test; `outcome` never raises for what the plugin does.
+    """One check of one plugin. Call it in a test; `outcome` never raises because of the plugin.
 
-    `str` gives its name, so that it can be the id of a test.
+    `str` returns its name, for the id of a test.
     """
 
     rule: Rule
@@ -37,16 +37,16 @@ class Check:
 
     @property
     def provisional(self) -> bool:
-        """Return whether a failure only warns, because the check is newer than the contract."""
+        """Return whether a failure only warns because the check is newer than the contract."""
         return self.rule.provisional
 
     @property
     def summary(self) -> str:
-        """Return what it tests, in one sentence."""
+        """The tested behavior in one sentence."""
         return self.rule.summary
 
     def outcome(self) -> Outcome:
-        """Return what the check finds; it runs once.
+        """Run the check once and return its outcome.
 
         Raises:
             UsageError, PluginError: the plugin cannot be loaded, or the given options are wrong.
@@ -54,10 +54,12 @@ class Check:
         return self.examination.outcome(self.name)
 
     def __call__(self) -> None:
-        """Raise where the plugin fails; skip (`unittest.SkipTest`, which pytest understands) where it does not apply.
+        """Raise if the plugin fails; raise `unittest.SkipTest`, which pytest understands, if the check does not apply.
+
+        A failed provisional check emits the warning ProvisionalFailure.
 
         Raises:
-            Failed: it fails, or passes where a failure was expected. ProvisionalFailure: as a warning, not raised.
+            Failed: the check fails, or passes although a failure was expected.
         """
         outcome = self.outcome()
         sentence = f"{self.examination.name}, {self.name}: {outcome.message}"
@@ -82,17 +84,17 @@ def checks(
     expected_failures: Mapping[str, str] | None = None,
     learn: bool = False,
 ) -> tuple[Check, ...]:
-    """The checks of an algorithm; importing the plugin waits until the first of them is called.
+    """Return the checks of an algorithm; the plugin is imported when the first check is called.
 
     Args:
         name: an installed algorithm's id, `module:Class` or `./file.py:Class`.
-        options: option values, where the defaults are too slow to see an update within 20,000 env steps.
-        env: an environment, for algorithms that none of the kit's own suits; as in `rlplug run`.
-        expected_failures: names of checks to why they fail. Strict: one that passes after all counts as failed.
-        learn: also the checks that train, each for some seconds.
+        options: option values, if the defaults make no update within 20,000 env steps.
+        env: an environment as in `rlplug run`, if the algorithm accepts none of the kit's own.
+        expected_failures: reasons by name of check. Strict: a check that passes nevertheless counts as failed.
+        learn: include the checks that train, each for a few seconds.
 
     Raises:
-        UsageError: there is no such algorithm; an expected failure has no reason or names no check.
+        UsageError: the algorithm does not exist, or an expected failure has no reason or names no check.
         PluginError: the plugin is disabled, incompatible or broken.
     """
     return _checks("algorithm", name, expected_failures, dict(options or {}), env, learn=learn)
@@ -101,28 +103,28 @@ def checks(
 def env_checks(
     name: str, *, expected_failures: Mapping[str, str] | None = None
 ) -> tuple[Check, ...]:
-    """The checks of an environment: an id, `module:Name` or `./file.py:Name`; arguments and errors as in `checks`."""
+    """Return the checks of an environment: an id, `module:Name` or `./file.py:Name`; arguments as in `checks`."""
     return _checks("env", name, expected_failures)
 
 
 def wrapper_checks(
     name: str, *, env: str | None = None, expected_failures: Mapping[str, str] | None = None
 ) -> tuple[Check, ...]:
-    """The checks of a wrapper, `NAME` or `NAME:option=value`, around `env` or one of the kit's environments."""
+    """Return the checks of a wrapper, `NAME` or `NAME:option=value`, around `env` or one of the kit's environments."""
     return _checks("wrapper", name, expected_failures, env=env)
 
 
 def controller_checks(
     name: str, *, expected_failures: Mapping[str, str] | None = None
 ) -> tuple[Check, ...]:
-    """The checks of a controller, `NAME` or `NAME:option=value`; arguments and errors as in `checks`."""
+    """Return the checks of a controller, `NAME` or `NAME:option=value`; arguments as in `checks`."""
     return _checks("controller", name, expected_failures)
 
 
 def hook_checks(
     distribution: str, *, expected_failures: Mapping[str, str] | None = None
 ) -> tuple[Check, ...]:
-    """The checks of the hook plugins of a distribution."""
+    """Return the checks of the hook plugins of a distribution."""
     return _checks("hooks", distribution, expected_failures)
 
 

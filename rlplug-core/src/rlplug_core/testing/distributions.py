@@ -15,11 +15,11 @@ def write_distribution(
     requires: Iterable[str] = (),
     summary: str = "A plugin for tests",
 ) -> Path:
-    """Write what an installer would leave in `root`, a directory on the path.
+    """Write the files of an installed distribution into `root`, a directory on the path.
 
     Args:
-        entry_points: group (such as `rlplug.algorithms`) to names to targets.
-        files: paths relative to `root` to their text.
+        entry_points: targets by group (such as `rlplug.algorithms`) and name.
+        files: texts by path relative to `root`.
 
     Returns:
         The `.dist-info` directory.

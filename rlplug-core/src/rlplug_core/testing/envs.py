@@ -1,7 +1,7 @@
 """Small numpy environments with known answers, built as `Chain(rows)`; in commands, `rlplug_core.testing.envs:Chain`.
 
-Each is a complete `Env` with exact state. All of them hold callers to the contract: what a call returned is overwritten
-with garbage two calls later. The last ones fail on purpose, for tests of what happens then.
+Each is a complete `Env` with exact state. All of them enforce the contract: arrays that a call returned are overwritten
+with garbage two calls later. The last ones fail on purpose, for tests of failures.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rlplug_core.types import Array, Episode, Obs, Space, Spec, State, Timestep,
 
 
 class Vector:
-    """The base of the environments below: a SAME_STEP vector whose whole state is `self.state` and one generator.
+    """The base of the environments below: a SAME_STEP vector. Its whole state is `self.state` and one generator.
 
-    A subclass says its spaces, how episodes `open`, what is to be seen (`observe`) and what an action does (`move`).
+    A subclass defines its spaces, the start of episodes (`open`), observations (`observe`) and dynamics (`move`).
     """
 
     obs: ClassVar[Space]
     action: ClassVar[Space] = spaces.Discrete(2)
-    #: Whether arrays are overwritten once they are no longer valid.
+    #: Whether arrays are overwritten when they are no longer valid.
     scribbles: bool = True
 
     def __init__(self, num_envs: int) -> None:
@@ -40,14 +40,14 @@ class Vector:
         self._handed: list[Any] = []
 
     def open(self, rows: Array) -> None:
-        """Begin an episode in the rows of the mask `rows` [N]."""
+        """Start an episode in the rows of the mask `rows` [N]."""
 
     def observe(self) -> Obs:
-        """Fresh arrays [N, ...]."""
+        """Return new arrays [N, ...]."""
         raise NotImplementedError
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        """Reward, terminated and truncated [N] of the actions."""
+        """Return reward, terminated and truncated [N] for the actions."""
         raise NotImplementedError
 
     def reset(self, seed: int) -> Timestep:
@@ -95,7 +95,7 @@ class Vector:
         self.open(rows)
 
     def _hand_out(self, now: Timestep) -> Timestep:
-        """Fresh copies of everything; what was handed out two calls ago is overwritten."""
+        """Return copies of everything and overwrite the arrays from two calls ago."""
         obs = tree_map(np.copy, now.obs)
         copied = replace(
             now,
@@ -136,7 +136,7 @@ class Vector:
 
 
 def scribble(array: Array) -> None:
-    """Overwrite an array with what nobody can mistake for data."""
+    """Overwrite an array with values that cannot be mistaken for data."""
     array[...] = (
         np.nan
         if array.dtype.kind == "f"
@@ -147,10 +147,10 @@ def scribble(array: Array) -> None:
 
 
 class Chain(Vector):
-    """A row of five places, from the middle to either end: 1 for leaving at the right, 0 at the left; both terminate.
+    """Five places in a row, starting in the middle: reward 1 for leaving at the right, 0 at the left; both terminate.
 
-    Acting at random from place s in 0…4 the value is (s + 1) / 6 without discount; always going right it is γ^(4 - s).
-    An episode is cut after 32 steps, which moves no value.
+    From place s in 0…4 the undiscounted value of random actions is (s + 1) / 6, and of always going right γ^(4 - s).
+    An episode is truncated after 32 steps, which changes no value.
     """
 
     places: ClassVar[int] = 5
@@ -160,7 +160,7 @@ class Chain(Vector):
         self.state.setdefault("place", np.zeros(self.num_envs, np.int64))[rows] = self.places // 2
 
     def observe(self) -> Obs:
-        """One-hot; all zeros outside."""
+        """Return one-hot places; zeros outside."""
         place = self.state["place"]
         seen = np.zeros((self.num_envs, self.places), np.float32)
         inside = np.flatnonzero((place >= 0) & (place < self.places))
@@ -175,7 +175,7 @@ class Chain(Vector):
 
 
 class Truncated(Vector):
-    """A reward of 1 for ever, cut after 10 steps: the value is 1 / (1 - γ), but only if truncation bootstraps."""
+    """A reward of 1 in every step, truncated after 10: the value is 1 / (1 - γ), but only if truncation bootstraps."""
 
     limit: ClassVar[int] = 10
     obs = spaces.Box(1, 1, (1,), np.float32)
@@ -192,9 +192,10 @@ class Truncated(Vector):
 
 
 class Recall(Vector):
-    """A cue of 1 or -1 in the first observation, asked for in the fifth; 1 for the right answer (action 1 for cue 1).
+    """A cue of 1 or -1 in the first observation and a question in the fifth; 1 for the right answer (action 1 for cue
+    1).
 
-    The best return is 1, without memory 0.5. A dictionary observation.
+    The best return is 1, without memory 0.5. Observations are dictionaries.
     """
 
     length: ClassVar[int] = 5
@@ -219,15 +220,15 @@ class Recall(Vector):
 
 
 class LongRecall(Recall):
-    """A cue of 1 or -1 in the first observation, then ten that say nothing, then the question."""
+    """A cue of 1 or -1 in the first observation, then ten observations without information, then the question."""
 
     length = 12
 
 
 class Masked(Vector):
-    """Three actions, of which a random two are allowed: 1 for the lower of them. A forbidden action raises ValueError.
+    """Three actions, two random ones are allowed: reward 1 for the lower one. A forbidden action raises ValueError.
 
-    Episodes have four steps; the best return is 4, at random among the allowed 2.
+    Episodes have four steps; the best return is 4, random allowed actions get 2.
     """
 
     action = spaces.Discrete(3)
@@ -258,7 +259,7 @@ class Masked(Vector):
 
 
 class Pixels(Vector):
-    """A bright column in a 10 × 10 image: 1 for action 0 where it is in the left half, for 1 in the right half."""
+    """A bright column in a 10 × 10 image: reward 1 for action 0 if it is left, for action 1 if it is right."""
 
     obs = spaces.Box(0, 255, (1, 10, 10), np.uint8)
 
@@ -281,7 +282,7 @@ class Pixels(Vector):
 
 
 class Bandit(Vector):
-    """Two arms, one pull per episode: arm 0 pays 1 with probability 0.1, arm 1 with 0.9; those are their values."""
+    """Two arms, one pull per episode: arm 0 pays 1 with probability 0.1, arm 1 with 0.9; these are their values."""
 
     obs = spaces.Box(1, 1, (1,), np.float32)
 
@@ -298,7 +299,7 @@ class Bandit(Vector):
 
 
 class Continuous(Vector):
-    """See x in [-1, 1], act once: the reward is -(a - x / 2)², so the best action is x / 2 and its value 0."""
+    """Observe x in [-1, 1] and act once: the reward is -(a - x / 2)², so the best action is x / 2 and its value 0."""
 
     action = spaces.Box(-1, 1, (1,), np.float32)
     obs = spaces.Box(-1, 1, (1,), np.float32)
@@ -343,7 +344,7 @@ class Crashing(Faulty):
 
 
 class CrashingWorker(Crashing):
-    """Raises RuntimeError, but only in a worker process, so that the parent can evaluate."""
+    """Raises RuntimeError, but only in a worker process, so the parent can evaluate."""
 
     def fail(self) -> None:
         if parent_process() is not None:
@@ -351,7 +352,7 @@ class CrashingWorker(Crashing):
 
 
 class Exiting(Faulty):
-    """Ends its worker process without a word, with exit code 7; does nothing in the parent."""
+    """Ends its worker process without a message, with exit code 7; does nothing in the parent."""
 
     def fail(self) -> None:
         if parent_process() is not None:
@@ -359,7 +360,7 @@ class Exiting(Faulty):
 
 
 class Hanging(Faulty):
-    """Blocks its worker process for ever; does nothing in the parent."""
+    """Blocks its worker process forever; does nothing in the parent."""
 
     def fail(self) -> None:
         if parent_process() is not None:

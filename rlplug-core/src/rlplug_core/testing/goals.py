@@ -13,10 +13,10 @@ from rlplug_core.types import Array, Goals, Obs
 
 
 class Bits(Vector):
-    """Eight bits to turn into others, one flip a step: 0 for the step that ends there, and -1 for every other one.
+    """Flip eight bits to match a goal, one per step: reward 0 for the step that reaches it, -1 for every other step.
 
-    Reaching the goal terminates; an episode is cut after eight steps. At best the return is 1 less than the number of
-    wrong bits, negated. A random goal is hardly ever reached by chance (Andrychowicz et al., 2017, section 3.1).
+    Reaching the goal terminates; an episode is truncated after eight steps. The best return is 1 minus the number of
+    wrong bits. Random actions hardly ever reach a random goal (Andrychowicz et al., 2017, section 3.1).
     """
 
     bits: ClassVar[int] = 8
@@ -52,11 +52,11 @@ class Bits(Vector):
 
 
 def reached(achieved: Array, desired: Array) -> Array:
-    """Return which goals [B, n] are reached."""
+    """Return a mask [B] of the reached goals [B, n]."""
     there: Array = (achieved == desired).all(-1)
     return there
 
 
 def reward(achieved: Array, desired: Array) -> Array:
-    """Return -1 for each goal [B, n] that is not reached, and 0 for the others."""
+    """Return 0 for each reached goal [B, n] and -1 for the others."""
     return reached(achieved, desired).astype(np.float32) - 1

@@ -1,4 +1,4 @@
-"""A small world with two agents: the prisoner's dilemma, as an environment of rlplug's own."""
+"""A small world with two agents: the prisoner's dilemma, as an rlplug environment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gymnasium import spaces
 
 from rlplug_core.types import Array, Episode, Spec, State, Timestep
 
-#: What an agent gets for (own, other's) action: 0 cooperates, 1 defects. To defect is better whatever the other does.
+#: Reward for (own action, other's action): 0 cooperates, 1 defects. Defecting is better for every action of the other.
 DILEMMA = np.array(((3.0, 0.0), (5.0, 1.0)), np.float32)
 ROUNDS = 4
 
 
 class Dilemma:
-    """`num_envs` worlds of two rows, `row` and `column`, which play `ROUNDS` times and see what the other did last."""
+    """`num_envs` worlds of two agents, `row` and `column`; they play `ROUNDS` rounds and see each other's action."""
 
     def __init__(self, num_envs: int) -> None:
         rows = 2 * num_envs

@@ -1,6 +1,6 @@
 """Small numpy environments with known answers and actions of several parts, like those of `rlplug_core.testing.envs`.
 
-What is to be done is seen; each part of an action pays for itself, so that each one that goes astray costs return.
+Observations show the right actions. Each part of an action has its own reward, so every wrong part costs return.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rlplug_core.types import Array, Obs
 
 
 class Dials(Vector):
-    """Two dials of three and two positions: half a point for each in its place. At random 5 / 12, at best 1."""
+    """Two dials with three and two positions: half a point for each right one. Random: 5 / 12, best: 1."""
 
     sizes = [3, 2]
     action = spaces.MultiDiscrete(sizes)
@@ -33,10 +33,10 @@ class Dials(Vector):
 
 
 class MaskedDials(Vector):
-    """The same dials, of which one position each is forbidden: half a point for each in the lowest allowed one.
+    """The same dials with one forbidden position each: half a point for each dial in the lowest allowed position.
 
-    The masks of both lie side by side, [N, 5]; a forbidden position raises ValueError. Episodes have four steps; the
-    best return is 4, at random among the allowed 3.
+    The masks of both are concatenated, [N, 5]; a forbidden position raises ValueError. Episodes have four steps; the
+    best return is 4, random allowed actions get 3.
     """
 
     sizes = [3, 2]
@@ -71,7 +71,7 @@ class MaskedDials(Vector):
 
 
 class Switches(Vector):
-    """Three switches: a third of a point for each that is as the lamp above it. At random 1 / 2, at best 1."""
+    """Three switches: a third of a point for each that equals its lamp. Random actions get 1 / 2, the best 1."""
 
     action = spaces.MultiBinary(3)
     obs = spaces.MultiBinary(3)
@@ -89,10 +89,10 @@ class Switches(Vector):
 
 
 class Panel(Vector):
-    """One action for a button, two levers, and below them dials and switches: a point for each kind when it is right.
+    """One action for a button, two levers, dials and switches: one point for each right kind.
 
-    Levers cost the mean of (a - x / 2)² where x is seen. One step; at best 3, with levers left alone and the rest at
-    random 1.17.
+    Levers cost the mean of (a - x / 2)², with x in the observation. One step per episode; the best return is 3, levers
+    at 0 and random other parts get 1.17.
     """
 
     action = spaces.Dict(

@@ -1,4 +1,4 @@
-"""Finite decision processes whose best action values are known, as environments: `rlplug_core.testing.tabular:Trap`."""
+"""Finite decision processes with known action values, as environments: `rlplug_core.testing.tabular:Trap`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from rlplug_core.types import Array
 
 
 class Tabular(Vector):
-    """A finite process; seen is the state as one-hot [S]. An episode opens in any state that is not terminal.
+    """A finite process with one-hot states [S] as observations. An episode starts in a random state that is not
+    terminal.
 
-    A subclass gives `chance` [S, A, S] of every successor, `reward` [S, A, S], which states are `terminal` [S], and
-    after how many steps an episode is cut.
+    A subclass defines the probability of each successor (`chance` [S, A, S]), `reward` [S, A, S], the `terminal` states
+    [S], and the number of steps after which an episode is truncated (`limit`).
     """
 
     chance: ClassVar[Array]
@@ -25,9 +26,9 @@ class Tabular(Vector):
 
     @classmethod
     def values(cls, gamma: float, epsilon: float = 0.0) -> Array:
-        """The values [S, A] of actions, if afterwards the best one is taken, or any with probability `epsilon`.
+        """Return action values [S, A] of the greedy policy that takes a random action with probability `epsilon`.
 
-        Iterates the Bellman operator, for which a cut is no end, until nothing changes by more than 1e-12.
+        Iterates the Bellman operator, which ignores truncation, until nothing changes by more than 1e-12.
         """
         values = np.zeros(cls.chance.shape[:2])
         while True:
@@ -38,8 +39,8 @@ class Tabular(Vector):
             values = new
 
     def open(self, rows: Array) -> None:
-        begin = self.generator.choice(np.flatnonzero(~self.terminal), self.num_envs)
-        self.state.setdefault("place", np.zeros(self.num_envs, np.int64))[rows] = begin[rows]
+        start = self.generator.choice(np.flatnonzero(~self.terminal), self.num_envs)
+        self.state.setdefault("place", np.zeros(self.num_envs, np.int64))[rows] = start[rows]
 
     def observe(self) -> Array:
         return np.eye(len(self.terminal), dtype=np.float32)[self.state["place"]]
@@ -57,19 +58,20 @@ class Tabular(Vector):
 
 
 def _arrows(states: int, *arrows: tuple[int, int, int, float, float]) -> tuple[Array, Array]:
-    """The chances and rewards [S, 2, S] of arrows (state, action, successor, chance, reward)."""
+    """Return probabilities and rewards [S, 2, S] of arrows (state, action, successor, probability, reward)."""
     chance = np.zeros((states, 2, states))
     reward = np.zeros((states, 2, states))
     for state, action, successor, probability, paid in arrows:
-        chance[state, action, successor], reward[state, action, successor] = probability, paid
+        chance[state, action, successor] = probability
+        reward[state, action, successor] = paid
     return chance, reward
 
 
 class Trap(Tabular):
-    """Take 1 at once, or walk round a circle for 0.3 a step, for ever; but every episode is cut after three steps.
+    """Take 1 at once, or walk in a circle for 0.3 per step forever; every episode is truncated after three steps.
 
-    At γ = 0.9 the circle is worth 3. Who takes the cut for the end never sees more than 0.9 of it, and takes the 1.
-    """
+    At γ = 0.9 the circle is worth 3. An agent that treats truncation as termination expects at most 0.9 and takes the
+    1."""
 
     obs = spaces.Box(0, 1, (5,), np.float32)
     chance, reward = _arrows(
@@ -84,10 +86,10 @@ class Trap(Tabular):
 
 
 class Fork(Tabular):
-    """Take 0.9 or 1.1 at once, or go round the circle for 0.2, 0.3 or 0.4 a step, for ever; all is cut as in `Trap`.
+    """Take 0.9 or 1.1 at once, or walk in the circle for 0.2, 0.3 or 0.4 per step forever; truncated as in `Trap`.
 
-    Chance says whether one or two places are passed, and no action does: behind the first one all are alike. So sums of
-    rewards over several steps, which are right only for the policy that took these steps, are right for any.
+    The number of passed places, one or two, is random and independent of the action: after the first step all actions
+    are equal. So n-step returns, which are only right for the policy that acted, are right for every policy.
     """
 
     obs = spaces.Box(0, 1, (6,), np.float32)
@@ -108,9 +110,10 @@ class Fork(Tabular):
 
 
 class Drift(Tabular):
-    """Four places in a circle: go one or two on, as chance will, or leave for one of two prizes. Cut after 12 steps.
+    """Four places in a circle: move one or two places at random, or leave for one of two prizes. Truncated after 12
+    steps.
 
-    Leaving is best in place 0 alone (at γ = 0.9). Everything is random: which place, and how much one gets.
+    Leaving is best only in place 0 (at γ = 0.9). Places and prizes are random.
     """
 
     obs = spaces.Box(0, 1, (6,), np.float32)

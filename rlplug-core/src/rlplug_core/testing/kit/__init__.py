@@ -1,1 +1,1 @@
-"""The parts of the conformance kit: what is checked (`rules`), what of (`subject`), and how (one file per topic)."""
+"""The parts of the conformance kit: the list of checks, the tested plugin (`subject`), and one file per topic."""

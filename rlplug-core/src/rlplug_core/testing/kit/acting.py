@@ -1,4 +1,4 @@
-"""Checks of what an algorithm accepts and how its agent acts."""
+"""Checks of the environments that an algorithm accepts and of the actions of its agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlplug_core.testing.kit.short_run import TOTAL, Trial
 from rlplug_core.testing.kit.subject import PROBES, Subject, short
 from rlplug_core.types import Act, Array, Space, Spec, tree_map, tree_where
 
-#: How the core calls each method: numbers of positional arguments, and keywords.
+#: How the core calls each method: numbers of positional arguments and keywords.
 _CALLS: dict[str, dict[str, tuple[tuple[int, ...], tuple[str, ...]]]] = {
     "learner": {"agent": ((0, 2), ()), "buffer": ((0,), ()), "update": ((2,), ())},
     "agent": {"weights": ((0,), ()), "initial": ((1,), ()), "act": ((4,), ("explore",))},
@@ -36,11 +36,11 @@ _STATE: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
 
 
 def spaces(subject: Subject) -> None:
-    """It accepts some environment, refuses others with a UsageError, and `actions` says which it accepts."""
+    """It accepts an environment, refuses others with a UsageError, and `actions` lists the supported action spaces."""
     for name, refusal in subject.refusals.items():
         if refusal is not None and not isinstance(refusal, UsageError):
             raise Failed(
-                f"building it for {short(name)} raises {describe(refusal)}; refuse spaces that do not suit it with "
+                f"building it for {short(name)} raises {describe(refusal)}; refuse unsupported spaces with "
                 "rlplug_core.errors.UsageError"
             ) from refusal
     if subject.env and subject.refusals[subject.env]:
@@ -48,18 +48,18 @@ def spaces(subject: Subject) -> None:
     if not subject.accepted:
         why = "; ".join(f"{short(name)}: {refusal}" for name, refusal in subject.refusals.items())
         raise Failed(
-            f"it accepts no environment of the kit; name one that it does, env=... or --env ({why})"
+            f"it accepts no environment of the kit; name a supported one with env=... or --env ({why})"
         )
     declared = getattr(subject.cls, "actions", ())
     taken = {type(probe.action).__name__ for probe in PROBES if subject.accepts(probe)}
     if declared and not taken <= set(declared):
         raise Failed(
-            f"it accepts {' and '.join(sorted(taken))} actions and declares actions = {tuple(declared)}"
+            f"it accepts {' and '.join(sorted(taken))} actions, but declares actions = {tuple(declared)}"
         )
 
 
 def protocol(subject: Subject) -> None:
-    """Learner, agent and buffer have the methods of `rlplug_core.protocols`, to be called as the runners call them."""
+    """Learner, agent and buffer have the methods of `rlplug_core.protocols`, with the arguments that runners pass."""
     learner = subject.learner(subject.home_env().spec, Seeds(0))
     parts = {"learner": learner, "agent": learner.agent(), "buffer": learner.buffer()}
     for noun, part in parts.items():
@@ -72,19 +72,20 @@ def protocol(subject: Subject) -> None:
 
 
 def actions(subject: Subject) -> None:
-    """Actions, extras and memory lead with the row dimension, and each action lies in the action space."""
+    """Actions, extras and recurrent state have the rows as first dimension; actions are in the action space."""
     for name in subject.accepted:
         for rows in (1, 3):
             env = Probe(subject.makers[name](rows).spec, Story())
             agent = subject.learner(env.spec, Seeds(0)).agent()
             for explore in (True, False):
-                where = f"on {short(name)} with {rows} row{'s' * (rows > 1)}{'' if explore else ', not exploring'}"
+                how = "" if explore else ", without exploration"
+                where = f"on {short(name)} with {rows} row{'s' * (rows > 1)}{how}"
                 for act in acts(agent, env, 8, explore):
                     _check_act(act, env.spec, where)
 
 
 def masks(subject: Subject) -> None:
-    """No action that the observation's mask forbids is ever taken, before and after learning, exploring or not."""
+    """The agent never takes a forbidden action, before and after learning, with and without exploration."""
     subject.require(envs.Masked)
     try:
         trial = Trial(subject, envs.Masked(8)).run(subject.horizon.first + 16)
@@ -97,16 +98,16 @@ def masks(subject: Subject) -> None:
 def acts(
     agent: Agent, env: Env, turns: int, explore: bool = True, forgets: bool = False
 ) -> Iterator[Act]:
-    """Return the answers of an agent in so many vector steps of `env` from the beginning.
+    """Yield the acts of an agent during `turns` vector steps of `env` after a reset.
 
-    With `forgets` it is handed what rows begin with wherever an episode opens, instead of what it remembers.
+    With `forgets` it gets its initial recurrent state at the start of each episode instead of the last one.
     """
     now = env.reset(7)
     recurrent_state = agent.initial(env.spec.num_envs)
     clock = Clock(TOTAL)
-    nothing = tree_map(np.copy, recurrent_state)
+    initial = tree_map(np.copy, recurrent_state)
     for _ in range(turns):
-        held = tree_where(now.is_first, nothing, recurrent_state) if forgets else recurrent_state
+        held = tree_where(now.is_first, initial, recurrent_state) if forgets else recurrent_state
         act = agent.act(now.obs, now.is_first, held, clock, explore=explore)
         yield act
         now = env.step(act.action)
@@ -118,8 +119,8 @@ def _check_call(function: Callable[..., object], count: int, keywords: tuple[str
         try:
             inspect.signature(function).bind(*range(count), **dict.fromkeys(given))
         except TypeError as error:
-            what = getattr(function, "__qualname__", function)
-            raise Failed(f"{what} cannot be called as the runners do: {error}") from error
+            name = getattr(function, "__qualname__", function)
+            raise Failed(f"{name} does not accept the arguments of the runners: {error}") from error
 
 
 def _check_act(act: Act, spec: Spec, where: str) -> None:
@@ -136,7 +137,7 @@ def _check_act(act: Act, spec: Spec, where: str) -> None:
 
 
 def _outside(action: Array, space: Space) -> str:
-    """Return why actions [N, ...] are not in the space; a Box's bounds are not asked for: the environment clips."""
+    """Return why actions [N, ...] are not in the space, or ""; bounds of a Box do not count: the environment clips."""
     if isinstance(space, gym.Dict):
         return _outside_parts(action, space)
     if isinstance(space, gym.Box):
@@ -154,7 +155,7 @@ def _outside(action: Array, space: Space) -> str:
 def _outside_parts(action: Array, space: gym.Dict) -> str:
     tree = split(space, action)
     if action.dtype != np.float32 or not np.array_equal(join(space, tree), action):
-        return f"{action} are not float32, or hold broken numbers where there are choices"
+        return f"{action} are not float32, or have fractions in discrete parts"
     for part in parts(space):
         inside = reduce(getitem, part.keys, tree)
         if problem := _outside(inside, part.space):
@@ -164,4 +165,4 @@ def _outside_parts(action: Array, space: gym.Dict) -> str:
 
 def _check_rows(array: object, num_envs: int, name: str, where: str) -> None:
     if not isinstance(array, np.ndarray) or array.shape[:1] != (num_envs,):
-        raise Failed(f"{where}: '{name}' is no array that leads with {num_envs} rows")
+        raise Failed(f"{where}: '{name}' is not an array with {num_envs} rows as first dimension")

@@ -1,4 +1,4 @@
-"""Checks of agents: what several of one learner share, weights and nothing that draws; what one remembers."""
+"""Checks of agents: agents of one learner share weights but no generators, and forget at the start of an episode."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 from rlplug_core.types import Array
 
 TURNS = 32
-#: How often weights are changed at random while agents are compared.
+#: Number of random changes of the weights while agents are compared.
 SHAKES = 4
 
 
 def agents(subject: Subject) -> None:
-    """Agents of one learner share live weights, draw on their own, and differ between ranks."""
-    alone = _actions(subject, disturbed=False)
-    beside = _actions(subject, disturbed=True)
-    if difference(alone[1], beside[1]):
-        raise Failed("what one agent draws depends on another; give each a generator of its own")
-    if not difference(*alone):
-        raise Failed("agents of rank 0 and 1 explore alike; derive their seeds from the rank")
+    """Agents of one learner share live weights, have separate generators, and differ between ranks."""
+    separate = _actions(subject, disturbed=False)
+    in_turns = _actions(subject, disturbed=True)
+    if difference(separate[1], in_turns[1]):
+        raise Failed("random numbers of one agent depend on another; give each its own generator")
+    if not difference(*separate):
+        raise Failed("agents of rank 0 and 1 explore equally; derive their seeds from the rank")
     trial = Trial(subject, subject.home_env())
     early = trial.learner.agent(1, 2)
     trial.run(subject.horizon.turns)
@@ -36,16 +36,16 @@ def agents(subject: Subject) -> None:
         greedy = _greedy(subject, trial.learner.agent())
         for agent, which in (
             (trial.agent, "the agent that acted"),
-            (early, "an agent made before"),
+            (early, "an older agent"),
         ):
             if path := difference(leaves(agent.weights()), leaves(new.weights())):
                 raise Failed(
-                    f"after learning {which} has other weights than a new one ('{path}'); share, do not copy"
+                    f"after learning {which} has other weights than a new one ('{path}'); share them"
                 )
             if difference(greedy, _greedy(subject, agent)):
                 raise Failed(
-                    f"after learning {which} acts on other weights than it shows; change parameters in place "
-                    "(parameter.copy_), for views of them must stay true"
+                    f"after learning {which} acts with other weights than weights() has; change parameters in place "
+                    "(parameter.copy_), so that views of them stay valid"
                 )
         _shake(new, generator)
 
@@ -54,34 +54,34 @@ def memory(subject: Subject) -> None:
     """At the start of an episode the action and the next recurrent state do not depend on the old recurrent state."""
     agent = subject.learner(subject.spec, Seeds(0)).agent()
     if agent.initial(subject.spec.num_envs) is None:
-        raise Skipped("its agents remember nothing")
+        raise Skipped("its agents have no recurrent state")
     for explore in (True, False):
-        keeps, forgets = (_remembering(subject, explore, forgets) for forgets in (False, True))
+        keeps, forgets = (_behavior(subject, explore, forgets) for forgets in (False, True))
         if path := difference(keeps, forgets):
             step, _, part = path.partition("/")
             raise Failed(
-                f"'{part}' in step {step} depends on what was remembered when an episode opened; in `act` begin anew "
-                "in the rows where `is_first` is set: nobody else resets the memory"
+                f"'{part}' in step {step} depends on the recurrent state before the start of an episode; reset "
+                "the rows with `is_first` in `act`: no other part resets the recurrent state"
             )
 
 
-def _remembering(subject: Subject, explore: bool, forgets: bool) -> Leaves:
-    """All that an agent answers; `forgets` as in `acts`."""
+def _behavior(subject: Subject, explore: bool, forgets: bool) -> Leaves:
+    """Return all acts of an agent; `forgets` as in `acts`."""
     agent = subject.learner(subject.spec, Seeds(0)).agent()
     env = Probe(subject.spec, Story())
-    answers = acts(agent, env, TURNS, explore, forgets)
+    results = acts(agent, env, TURNS, explore, forgets)
     return leaves(
         [
             leaves({"action": act.action, "memory": act.recurrent_state, "extras": act.extras})
-            for act in answers
+            for act in results
         ]
     )
 
 
 def _shake(agent: Agent, generator: torch.Generator) -> None:
-    """Change its weights in place, as pulling new ones does, so far that whoever acts on old ones acts otherwise.
+    """Change weights in place, like pulling new ones, enough to change the actions.
 
-    What has no negative number stays so: it may be a variance.
+    Tensors without negative numbers keep that property, because they may be variances.
     """
     for tensor in agent.weights().values():
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
@@ -90,14 +90,14 @@ def _shake(agent: Agent, generator: torch.Generator) -> None:
 
 
 def _greedy(subject: Subject, agent: Agent) -> Leaves:
-    """Return the actions of an agent that does not explore."""
+    """Return the actions of an agent without exploration."""
     return leaves(
         [act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)]
     )
 
 
 def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
-    """Return the actions of agents 0 and 1 on the same observations, one after the other or, `disturbed`, in turns."""
+    """Return the actions of agents 0 and 1 for the same observations, separately or in turns (`disturbed`)."""
     learner = subject.learner(subject.spec, Seeds(0))
     first = learner.agent(0, 2)
     second = learner.agent(1, 2)

@@ -1,4 +1,4 @@
-"""The list of all checks of algorithms, in the order in which they run."""
+"""The list of all checks, in their order."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Literal, TypeAlias
 
 Level: TypeAlias = Literal["static", "import", "contract", "learn"]
 
-#: The contract that this version of rlplug-core holds plugins to. It grows by one when something may break.
+#: The version of the contract that this version of rlplug-core tests. It increases by one when plugins may break.
 CONTRACT = 1
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One check: where its code is, and what it rests on.
+    """One check: the place of its code, and the checks it depends on.
 
     Attributes:
         place: `module:function` in this package; the function takes a subject and raises `Failed` or `Skipped`.
-        needs: checks without which this one says nothing; it is skipped where one of them fails.
-        since: the contract with which it binds; before, it is provisional and only warns.
+        needs: checks that must pass first; if one of them fails, this one is skipped.
+        since: the contract version that makes it mandatory; before that, it is provisional and only warns.
     """
 
     name: str
@@ -36,14 +36,14 @@ class Rule:
     @property
     def function(self) -> Callable[[Any], None]:
         module, _, name = self.place.partition(":")
-        found: Callable[[object], None] = getattr(
+        function: Callable[[object], None] = getattr(
             import_module(f"rlplug_core.testing.kit.{module}"), name
         )
-        return found
+        return function
 
     @property
     def summary(self) -> str:
-        """Return what it tests, in one sentence."""
+        """The tested behavior in one sentence."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
 
@@ -98,7 +98,7 @@ RULES = (
     Rule("learn-truncated", "learn", "learning:truncated", ("truncation",)),
 )
 
-#: Checks of an environment, which hold for one inside a wrapper too.
+#: Checks of an environment; a wrapped environment must pass them too.
 ENV_RULES = (
     Rule("env-spaces", "contract", "env_checks:spaces", since=2),
     Rule("env-steps", "contract", "env_checks:steps", ("env-spaces",), since=2),

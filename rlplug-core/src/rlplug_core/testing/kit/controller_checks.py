@@ -1,4 +1,4 @@
-"""Checks of controllers: what do they want, save and say?"""
+"""Checks of controllers: their decisions, state and reasons."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from rlplug_core.testing.kit.trees import difference, leaves
 
 
 def events(subject: ControllerSubject) -> None:
-    """It can be told of evaluations and episodes, and sets only `clock.scale`, `clock.stop` and settings."""
-    subject.told()
+    """It accepts evaluations and episodes, and sets only `clock.scale`, `clock.stop` and settings."""
+    subject.play()
 
 
 def reasons(subject: ControllerSubject) -> None:
-    """It says why it stops the run, and only then."""
+    """It gives a reason when it stops the run, and only then."""
     before = ""
-    for number, one in enumerate(subject.told()[0]):
+    for number, one in enumerate(subject.play()[0]):
         if one.stop and not one.reason:
             raise Failed(
-                f"at event {number} it stops the run and says no reason; set `reason` together with `clock.stop`"
+                f"at event {number} it stops the run without a reason; set `reason` together with `clock.stop`"
             )
         if one.reason != before and not one.stop:
             raise Failed(
-                f"at event {number} it says '{one.reason}' and does not stop the run; set `clock.stop`, too"
+                f"at event {number} it gives the reason '{one.reason}' but does not stop the run; set `clock.stop`, too"
             )
         before = one.reason
 
 
 def state(subject: ControllerSubject) -> None:
-    """Saved in the middle and read again, it wants the same as without."""
-    whole, _ = subject.told()
+    """After saving and loading in the middle it makes the same decisions as without."""
+    whole, _ = subject.play()
     for middle in (1, EVENTS // 3, EVENTS // 2):
-        _, half = subject.told(end=middle)
-        rest, _ = subject.told(middle, EVENTS, saved_and_read(half))
+        _, half = subject.play(end=middle)
+        rest, _ = subject.play(middle, EVENTS, saved_and_read(half))
         for number, (one, other) in enumerate(zip(whole[middle:], rest, strict=True), middle):
             if one != other:
                 raise Failed(
-                    f"saved after {middle} events and read again, it wants {other} after event {number}, and {one} "
-                    "without; what it counts belongs in `state_dict`"
+                    f"saved after {middle} events and loaded again, it decides {other} after event {number}, and {one} "
+                    "without; put its counts into `state_dict`"
                 )
 
 
 def settings(subject: ControllerSubject) -> None:
-    """Settings depend on its state alone, so that a resumed run's environments get the same."""
-    _, saved = subject.told()
+    """Settings depend only on its state, so environments of a resumed run get the same."""
+    _, saved = subject.play()
     if not saved["crew"]["settings"]:
         raise Skipped("it sets no attributes of environments")
     crew = ControllerGroup([subject.controlling.built()], Clock(1), lambda settings: None)
     crew.controllers[0].load_state_dict(saved["crew"]["all"][0])
     if (found := settings_of(crew.controllers)) != saved["crew"]["settings"]:
         raise Failed(
-            f"read again, its settings are {found}, and were {saved['crew']['settings']}; save what they rest on"
+            f"after loading, its settings are {found} instead of {saved['crew']['settings']}; save their state"
         )
 
 
 def generators(subject: ControllerSubject) -> None:
-    """The process's random generators stand where they stood: what it draws, it draws from its own."""
+    """It leaves the random generators of the process unchanged and uses its own."""
     before = leaves(global_state())
-    subject.told()
+    subject.play()
     if path := difference(before, leaves(global_state())):
         raise Failed(
-            f"it draws from the process-wide generator '{path}'; keep one of your own, and its state"
+            f"it draws from the process-wide generator '{path}'; use your own generator and save its state"
         )

@@ -1,4 +1,4 @@
-"""A controller under examination: told of evaluations and episodes that never were."""
+"""A tested controller, with made-up evaluations and episodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.plugins.spec import ControllerSpec
 from rlplug_core.types import Episode, State
 
-#: Evaluations in a story; returns rise, stay, fall and rise again.
+#: Number of evaluations; returns rise, stay, fall and rise again.
 EVENTS = 60
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The wishes of a controller after an event."""
+    """The decisions of a controller after an event."""
 
     scale: float
     stop: bool
@@ -32,7 +32,8 @@ class ControllerSubject:
     """A controller, `NAME` or `NAME:option=value`.
 
     Raises:
-        UsageError: nothing has this name. PluginError: it cannot be used.
+        UsageError: no controller has this name.
+        PluginError: the controller cannot be used.
     """
 
     def __init__(self, name: str) -> None:
@@ -42,19 +43,19 @@ class ControllerSubject:
     def apart(self) -> Iterator[None]:
         yield
 
-    def told(
-        self, begin: int = 0, end: int = EVENTS, state: State | None = None
+    def play(
+        self, start: int = 0, end: int = EVENTS, state: State | None = None
     ) -> tuple[list[Moment], State]:
-        """Return what it wants after each event from `begin` to `end`, and its state then; perhaps from a saved one."""
+        """Return its decisions after each event from `start` to `end`, and its state. `state` is a saved one."""
         clock = Clock(100 * EVENTS)
         crew = ControllerGroup([self.controlling.built()], clock, lambda settings: None)
         if state is not None:
             crew.load_state_dict(state["crew"])
             clock.scale = state["told"]["scale"]
         seen = []
-        for number in range(begin, end):
+        for number in range(start, end):
             clock.steps = 100 * number
-            clock.stop = False  # a run that was told to go on goes on
+            clock.stop = False  # the run continues after a stop
             value = 10.0 * np.sin(number / 9) + 10.0
             won = {"score": value, "is_success": float(value > 10)}
             crew.ended([Episode(row, value, 50 + number, value > 10, won) for row in range(2)])

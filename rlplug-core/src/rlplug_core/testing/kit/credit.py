@@ -1,8 +1,8 @@
-"""Checks of credit: which steps a sample learns from. What one sample learns shows where all others weigh nothing.
+"""Checks of credit assignment: the steps that a sample learns from. To see one sample, all others get almost no weight.
 
-Two halves of the rows know nothing of each other. Where some number of one half changes, samples of the other may
-follow only through what is common to all, such as advantages scaled to deviation 1. As much, and no more, may samples
-follow what they have no part in within their own half.
+The two halves of the rows are independent. If a number in one half changes, samples of the other half may react only
+through common factors, such as advantages scaled to deviation 1. Samples may react to unrelated steps of their own half
+to the same degree and no more.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from rlplug_core.testing.kit.samples import Samples
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.types import Array
 
-#: The weight of samples that are to be left out: 0 would say that they are no transitions.
+#: The weight of excluded samples; 0 would mean that they are not transitions.
 LITTLE = 1e-6
-#: The deviation of rewards: so small that no error leaves the part of a Huber loss where its size matters.
+#: The standard deviation of rewards: so small that all errors stay in the quadratic part of a Huber loss.
 MODEST = 0.1
-#: Samples that are looked at: single steps of single episodes among them.
+#: Number of samples, including single steps of single episodes.
 MANY = 256
-#: A share of a response below which it is rounding, and how much more than the other half's counts.
+#: The share of a response that counts as rounding, and the factor over the response of the other half that counts.
 ROUNDING = 1e-3
 MARGIN = 3.0
-#: The share of responding numbers that must not respond otherwise than they should.
+#: The allowed share of numbers without the expected response.
 SILENT = 0.2
 
 Mask = Callable[[Array], Array]
 
 
 def episodes(subject: Subject) -> None:
-    """A sample learns nothing from the row's next episode: sums of rewards, advantages and values end with its own."""
+    """A sample learns nothing from the next episode of its row: sums, advantages and values end with its own."""
     usual = _response(subject, "", _even)
     own = _norm(_response(subject, "rewards", _even) - usual)
     if not own:
-        raise Skipped("its first batch teaches nothing that rewards have a part in")
+        raise Skipped("rewards have no effect on its first batch")
     near = _norm(_response(subject, "sequel", _even) - usual)
     far = _norm(_response(subject, "sequel", _even, elsewhere=True) - usual)
     if near > MARGIN * far + ROUNDING * own:
         raise Failed(
-            f"what a sample teaches follows the row's next episode, {near / own:.0%} as much as its own rewards; where "
-            "an episode ends, cut sums over rewards and the recursion of advantages (terminated | truncated), and take "
-            "the value of the step's own next_obs"
+            f"updates depend on the next episode of the row, {near / own:.0%} as much as on the episode's own rewards; "
+            "at the end of an episode, cut sums over rewards and the recursion of advantages (terminated | truncated), "
+            "and use the value of the step's own next_obs"
         )
 
 
 def rewards(subject: Subject) -> None:
-    """A sample learns from its own reward: nothing is a step too early or too late."""
+    """A sample learns from its own reward, and not from one of a step earlier or later."""
     usual = _response(subject, "", _opening)
     every = _response(subject, "rewards", _opening)
     wanted = np.abs(every - usual)
@@ -59,32 +59,32 @@ def rewards(subject: Subject) -> None:
     )
     responding = wanted > ROUNDING * wanted.max() + 10 * far
     if not responding.any():
-        raise Skipped("its first batch teaches nothing that rewards have a part in")
+        raise Skipped("rewards have no effect on its first batch")
     silent = (own <= MARGIN * far + ROUNDING * wanted) & responding
     if (share := silent.sum() / responding.sum()) > SILENT:
         raise Failed(
-            f"{share:.0%} of what rewards have a part in does not follow the sample's own reward; rewards, advantages "
-            "or targets stand a step beside the observation and action that they belong to"
+            f"{share:.0%} of the numbers that depend on rewards do not depend on the sample's own reward; rewards, "
+            "advantages or targets are shifted by a step against their observation and action"
         )
 
 
 def _even(places: Array) -> Array:
-    """Every second episode, in the first half of the rows."""
+    """Return a mask of every second episode in the first half of the rows."""
     even: Array = (places[..., 1] % 2 == 0) & _half(places)
     return even
 
 
 def _opening(places: Array) -> Array:
-    """The first steps of episodes, in the first half of the rows."""
+    """Return a mask of the first steps of episodes in the first half of the rows."""
     opening: Array = (places[..., 2] == 0) & _half(places)
     return opening
 
 
 def later_matters(subject: Subject) -> bool:
-    """Return whether samples follow what is seen after them: then it bootstraps.
+    """Return whether samples depend on later observations, so whether it bootstraps.
 
     Raises:
-        Skipped: it cannot be seen.
+        Skipped: this cannot be measured.
     """
     usual = _response(subject, "", _opening)
     near, far = (
@@ -100,10 +100,10 @@ def _half(places: Array) -> Array:
 
 
 def _response(subject: Subject, moved: Moved, mask: Mask, elsewhere: bool = False) -> Array:
-    """The response of the samples of a mask where something has moved.
+    """Return the response of the samples of a mask to a change `moved`.
 
     Raises:
-        Skipped: its updates do not go by weights, or nothing says which sample is which.
+        Skipped: its updates ignore weights, or samples cannot be identified.
     """
     samples = subject.once(
         ("samples", moved, elsewhere), lambda: _samples(subject, moved, elsewhere)
@@ -118,7 +118,7 @@ def _samples(subject: Subject, moved: Moved, elsewhere: bool) -> Samples:
         nothing = samples.response(lambda places: np.full(places.shape[:-1], LITTLE))
         everything = samples.response(lambda places: np.ones(places.shape[:-1]))
         if _norm(nothing) > 0.1 * _norm(everything):
-            raise Skipped("its updates do not go by the weights of its batches")
+            raise Skipped("its updates do not depend on the weights of its batches")
     return samples
 
 

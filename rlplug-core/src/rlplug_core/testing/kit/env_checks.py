@@ -1,4 +1,4 @@
-"""Checks of environments, bare or inside a wrapper: what `reset` and `step` return, seeds, ends of episodes, state."""
+"""Checks of environments with or without a wrapper: results of `reset` and `step`, seeds, ends of episodes, state."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _FLAGS = ("terminated", "truncated", "is_first", "valid")
 
 
 def spaces(subject: EnvSubject) -> None:
-    """Observations have the space's shape, type and bounds, after a reset, in steps and where episodes end."""
+    """Observations have the shape, dtype and bounds of the space after a reset, in steps and at ends of episodes."""
     env = subject.make()
     try:
         rows_made = ROWS * max(
             1, len(set(env.spec.agents))
         )  # of many agents in one world each has a row
         if env.spec.num_envs != rows_made:
-            raise Failed(f"made with {rows_made} rows, its spec says {env.spec.num_envs}")
-        shape_of(env.spec.action)  # raises where agents could not act
+            raise Failed(f"created with {rows_made} rows, but its spec has {env.spec.num_envs}")
+        shape_of(env.spec.action)  # raises if agents could not act
         now = env.reset(7)
         env.spec.action.seed(7)
         _check_obs(env.spec.obs, now.obs, "obs after the reset")
@@ -45,7 +45,7 @@ def spaces(subject: EnvSubject) -> None:
 
 
 def steps(subject: EnvSubject) -> None:
-    """Flags, rewards and counts agree: an end is one of two, an episode opens behind it, `final_obs` is its last."""
+    """Flags, rewards and counts agree: an end is a termination or a truncation, and a new episode follows it."""
     env = subject.make()
     try:
         now = env.reset(7)
@@ -62,31 +62,31 @@ def steps(subject: EnvSubject) -> None:
 
 
 def seeding(subject: EnvSubject) -> None:
-    """The same seed gives the same episodes to the last bit, in new and in used environments, another seed others."""
+    """The same seed gives the same episodes bit for bit in new and used environments, another seed other episodes."""
     env = subject.make()
     one = play(env)
     again = play(env)
     other = play(subject.make(), seed=8)
     fresh = play(subject.make())
     pairs = [(fresh, "two instances with one seed", "")]
-    if not complete(env).learned():  # what learns goes on learning
-        carried = "; a wrapper that learns across episodes says so by `learned` and `freeze`"
-        pairs.append((again, "two episodes of one instance, begun with one seed,", carried))
+    if not complete(env).learned():  # a learning wrapper continues to learn
+        carried = "; a wrapper that learns across episodes needs `learned` and `freeze`"
+        pairs.append((again, "two episodes of one instance with one seed", carried))
     for played, which, else_ in pairs:
         for turn, (wanted, found) in enumerate(zip(one.steps, played.steps, strict=True)):
             if path := difference(wanted, found):
                 raise Failed(
                     f"{which} differ in '{path}' at step {turn}; draw everything from a generator that `reset(seed)` "
-                    f"seeds, and begin everything anew there{else_}"
+                    f"seeds, and reset all state there{else_}"
                 )
     if all(
         not difference(wanted, found) for wanted, found in zip(one.steps, other.steps, strict=True)
     ):
-        raise Skipped("it draws nothing: all seeds are one")
+        raise Skipped("it draws no random numbers: all seeds give the same")
 
 
 def arrays(subject: EnvSubject) -> None:
-    """Arrays stay as they are until the second next call: an actor reads the last two steps."""
+    """Arrays stay unchanged until the second next call: an actor reads the last two steps."""
     env = subject.make()
     actions = play(subject.make(), TURNS).actions
     before = env.reset(7)
@@ -96,14 +96,14 @@ def arrays(subject: EnvSubject) -> None:
         found = copied(before)
         if path := difference(kept, found):
             raise Failed(
-                f"step {turn + 1} overwrites '{path}' of the step before it; hand out two arrays in turn"
+                f"step {turn + 1} overwrites '{path}' of the step before it; return two arrays in turn"
             )
         before = now
         kept = copied(now)
 
 
 def state(subject: EnvSubject) -> None:
-    """Written down in the middle of an episode and loaded into fresh ones, it goes on as if it had never stopped."""
+    """Its state, saved in the middle of an episode and loaded into a new environment, continues the same episode."""
     env = subject.make()
     fresh = subject.make()
     if env.spec.inexact:
@@ -120,27 +120,27 @@ def state(subject: EnvSubject) -> None:
             fresh.load_state_dict(found)
         elif turn > TURNS // 2 and (path := difference(copied(now), copied(fresh.step(action)))):
             raise Failed(
-                f"{turn - TURNS // 2} steps after loading its state '{path}' differs; everything that matters later "
-                "belongs in `state_dict`, generators too, or say in spec.inexact why it cannot"
+                f"{turn - TURNS // 2} steps after loading its state '{path}' differs; put all that matters later "
+                "into `state_dict`, generators too, or give a reason in spec.inexact"
             )
 
 
 def ends(subject: EnvSubject) -> None:
-    """It closes, twice too, and leaves no process behind."""
+    """It can be closed, also twice, and then has no processes left."""
     before = children()
     env = subject.make()
     play(env, 10)
     env.close()
     env.close()
     if left := children() - before:
-        raise Failed(f"after `close` the process {min(left)} is left behind; end it")
+        raise Failed(f"after `close` the process {min(left)} still runs; end it")
 
 
 def unknown(subject: EnvSubject) -> None:
-    """An id that its provider does not know is refused with UnknownEnv, which says what is known."""
+    """Its provider refuses an unknown id with UnknownEnv and names the known ones."""
     if names_code(subject.name):
-        raise Skipped("it is code, and has no provider")
-    wrong = f"{subject.name}-which-is-not"
+        raise Skipped("it is code without a provider")
+    wrong = f"{subject.name}-unknown"
     try:
         make_env(wrong, 1).close()
     except UnknownEnv:
@@ -149,7 +149,7 @@ def unknown(subject: EnvSubject) -> None:
         raise Failed(
             f"'{wrong}' is refused with {type(error).__name__}; raise UnknownEnv"
         ) from error
-    raise Failed(f"'{wrong}' makes an environment; raise UnknownEnv for ids that are none of yours")
+    raise Failed(f"'{wrong}' creates an environment; raise UnknownEnv for unknown ids")
 
 
 def _check_obs(space: Any, obs: Obs, where: str) -> None:
@@ -174,35 +174,35 @@ def _check_flags(now: Timestep, count: int, turn: int) -> None:
         (now.terminated | now.truncated).any()
     ):
         raise Failed(
-            f"step {turn}: count {now.count} or ended {now.ended} does not say what valid and the ends do"
+            f"step {turn}: count {now.count} or ended {now.ended} disagrees with valid and the ends"
         )
 
 
 def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
-    """Return which rows wait for their first step."""
+    """Return a mask of the rows that wait for their first step."""
     over = now.terminated | now.truncated
     if (both := now.terminated & now.truncated).any():
         raise Failed(
-            f"step {turn}: rows {rows(both)} are terminated and truncated; a termination is none of the two"
+            f"step {turn}: rows {rows(both)} are terminated and truncated; a termination must not be truncated"
         )
     if (absent := over & ~now.valid).any():
         raise Failed(f"step {turn}: rows {rows(absent)} end without a transition (valid is False)")
     reported = {episode.row for episode in now.episodes}
     if reported != set(np.flatnonzero(over).tolist()):
         raise Failed(
-            f"step {turn}: rows {rows(over)} end, and episodes are reported of {sorted(reported)}"
+            f"step {turn}: rows {rows(over)} end, but episodes of the rows {sorted(reported)} are reported"
         )
     if (early := now.is_first & ~over & now.valid & ~before).any():
-        raise Failed(f"step {turn}: rows {rows(early)} open an episode though none has ended there")
+        raise Failed(f"step {turn}: rows {rows(early)} start an episode, but none has ended there")
     return (before & ~now.valid) | now.is_first
 
 
 def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:
-    """Agents in a world may have to wait with nothing allowed; whoever is alone has to act."""
+    """Check that a mask allows an action; agents of a world are exempt, because they may have to wait."""
     mask = None if spec.agents else mask_of(spec, now.obs)
     if mask is not None and (found := stuck(spec.action, mask)).any():
         raise Failed(
-            f"step {turn}: the mask of rows {rows(found)} allows no action; allow one, or end the episode"
+            f"step {turn}: the mask of rows {rows(found)} forbids all actions; allow one, or end the episode"
         )
 
 

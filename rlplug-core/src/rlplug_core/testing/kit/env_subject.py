@@ -1,4 +1,4 @@
-"""The environment, wrapper or distribution of hooks under examination."""
+"""The tested environment or wrapper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlplug_core.testing.kit.subject import PROBES
 from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, Timestep
 
-#: Rows and vector steps in which an environment is looked at, and the seed of its first reset.
+#: Number of rows and vector steps of a test, and the seed of its reset.
 ROWS = 3
 TURNS = 300
 SEED = 7
@@ -34,16 +34,16 @@ class EnvSubject:
         self.name = name
 
     def make(self, num_envs: int = ROWS) -> Env:
-        """New environments of this kind.
+        """Create new environments of this kind.
 
         Raises:
-            UnknownEnv, MissingPackage, PluginError: as `make_env`.
+            UnknownEnv, MissingPackage, PluginError: see `make_env`.
         """
         return make_env(self.name, num_envs)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """One torch thread, as in a run; the process's generators are afterwards as before."""
+        """Use one torch thread, as in a run, and restore the generators of the process."""
         with torch_settings(1), untouched():
             yield
 
@@ -52,7 +52,8 @@ class WrapperSubject(EnvSubject):
     """A wrapper, `NAME` or `NAME:option=value`, around `env` or the first of the kit's environments that it accepts.
 
     Raises:
-        UsageError: nothing has this name, or it refuses them all. PluginError: it cannot be used.
+        UsageError: no wrapper has this name, or it refuses all environments.
+        PluginError: the wrapper cannot be used.
     """
 
     def __init__(self, name: str, env: str | None = None) -> None:
@@ -61,7 +62,7 @@ class WrapperSubject(EnvSubject):
         self.env = env
 
     def bare(self, num_envs: int = ROWS) -> Env:
-        """New environments without the wrapper."""
+        """Create new environments without the wrapper."""
         return make_env(self.home, num_envs)
 
     def make(self, num_envs: int = ROWS) -> Env:
@@ -69,7 +70,7 @@ class WrapperSubject(EnvSubject):
 
     @cached_property
     def home(self) -> str:
-        """Return what it is put around."""
+        """The name of the environment inside the wrapper."""
         if self.env is not None:
             return self.env
         refusals = []
@@ -88,14 +89,14 @@ class WrapperSubject(EnvSubject):
 
 @dataclass
 class Played:
-    """Steps of an environment, copied as they came: for each its leaves by name, and what was done to get there."""
+    """Copied steps of an environment, as leaves by name, and the actions that led to them."""
 
     steps: list[Leaves]
     actions: list[Array]
 
 
 def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None = None) -> Played:
-    """Reset an environment, or go on from `first`, and act at random, the same way for the same observations' masks."""
+    """Reset an environment, or continue from `first`, with random actions that are equal for equal masks."""
     now = env.reset(seed) if first is None else first
     env.spec.action.seed(seed)
     played = Played([copied(now)], [])
@@ -111,12 +112,12 @@ def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None 
 
 
 def copied(now: Timestep) -> Leaves:
-    """Copies of a timestep's leaves."""
+    """Return copies of the leaves of a timestep."""
     tree: dict[str, object] = {field.name: getattr(now, field.name) for field in fields(now)}
     tree["episodes"] = [one.plain() for one in now.episodes]
     return leaves(tree)
 
 
 def rows(mask: Array) -> str:
-    """The rows of a mask [N] in words."""
+    """Return the rows of a mask [N] as text."""
     return ", ".join(map(str, np.flatnonzero(mask)))

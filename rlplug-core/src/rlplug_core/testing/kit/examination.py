@@ -1,4 +1,4 @@
-"""All checks of one plugin: runs each once, the ones it rests on first, and judges what it finds."""
+"""All checks of one plugin: runs each once, after the checks it depends on, and rates the outcome."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class Examined(Protocol):
-    """The subject of an examination, apart from the rest of the process."""
+    """The tested plugin, isolated from the rest of the process."""
 
     def apart(self) -> AbstractContextManager[None]: ...
 
 
 class Examination:
-    """The outcomes of the checks of one plugin, by name; `kind` is one of `rules.KINDS`.
+    """The outcomes of the checks of one plugin, by name; `kind` is one of `algorithm_checks.KINDS`.
 
     Raises:
-        UsageError, PluginError: nothing has this name, or it cannot be used; decided without importing it. Of an
-            environment the first check finds it out, by UnknownEnv or MissingPackage.
+        UsageError, PluginError: no plugin has this name, or it cannot be used; decided without importing it. For an
+            environment the first check raises UnknownEnv or MissingPackage.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class Examination:
         self.record = None if kind != "algorithm" or is_target(name) else usable("algorithms", name)
         self.rules = {rule.name: rule for rule in KINDS[kind]}
         self.found: dict[str, Outcome] = {}
-        #: What says that there is no environment to be examined.
+        #: Errors that mean that the environment does not exist.
         self.ending = (UnknownEnv, MissingPackage) if kind == "env" else ()
 
     @cached_property
     def subject(self) -> Examined:
-        """The plugin, imported.
+        """The imported plugin.
 
         Raises:
-            UsageError, PluginError: it cannot be loaded, or the given options are wrong.
+            UsageError, PluginError: the plugin cannot be loaded, or the given options are wrong.
         """
         if self.kind == "hooks":
             from rlplug_core.testing.kit.hook_checks import HooksSubject
@@ -75,32 +75,32 @@ class Examination:
 
     @cached_property
     def algorithm(self) -> Subject:
-        """The algorithm, imported.
+        """The imported algorithm.
 
         Raises:
-            UsageError, PluginError: it cannot be loaded, or the given options are wrong.
+            UsageError, PluginError: the algorithm cannot be loaded, or the given options are wrong.
         """
         from rlplug_core.testing.kit.subject import Subject
 
         return Subject(self.name, self.record, self.options, self.env)
 
     def outcome(self, name: str) -> Outcome:
-        """Return what one check finds; it runs once."""
-        return self._judged(self.rules[name], self._found(name))
+        """Run one check once and return its outcome."""
+        return self._rate(self.rules[name], self._raw_outcome(name))
 
-    def _found(self, name: str) -> Outcome:
-        """Return what happened, whatever it counts for."""
+    def _raw_outcome(self, name: str) -> Outcome:
+        """Return the outcome before expectations are considered."""
         if name not in self.found:
             self.found[name] = self._examine(self.rules[name])
         return self.found[name]
 
     def _examine(self, rule: Rule) -> Outcome:
         for need in rule.needs:
-            found = self._found(need)
+            found = self._raw_outcome(need)
             if found.blocked:
                 return found
             if found.status == "failed":
-                return Outcome("skipped", f"it rests on '{need}', which fails", blocked=True)
+                return Outcome("skipped", f"it depends on '{need}', which fails", blocked=True)
         subject = self.subject
         started = time.perf_counter()
         try:
@@ -121,7 +121,7 @@ class Examination:
             )
         return Outcome("passed", "", time.perf_counter() - started)
 
-    def _judged(self, rule: Rule, found: Outcome) -> Outcome:
+    def _rate(self, rule: Rule, found: Outcome) -> Outcome:
         reason = self.expected.get(rule.name)
         if reason and found.status == "failed":
             return Outcome("expected", f"{reason} ({found.message})", found.seconds)

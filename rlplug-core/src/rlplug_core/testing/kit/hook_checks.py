@@ -1,4 +1,4 @@
-"""Checks of hook plugins: a run's events, told as a run would tell them; what is left alone or behind."""
+"""Checks of hook plugins: they get the events of a run and must not raise, change options or keep threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HooksSubject:
     """The hook plugins of a distribution.
 
     Raises:
-        UsageError: it has none.
+        UsageError: the distribution has no hooks.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,7 +45,7 @@ class HooksSubject:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """A working directory of its own."""
+        """Use a temporary working directory."""
         here = Path.cwd()
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
@@ -56,12 +56,12 @@ class HooksSubject:
 
     @cached_property
     def story(self) -> Story:
-        """A run's events as these plugins were told them."""
+        """The events of a run, sent to these plugins."""
         return Story(self.records)
 
 
 class Story:
-    """Tells the plugins the events of one small run that never was, and keeps what they did."""
+    """Sends the events of a made-up run to the plugins and records their effects."""
 
     def __init__(self, plugins: list[Record]) -> None:
         self.reports: list[str] = []
@@ -76,7 +76,7 @@ class Story:
         self.moved = difference(before, leaves(global_state()))
 
     def tell(self) -> None:
-        """A run that is logged, evaluated, saved and ended, and one that fails."""
+        """Send a run that is logged, evaluated, saved and finished, and a run that fails."""
         for error in (None, RuntimeError("the environment broke")):
             directory = RunDirectory.create(Path("runs"), None, "told")
             config = {
@@ -98,7 +98,7 @@ class Story:
         self.hooks.doctor([])
 
     def _tell(self, run: Run, journal: Journal, error: Exception | None) -> None:
-        """All events of one run, in their order."""
+        """Send all events of one run in their order."""
         self.hooks.run_start(run)
         self.hooks.run_log(run, 100, {"loss/policy": 0.5, "perf/wall_s": 1.0})
         columns: dict[str, Sequence[float]] = {"steps": [90, 95], "workers": [0, 0]}
@@ -115,7 +115,7 @@ class Story:
 
 
 def registered(subject: HooksSubject) -> None:
-    """Each entry point can be loaded, and its hooks have names and arguments that there are."""
+    """Each entry point can be loaded, and its hooks have existing names and arguments."""
     for record in subject.records:
         if record.status != "ok":
             raise Failed(f"{record} is {record.status}: {record.reason}")
@@ -126,24 +126,24 @@ def registered(subject: HooksSubject) -> None:
 
 
 def events(subject: HooksSubject) -> None:
-    """None of its hooks raises through a run that ends well and one that fails."""
+    """No hook raises during a run that finishes and a run that fails."""
     if subject.story.reports:
         raise Failed(subject.story.reports[0])
 
 
 def options(subject: HooksSubject) -> None:
-    """It takes no option away, and changes none unless that is what it is for."""
+    """It removes no option, and changes none unless that is its purpose."""
     story = subject.story
     if story.origins:
         name, plugin = next(iter(story.origins.items()))
         raise Failed(
-            f"{plugin} sets option '{name}' to {story.options[name]!r} in every run; say so in its documentation and "
+            f"{plugin} sets option '{name}' to {story.options[name]!r} in every run; document that and "
             "expect this failure, or leave options to the user"
         )
 
 
 def leftovers(subject: HooksSubject) -> None:
-    """After a run's end no thread of it is left."""
+    """After the end of a run no thread of it is left."""
     left = [
         one.name
         for one in threading.enumerate()

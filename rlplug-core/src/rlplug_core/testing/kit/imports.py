@@ -1,4 +1,4 @@
-"""Checks of what importing a plugin brings along, each in a process of its own."""
+"""Checks of the imports of a plugin, each in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.process import in_fresh_process
 from rlplug_core.testing.kit.subject import Subject
 
-#: What a top-level package must leave alone, so that commands which only look at plugins stay fast.
+#: Modules that a top-level package must not import, so commands that only list plugins stay fast.
 HEAVY = ("torch", "gymnasium", "mlflow")
 
 _SCRIPT = """
@@ -29,30 +29,30 @@ pathlib.Path(report).write_text(json.dumps(sorted(set(heavy) & set(sys.modules))
 
 
 def light(subject: Subject) -> None:
-    """Importing the top-level package brings along neither torch nor gymnasium nor MLflow."""
+    """Importing the top-level package imports neither torch nor gymnasium nor MLflow."""
     top = _module(subject).partition(".")[0]
     if index.package_root(top) is None:
         raise Skipped(f"'{top}' is a single module, not a package")
-    if heavy := _brought_along(top):
+    if heavy := _heavy_imports(top):
         raise Failed(
-            f"importing '{top}' imports {', '.join(heavy)}; do so in the modules that need them"
+            f"importing '{top}' imports {', '.join(heavy)}; import them in the modules that need them"
         )
 
 
 def quiet(subject: Subject) -> None:
     """Importing the package and the algorithm's module prints nothing."""
     module = _module(subject)
-    ended = in_fresh_process(imported, [module.partition(".")[0], module])
+    ended = in_fresh_process(import_all, [module.partition(".")[0], module])
     if ended.code:
         raise _fails(module, ended.error)
     if ended.printed:
         raise Failed(
-            f"it prints when it is imported: {plain(ended.printed, 80)!r}; stdout may be someone's JSON"
+            f"it prints when it is imported: {plain(ended.printed, 80)!r}; stdout may contain JSON of a command"
         )
 
 
-def imported(modules: Sequence[str]) -> None:
-    """Import them, in a process where nobody has."""
+def import_all(modules: Sequence[str]) -> None:
+    """Import modules in a new process."""
     for module in modules:
         import_module(module)
 
@@ -63,8 +63,8 @@ def _module(subject: Subject) -> str:
     return str(subject.cls.__module__)
 
 
-def _brought_along(top: str) -> list[str]:
-    """Those of `HEAVY` that a bare interpreter has loaded after importing `top`."""
+def _heavy_imports(top: str) -> list[str]:
+    """Return the modules of `HEAVY` that a new interpreter has loaded after importing `top`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-c", _SCRIPT, str(report), top, *HEAVY]

@@ -1,4 +1,4 @@
-"""The check that nothing goes on running: no thread, no process."""
+"""The check that no thread and no process continues to run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def leaks(subject: Subject) -> None:
     gc.collect()
     if left := [thread.name for thread in threading.enumerate() if thread not in threads]:
         raise Failed(
-            f"a run leaves the thread {left[0]!r} behind; end it, or start it where it is needed"
+            f"the thread {left[0]!r} still runs after a run; end it, or start it only if needed"
         )
     if left_processes := children() - processes:
-        raise Failed(f"a run leaves the process {min(left_processes)} behind; end it")
+        raise Failed(f"the process {min(left_processes)} still runs after a run; end it")
 
 
 def _run(subject: Subject) -> None:
@@ -30,6 +30,6 @@ def _run(subject: Subject) -> None:
 
 
 def children() -> set[int]:
-    """The ids of this process's children; empty where the system does not say."""
+    """Return the ids of the children of this process; empty on systems without /proc."""
     lists = Path("/proc/self/task").glob("*/children")
     return {int(number) for file in lists for number in file.read_text(encoding="ascii").split()}

@@ -1,4 +1,4 @@
-"""Checks that train: better than chance on environments whose best return is known, within a budget of env steps."""
+"""Checks that train: better than random on environments with known best returns, within a budget of env steps."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.termination import require_bootstrap
 from rlplug_core.types import Array
 
-#: Env steps it may take, and env steps between two evaluations.
+#: Maximum env steps, and env steps between two evaluations.
 STEPS = 30_000
 EVERY = 3_000
 
 
 class Stay(envs.Vector):
-    """One step per episode: 1 for staying (action 1), after which the episode is cut; 2 for leaving, which ends it.
+    """One step per episode: 1 for staying (action 1), which truncates the episode; 2 for leaving, which terminates it.
 
-    Who stays for ever has 1 / (1 - γ): staying is better for every γ above 1/2, unless a cut counts as an end.
-    """
+    Staying forever is worth 1 / (1 - γ), which is better for every γ above 1/2, unless truncation counts as
+    termination."""
 
     obs = spaces.Box(1, 1, (1,), np.float32)
 
@@ -38,7 +38,7 @@ class Stay(envs.Vector):
 
 
 class Aside(envs.Continuous):
-    """See x in [-1, 1], act once: the reward is -(a - 1/2 - x/4)²."""
+    """Observe x in [-1, 1] and act once: the reward is -(a - 1/2 - x/4)²."""
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         taken = np.clip(action[:, 0], -1, 1)
@@ -47,15 +47,15 @@ class Aside(envs.Continuous):
 
 
 class Tempting(envs.Vector):
-    """See one of four cues, act once: 1 for its own action. With the other, the row's next episode pays 3 for nothing.
+    """Observe one of four cues and act once: 1 for its action. After the other action, the next episode pays 3 for
+    nothing.
 
-    All episodes have one step, which terminates in even rows and is cut in odd ones; what it leads to looks like
-    nothing. Who counts the next episode in has 3γ for the wrong action: by values, where the present can be seen (after
-    the first two cues), by rewards, where it cannot (no value is taken from them).
-    """
+    All episodes have one step, which terminates in even rows and is truncated in odd ones; its successor looks empty.
+    An agent that includes the next episode gets 3γ for the wrong action: through values if the present is visible
+    (after the first two cues), through rewards if it is not."""
 
     obs = spaces.Box(0, 1, (7,), np.float32)
-    #: The action that each cue pays for; presents and empty episodes, seen and unseen, stand behind the cues.
+    #: The paid action of each cue; the entries after the cues are presents and empty episodes, visible and invisible.
     right: ClassVar[Array] = np.array([0, 1, 1, 0, -1, -1, -1, -1])
     looks: ClassVar[Array] = np.eye(8, dtype=np.float32)[[0, 1, 2, 3, 4, 5, 6, 6, 7], :7]
     cues = 4
@@ -68,15 +68,15 @@ class Tempting(envs.Vector):
         place[rows] = np.where(upcoming == self.nothing, cue, upcoming)[rows]
 
     def observe(self) -> Array:
-        found: Array = self.looks[self.state["place"]]
-        return found
+        obs: Array = self.looks[self.state["place"]]
+        return obs
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         place = self.state["place"].copy()
         right = action == self.right[place]
         following = (
             self.cues + 2 * (place >= 2) + self.empty(right)
-        )  # a present, seen or unseen, or none
+        )  # a present, visible or not, or none
         self.state["upcoming"] = np.where(place >= self.cues, self.nothing, following)
         self.state["place"][:] = self.nothing
         cut = np.arange(self.num_envs) % 2 == 1
@@ -84,64 +84,64 @@ class Tempting(envs.Vector):
         return np.where(present, 3.0, right), ~cut, cut
 
     def empty(self, right: Array) -> Array:
-        """Return whether the next episodes pay nothing, from whether the actions were their cues' own [N]."""
+        """Return whether the next episodes pay nothing; `right` says if the actions matched their cues [N]."""
         return right
 
 
 class Chancy(Tempting):
-    """The same, but chance makes the next episode pay."""
+    """The same, but it is random if the next episode pays."""
 
     def empty(self, right: Array) -> Array:
         return self.generator.integers(0, 2, self.num_envs)
 
 
 def chain(subject: Subject) -> None:
-    """It finds the better end of a chain of five places: 0.9 of 1, where chance has 0.5."""
+    """It finds the better end of a chain of five places: return 0.9 of 1; random actions get 0.5."""
     subject.require(envs.Chain)
     _reaches(subject, envs.Chain, 0.9)
 
 
 def continuous(subject: Subject) -> None:
-    """It finds where the best continuous actions lie: a return of -0.1 of 0, where always doing nothing has -0.27."""
+    """It finds the best continuous actions: return -0.1 of 0; always acting 0 gets -0.27."""
     subject.require(envs.Continuous)
     _reaches(subject, Aside, -0.1)
 
 
 def masked(subject: Subject) -> None:
-    """It finds the better of two allowed actions: 3.6 of 4, where chance has 2."""
+    """It finds the better of two allowed actions: return 3.6 of 4; random actions get 2."""
     subject.require(envs.Masked)
     _reaches(subject, envs.Masked, 3.6)
 
 
 def tempted(subject: Subject) -> None:
-    """It takes 1 in its own episode, in 3 of 4 cases, rather than what makes the next episode pay 3."""
-    subject.require(envs.Chain)  # which has the same kind of actions
-    found, steps = _own(subject, Tempting)
-    if found >= 0.75:
+    """In 3 of 4 cases it takes 1 in its own episode, and not the action that makes the next episode pay 3."""
+    subject.require(envs.Chain)  # it has the same kind of actions
+    share, steps = _own_share(subject, Tempting)
+    if share >= 0.75:
         return
-    if _own(subject, Chancy)[0] < 0.75:
-        raise Skipped("it does not learn this where nothing tempts either")
+    if _own_share(subject, Chancy)[0] < 0.75:
+        raise Skipped("it does not learn this without a present either")
     raise Failed(
-        f"after {steps:,} env steps it takes 1 in its own episode in {found:.0%} of cases, else what makes the next "
-        "one pay: what a row's next episode brings must not reach back over the end of this one"
+        f"after {steps:,} env steps it takes 1 in its own episode in {share:.0%} of cases, else the action that makes "
+        "the next one pay: rewards of a row's next episode must not reach back over the end of this one"
     )
 
 
-def _own(subject: Subject, probe: type[Tempting]) -> tuple[float, int]:
-    """Return in what share of cases it takes 1 in its own episode at last, and after how many env steps."""
+def _own_share(subject: Subject, probe: type[Tempting]) -> tuple[float, int]:
+    """Return the final share of cases in which it takes 1 in its own episode, and the env steps."""
     trial = Trial(subject, probe(8), total=STEPS)
     before = 0.0
-    found = 0.0
-    while not trial.clock.done and before + found < 2:
+    share = 0.0
+    while not trial.clock.done and before + share < 2:
         trial.run(trial.turns + EVERY // 8)
-        before = found
-        found = evaluate(trial.learner.agent(), probe(40), 3, Clock(STEPS)).mean
-    return found, trial.clock.steps
+        before = share
+        share = evaluate(trial.learner.agent(), probe(40), 3, Clock(STEPS)).mean
+    return share, trial.clock.steps
 
 
 def truncated(subject: Subject) -> None:
-    """If it bootstraps: it stays for 1 a step for ever, though cut after each step, rather than leaving for 2."""
-    subject.require(envs.Chain)  # which has the same kind of actions
+    """If it bootstraps: it stays for 1 per step forever, although truncated after each step, and never leaves for 2."""
+    subject.require(envs.Chain)  # it has the same kind of actions
     require_bootstrap(subject)
     trial = Trial(subject, Stay(8), total=STEPS)
     while not trial.clock.done:
@@ -150,7 +150,7 @@ def truncated(subject: Subject) -> None:
         if result.mean == 1:
             return
     raise Failed(
-        f"after {STEPS:,} env steps it leaves for 2 instead of staying for 1 a step for ever"
+        f"after {STEPS:,} env steps it leaves for 2 instead of staying for 1 per step forever"
     )
 
 
@@ -163,5 +163,5 @@ def _reaches(subject: Subject, probe: type[envs.Vector], wanted: float) -> None:
         if best >= wanted:
             return
     raise Failed(
-        f"its best mean return in {STEPS:,} env steps is {best:.3g}; {wanted:g} is asked for"
+        f"its best mean return in {STEPS:,} env steps is {best:.3g}; {wanted:g} is required"
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-#: `warned` is the failure of a provisional check, `expected` one that the author expects and gave a reason for.
+#: `warned` is a failure of a provisional check, `expected` a failure that the author declared with a reason.
 Status: TypeAlias = Literal["passed", "failed", "skipped", "warned", "expected"]
 
 
 class Failed(AssertionError):
-    """The plugin does not do what the check asks; the message says what it does instead."""
+    """The plugin violates the check; the message describes its behavior."""
 
 
 class Skipped(Exception):
-    """The check does not apply to this plugin; the message says why."""
+    """The check does not apply to this plugin; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Outcome:
     """The outcome of one check.
 
     Attributes:
-        message: why it did not pass.
-        error: the exception that broke it off, for a traceback.
-        blocked: whether it was skipped because something that it rests on is missing.
+        message: the reason if it did not pass.
+        error: the exception that stopped it, for a traceback.
+        blocked: whether it was skipped because a check that it depends on failed.
     """
 
     status: Status
@@ -35,5 +35,5 @@ class Outcome:
 
     @property
     def broken(self) -> bool:
-        """Return whether the check failed, whatever that counts for."""
+        """Whether the check failed, in any category."""
         return self.status in ("failed", "warned", "expected")

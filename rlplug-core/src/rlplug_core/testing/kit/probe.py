@@ -1,4 +1,4 @@
-"""An environment in any spaces that does not care about actions, in copies that differ in exactly one thing."""
+"""An environment with any spaces that ignores actions; copies of it differ in exactly one thing."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Tim
 
 Draw: TypeAlias = Callable[[np.random.Generator], Obs]
 End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
-#: What may come from another series in one half of the rows: what every second episode holds, all rewards, those of the
-#: first steps of episodes, or what is seen behind the first.
+#: The part that comes from another series in one half of the rows: every second episode, all rewards, rewards of the
+#: first steps of episodes, or observations after the first.
 Moved: TypeAlias = Literal["", "sequel", "rewards", "opening", "later"]
 
 
 @dataclass(frozen=True)
 class Story:
-    """The events in a probe; two stories that differ in one field tell the same apart from that.
+    """The events in a probe; two stories that differ in one field are equal in all other events.
 
     Attributes:
-        ends: how episodes of `length` steps end: with "either" by rows in turn, with "never" there is one episode.
-        finals: which of several series the successors of last steps come from, in vector steps before `settled`
-            (0 for all); later ones are from series 0.
+        ends: how episodes of `length` steps end; "either" alternates by row, "never" means one endless episode.
+        finals: the series of successors of last steps before vector step `settled` (0: always); later ones come from
+            series 0.
         absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
             `garbage`.
-        pausing: whether a row is absent for one step after the first of each episode too, likewise.
-        turning: from this vector step on observations come from another series; 0 for never.
-        scribbles: whether arrays are overwritten once they are no longer valid.
-        moved: what comes from another series in the first half of the rows, or in the second with `elsewhere`.
-        broken: from this vector step on every reward is NaN; 0 for never.
+        pausing: the same for one step after the first step of each episode.
+        turning: first vector step with observations from another series; 0 for never.
+        scribbles: whether arrays are overwritten when they are no longer valid.
+        moved: the part from another series in the first half of the rows, or in the second with `elsewhere`.
+        broken: first vector step with NaN rewards; 0 for never.
         scale: the standard deviation of rewards.
     """
 
@@ -53,15 +53,14 @@ class Story:
     scale: float = 1.0
 
     def lasting(self, turns: int) -> int:
-        """Vector steps in which every row is there `turns` times; of `length` + 1 it may miss one."""
+        """Return the vector steps in which every row is present `turns` times; it may miss one of `length` + 1."""
         return turns + -(-turns // self.length) if self.absent or self.pausing else turns
 
 
 class Probe:
-    """Random observations and rewards, the same whatever is done; episodes of the rows end in different steps.
+    """Random observations and rewards, independent of actions; episodes of the rows end in different steps.
 
-    With `placing`, `places` says where each observation was seen, by its bytes: in which row, in which of the row's
-    episodes, in which step of that.
+    With `placing`, `places` maps the bytes of each observation to its row, episode and step.
     """
 
     def __init__(self, spec: Spec, story: Story, placing: bool = False) -> None:
@@ -70,7 +69,7 @@ class Probe:
             spec.action,
             spec.num_envs,
             f"Probe of {spec.id}",
-            "it is made for comparisons",
+            "it is only for comparisons",
         )
         self.story = story
         self.num_envs = spec.num_envs
@@ -120,13 +119,13 @@ class Probe:
         return self._timestep(obs, final, reward, over=over, is_first=opened, absent=was_gone)
 
     def _final(self) -> Obs:
-        """Successors [N, ...] of last steps; both series move on, so that stories settle on the same ones."""
+        """Return successors [N, ...] of last steps; both series advance, so stories agree from `settled` on."""
         usual = self.draw(self.usual)
         other = self.draw(self.finals)
         return usual if 0 < self.story.settled <= self.turn else other
 
     def _reward(self) -> Array:
-        """Return the rewards [N] of the steps under way."""
+        """Return the rewards [N] of the current steps."""
         reward = self.common.standard_normal(self.num_envs).astype(np.float32)
         moves = {"rewards": ~self.none(), "sequel": self.number % 2 == 1, "opening": self.age == 0}
         if self.story.moved in moves:
@@ -136,7 +135,7 @@ class Probe:
         return np.full_like(reward, np.nan) if 0 < self.story.broken <= self.turn else reward
 
     def _seen(self, obs: Obs) -> Obs:
-        """Observations [N, ...], some from another series."""
+        """Return observations [N, ...], some from another series."""
         moves = {"sequel": self.number % 2 == 1, "later": self.age > 0}
         if self.story.moved not in moves:
             return obs
@@ -144,7 +143,7 @@ class Probe:
         return _where(self._half() & moves[self.story.moved], other, obs)
 
     def _half(self) -> Array:
-        """Return whose events may come from another series, [N]."""
+        """Return a mask [N] of the rows with events from another series."""
         half: Array = (np.arange(self.num_envs) >= self.num_envs // 2) == self.story.elsewhere
         return half
 
@@ -153,7 +152,7 @@ class Probe:
             self.places[key] = (row, int(self.number[row]), int(self.age[row]))
 
     def _leaving(self, over: Array, was_gone: Array) -> Array:
-        """Return which environments [N] are absent in the next step."""
+        """Return a mask [N] of the rows that are absent in the next step."""
         paused = (self.age == 1) & ~was_gone & self.story.pausing
         leaving: Array = paused | (over & self.story.absent)
         return leaving
@@ -194,17 +193,17 @@ class Probe:
 
 
 def keys(obs: object, rows: int) -> list[bytes]:
-    """The bytes by which the rows of observations [rows, ...] are known again; nested dictionaries of arrays."""
+    """Return the bytes of each row of observations [rows, ...], to recognize them later."""
     parts: list[Array] = []
     tree_map(lambda leaf: parts.append(np.asarray(leaf, np.float32).reshape(rows, -1)), obs)
     return [row.tobytes() for row in np.concatenate(parts, 1)]
 
 
 def drawing(space: Space, rows: int) -> Draw:
-    """Return what draws random elements [rows, ...] of a space; every action is legal where there is an action mask.
+    """Return a function that draws random elements [rows, ...] of a space; action masks allow everything.
 
     Raises:
-        Skipped: the kit cannot draw from such a space.
+        Skipped: the kit cannot draw from this kind of space.
     """
     shape = (rows, *(space.shape or ()))
     if isinstance(space, spaces.Dict):
@@ -233,9 +232,9 @@ def drawing(space: Space, rows: int) -> Draw:
 
 
 def _where(rows: Array, one: Obs, other: Obs) -> Obs:
-    """The rows of the mask `rows` [N] from `one`, the rest from `other`."""
+    """Return `one` in the rows of the mask `rows` [N] and `other` in the rest."""
 
-    def chosen(a: Array, b: Array) -> Array:
+    def choose(a: Array, b: Array) -> Array:
         return np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b).astype(a.dtype)
 
-    return tree_map(chosen, one, other)
+    return tree_map(choose, one, other)

@@ -1,4 +1,4 @@
-"""Does a part of a check in a fresh process, where nothing of this one has been."""
+"""Runs a part of a check in a new process without any state of this one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.trees import Leaves, digest
 
-#: What a process does: it is given an order and returns what JSON can hold.
+#: The work of a process: it gets an order and returns JSON data.
 Work = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """An exit code, what the process returned if that is 0, and its standard output and error."""
+    """The exit code of a process, its result if the code is 0, and its standard output and error."""
 
     code: int
     result: Any
@@ -32,26 +32,29 @@ class Ended:
 
 
 def in_fresh_process(work: Work, order: Any) -> Ended:
-    """Call `work(order)` in a process that has loaded torch, and nothing of any plugin.
+    """Call `work(order)` in a process that has loaded torch and no plugin.
 
-    It is forked from a server that has done nothing else, which takes a tenth of a new interpreter's time.
+    It is forked from a server that does nothing else, which takes a tenth of the time of a new interpreter.
     """
     with tempfile.TemporaryDirectory() as name:
         process = fork_server().Process(
-            target=_reported, args=(work, order, dict(os.environ), Path(name))
+            target=_run_and_report, args=(work, order, dict(os.environ), Path(name))
         )
         with without_main():
             process.start()
         process.join()
-        told = {part: _text(Path(name, part)) for part in ("result", "printed", "error")}
+        texts = {part: _text(Path(name, part)) for part in ("result", "printed", "error")}
         code = process.exitcode or 0
         return Ended(
-            code, json.loads(told["result"]) if code == 0 else None, told["printed"], told["error"]
+            code,
+            json.loads(texts["result"]) if code == 0 else None,
+            texts["printed"],
+            texts["error"],
         )
 
 
-def _reported(work: Work, order: Any, environment: Mapping[str, str], folder: Path) -> None:
-    """In the process: take over the caller's environment variables, and write everything into files."""
+def _run_and_report(work: Work, order: Any, environment: Mapping[str, str], folder: Path) -> None:
+    """Run in the process: copy the environment variables of the caller and write all results into files."""
     mortal()
     os.environ.clear()
     os.environ.update(environment)
@@ -66,7 +69,7 @@ def _text(path: Path) -> str:
 
 
 def summary(behavior: Leaves) -> dict[str, str]:
-    """A hash for each kind of behavior."""
+    """Return a hash for each kind of behavior."""
     kinds = sorted({path.partition("/")[0] for path in behavior})
     return {
         kind: digest({path: leaf for path, leaf in behavior.items() if path.startswith(kind)})
@@ -74,8 +77,8 @@ def summary(behavior: Leaves) -> dict[str, str]:
     }
 
 
-def resumed(order: dict[str, Any]) -> dict[str, str]:
-    """Resume `checkpoint`, made after `from` vector steps, run on to `to` and summarize it."""
+def resume_and_summarize(order: dict[str, Any]) -> dict[str, str]:
+    """Resume `checkpoint`, saved after `from` vector steps, run until `to` and return a summary."""
     subject = Examination(order["name"], order["options"], order["env"], {}).algorithm
     with subject.apart():
         components, _ = read(Path(order["checkpoint"]))

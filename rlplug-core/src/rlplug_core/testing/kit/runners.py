@@ -1,4 +1,4 @@
-"""The check of the runners that a learner names beside the synchronous one."""
+"""Checks of the runners of a learner other than the synchronous one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlplug_core.testing.kit.trees import difference, leaves
 
 @dataclass(frozen=True)
 class HomePlan(Plan):
-    """A plan that makes the home of a subject."""
+    """A plan that creates the main test environment of a subject."""
 
     subject: Subject
 
@@ -28,45 +28,46 @@ class HomePlan(Plan):
 
 
 def asynchronous(subject: Subject) -> None:
-    """Under `async`, one worker learns what the synchronous loop learns, and two workers run."""
+    """Under `async`, one worker learns the same as the synchronous loop, and two workers run."""
     if "async" not in subject.cls.runners:
-        raise Skipped("it does not name async")
+        raise Skipped("it does not support async")
     if path := _differs(subject, {"runner": "async", "workers": 1}):
         raise Failed(
             f"one asynchronous worker learns other weights than the synchronous loop ('{path}'); change parameters "
-            "through the context's optimizer alone"
+            "only through the context's optimizer"
         )
     _run(subject, {"runner": "async", "workers": 2})
 
 
 def decoupled(subject: Subject) -> None:
-    """Under `decoupled`, an actor without a lag makes learn what the synchronous loop learns, and two that lag run."""
+    """Under `decoupled`, an actor without lag gives the same weights as the synchronous loop, and two with lag run."""
     if "decoupled" not in subject.cls.runners:
-        raise Skipped("it does not name decoupled")
+        raise Skipped("it does not support decoupled")
     if path := _differs(
         subject, {"runner": "decoupled", "actors": 1, "max_lag": 0, "chunk_steps": 1}
     ):
         raise Failed(
             f"with a decoupled actor whose steps arrive at once it learns other weights than the synchronous loop "
-            f"('{path}'); let the buffer copy all that it keeps of a step, and know nothing of the actor"
+            f"('{path}'); let the buffer copy all that it keeps of a step, and do not use the actor in it"
         )
     _run(subject, {"runner": "decoupled", "actors": 2})
 
 
 def _differs(subject: Subject, values: Mapping[str, object]) -> str:
-    """The path of a weight that is another than after the synchronous loop, if there is one."""
+    """Return the path of a weight that differs from the synchronous loop, or ""."""
     turns = subject.horizon.turns
     trial = Trial(
         subject, subject.home_env(), env_seed=Seeds(0).child("env").integer(), total=turns * ROWS
     )
-    alone = trial.run(turns)
+    synchronous = trial.run(turns)
     return difference(
-        leaves(alone.agent.weights()), leaves(_run(subject, values).snapshot().agent().weights())
+        leaves(synchronous.agent.weights()),
+        leaves(_run(subject, values).snapshot().agent().weights()),
     )
 
 
 def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
-    """A runner, all of it in this process, after a run."""
+    """Run everything in this process and return the runner."""
     steps = subject.horizon.turns * ROWS
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
     made = Plan.make(subject.name, subject.home, {**common, **values})

@@ -1,4 +1,4 @@
-"""The first batches of a small run, learned from again and again with other weights; nothing is kept of it."""
+"""The first batches of a small run, used for many updates with different weights, each from the same state."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from rlplug_core.testing.kit.subject import BUDGET, Subject
 from rlplug_core.testing.kit.trees import leaves
 from rlplug_core.types import Array, tree_map
 
-#: Gradients of one update after which it is broken off: a long one has thousands.
+#: Number of gradients after which an update is stopped; a long one has thousands.
 ENOUGH = 64
-#: The most batches that are looked at.
+#: Maximum number of batches.
 MOST = 16
 
 
 class _Enough(BaseException):
-    """Breaks an update off; no handler of a plugin may catch it."""
+    """Stops an update; a BaseException, so that handlers of a plugin do not catch it."""
 
 
 class _Spy:
-    """A rule that writes gradients down and changes nothing, so that all of an update are of the same parameters."""
+    """An update rule that records gradients and changes nothing, so all gradients belong to the same parameters."""
 
     def __init__(self, rule: UpdateRule, seen: list[Tensor]) -> None:
         self.rule = rule
@@ -55,7 +55,7 @@ class _Spy:
 
 
 class Samples:
-    """A learner before its first update in a probe, and its first batches: enough for every kind of step to be there.
+    """A learner before its first update in a probe, and its first batches, enough for every kind of step.
 
     Raises:
         Skipped: there is no batch within the budget, or its samples have no weights.
@@ -63,26 +63,26 @@ class Samples:
 
     def __init__(self, subject: Subject, probe: Probe, enough: int = 1) -> None:
         self.seen: list[Tensor] = []
-        self.trial = Trial(subject, probe, optimizer=self._spied)
+        self.trial = Trial(subject, probe, optimizer=self._spy_optimizer)
         self.learner = self.trial.learner
         self.probe = probe
         self.batches = list(islice(self._batches(enough), MOST))
         if not self.batches:
-            raise Skipped("no batch comes of random observations")
+            raise Skipped("random observations give no batch")
         self.before = copy.deepcopy(self.learner.state_dict())
 
     def gradients(self, batch: object, factor: float | Array) -> list[Tensor]:
-        """The unclipped gradients of an update, with the batch's weights times `factor`."""
+        """Return the unclipped gradients of an update with the weights of the batch times `factor`."""
         self.seen.clear()
         self.learner.load_state_dict(copy.deepcopy(self.before))
         with suppress(_Enough):
-            self.learner.update(_weighted(batch, factor), self.trial.clock)
+            self.learner.update(_scale_weights(batch, factor), self.trial.clock)
         return list(self.seen)
 
     def response(self, factor: Callable[[Array], Array]) -> Array:
-        """The gradients of updates with all batches in one array; `factor` gives their weights, from their places.
+        """Return the gradients of updates with all batches in one array; `factor` maps places to weights.
 
-        Without gradients, how much updates change each number of the learner's state.
+        Without gradients, return the changes of all numbers in the state of the learner.
         """
         found = [
             self._response(batch, factor(places))
@@ -92,10 +92,10 @@ class Samples:
 
     @cached_property
     def places(self) -> list[Array]:
-        """For each batch row, episode and step of its samples, [*weight.shape, 3]; -1 for samples without weight.
+        """Row, episode and step of the samples of each batch, [*weight.shape, 3]; -1 for samples without weight.
 
         Raises:
-            Skipped: observations do not say where they were seen.
+            Skipped: the observations are not those of the probe.
         """
         return [self._places(batch) for batch in self.batches]
 
@@ -114,7 +114,7 @@ class Samples:
         weight = np.asarray(batch.weight)
         obs = getattr(batch, "obs", None)
         if obs is None:
-            raise Skipped("its batches carry no observations")
+            raise Skipped("its batches have no observations")
         rows = tree_map(lambda leaf: np.asarray(leaf)[_steps(leaf, weight)], obs)
         flat = tree_map(lambda leaf: leaf.reshape(weight.size, *leaf.shape[weight.ndim :]), rows)
         known = self.probe.places
@@ -122,11 +122,11 @@ class Samples:
         if any(
             place[0] < 0 and there > 0 for place, there in zip(found, weight.ravel(), strict=True)
         ):
-            raise Skipped("its batches hold other observations than it was shown")
+            raise Skipped("its batches have other observations than the environment")
         return np.array(found).reshape(*weight.shape, 3)
 
     def _batches(self, enough: int) -> Iterator[object]:
-        """Copies of batches, until there are so many samples; from four times as many steps as the first one took."""
+        """Yield copies of batches until there are enough samples, within four times the steps of the first batch."""
         count = 0
         last = BUDGET
         for turn in range(BUDGET):
@@ -139,7 +139,7 @@ class Samples:
             if count >= enough or turn >= last:
                 return
 
-    def _spied(
+    def _spy_optimizer(
         self,
         parameters: Iterable[nn.Parameter],
         /,
@@ -161,17 +161,17 @@ def _weight(batch: object) -> Array:
         else set()
     )
     if "weight" not in names:
-        raise Skipped("its batches carry no weight")
-    return np.asarray(getattr(batch, "weight"))  # noqa: B009  # which is checked above, and unknown to types
+        raise Skipped("its batches have no weight")
+    return np.asarray(getattr(batch, "weight"))  # noqa: B009  # checked above, and unknown to the type checker
 
 
 def _steps(leaf: Any, weight: Array) -> slice:
-    """The steps of a rollout's observations, which have one more than its weights."""
+    """Return the slice of observations with weights; a rollout has one more observation."""
     return slice(len(weight)) if len(leaf) > len(weight) else slice(None)
 
 
 def _numbers(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The paths of what may be compared as numbers."""
+    """Return the paths of leaves that can be compared as numbers."""
     kept = [
         path
         for path in before.keys() & after.keys()
@@ -180,19 +180,19 @@ def _numbers(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return sorted(path for path in kept if np.asarray(after[path]).dtype.kind == "f")
 
 
-def _weighted(batch: Any, factor: float | Array) -> object:
-    """A copy of a batch whose weights are multiplied."""
+def _scale_weights(batch: Any, factor: float | Array) -> object:
+    """Return a copy of a batch with multiplied weights."""
     weight = batch.weight * (factor if isinstance(factor, float) else _like(batch.weight, factor))
-    anew: dict[str, object] = {"share": None} if isinstance(batch, Batch) else {}
+    reset: dict[str, object] = {"share": None} if isinstance(batch, Batch) else {}
     if isinstance(batch, Rollout):
-        anew = {"whole": False, "views": None}
-    names = {field.name for field in dataclasses.fields(batch) if field.init} - {*anew, "weight"}
+        reset = {"whole": False, "views": None}
+    names = {field.name for field in dataclasses.fields(batch) if field.init} - {*reset, "weight"}
     kept = {name: copy.deepcopy(getattr(batch, name)) for name in names}
-    return dataclasses.replace(batch, weight=weight, **kept, **anew)
+    return dataclasses.replace(batch, weight=weight, **kept, **reset)
 
 
 def _like(weight: Any, factor: Array) -> object:
-    """The factor as an array or a tensor, as the weights are one."""
+    """Return the factor as an array or a tensor, like the weights."""
     return (
         torch.as_tensor(factor, dtype=weight.dtype)
         if isinstance(weight, Tensor)

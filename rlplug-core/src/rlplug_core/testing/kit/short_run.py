@@ -1,4 +1,4 @@
-"""A small run, driven step by step, that writes down how the plugin behaves."""
+"""A small run, driven step by step, that records the behavior of the plugin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rlplug_core.types import Array, Result, State, Step
 if TYPE_CHECKING:
     from rlplug_core.testing.kit.subject import Subject
 
-#: Env steps that the clock of a trial runs to; only schedules see it.
+#: Total env steps of the clock of a trial; only schedules use it.
 TOTAL = 100_000
 
 
 class Updates(Meter):
-    """Keeps a copy of every update's metrics and the turn it came in; stops the run after number `stop_after`."""
+    """Keeps a copy of the metrics and the turn of every update; stops the run after update `stop_after`."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class Updates(Meter):
         for name, value in result.metrics.items():
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 self.graphs.add(name)
-        self.metrics.append({name: _copied(value) for name, value in result.metrics.items()})
+        self.metrics.append({name: _copy(value) for name, value in result.metrics.items()})
         self.turns.append(self.turn)
         if len(self.metrics) == self.stop_after:
             self.clock.stop = True
 
 
 class Recording(Actor):
-    """Keeps a copy of all actions, and counts what the clock should count."""
+    """Keeps a copy of all actions, and counts the steps that the clock should count."""
 
     def __init__(
         self, env: Env, learner: AnyLearner, agent: Agent, buffer: AnyBuffer, clock: Clock
@@ -64,9 +64,9 @@ class Recording(Actor):
 
 
 class Trial:
-    """One learner on one environment under the synchronous loop, built as a session builds it.
+    """One learner on one environment under the synchronous loop, built like a run.
 
-    `process` is the seed of the process's own generators, where it is not the run's.
+    `process` is the seed of the generators of the process, if it differs from the seed of the run.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Trial:
 
     @property
     def turns(self) -> int:
-        """Vector steps so far."""
+        """The number of vector steps so far."""
         return self.updates.turn
 
     def run(self, turns: int) -> Trial:
-        """Go on until `turns` vector steps are made, or the clock stops; batches owed from before come first."""
+        """Continue until vector step `turns` or until the clock stops; due batches come first."""
         train(self.learner, self.buffer, self.clock, self.updates)
         while self.turns < turns and not self.clock.stop:
             self.updates.turn += 1
@@ -106,7 +106,7 @@ class Trial:
         return self
 
     def run_updates(self, count: int, budget: int) -> bool:
-        """Go on to the end of the turn of the `count`-th update; False where it takes more than `budget` env steps."""
+        """Continue to the end of the turn of update `count`; return False if it takes more than `budget` env steps."""
         while len(self.updates.metrics) < count:
             if self.actor.counted >= budget:
                 return False
@@ -124,7 +124,7 @@ class Trial:
         return self
 
     def behavior(self, turns: int = 0, updates: int = 0) -> Leaves:
-        """Return everything visible from outside since so many vector steps and updates, and the weights now."""
+        """Return actions and metrics after `turns` vector steps and `updates` updates, and the current weights."""
         return leaves(
             {
                 "actions": self.actor.actions[turns:],
@@ -134,9 +134,9 @@ class Trial:
         )
 
     def learned(self) -> Leaves:
-        """The learner's whole state now."""
+        """Return the whole current state of the learner."""
         return leaves(self.learner.state_dict())
 
 
-def _copied(value: torch.Tensor | float) -> torch.Tensor | float:
+def _copy(value: torch.Tensor | float) -> torch.Tensor | float:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -1,4 +1,4 @@
-"""Checks of what a plugin leaves alone: what it is given, the process's generators, greedy actions."""
+"""Checks for side effects: on inputs, on generators of the process, and on greedy actions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rlplug_core.testing.kit.short_run import TOTAL, Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 
-#: Vector steps in which agents are watched.
+#: Number of vector steps of a test.
 TURNS = 32
-#: The share of greedy actions in which two agents on the same weights may differ: some evaluate with a little chance.
+#: The share of greedy actions that may differ between two agents: some explore a little during evaluation.
 CHANCE = 0.2
 
 
 def inputs(subject: Subject) -> None:
-    """Acting writes into nothing that it is given, observations, `is_first` or memory, nor storing into its step."""
+    """`act` does not write into observations, `is_first` or recurrent state, and `add` not into the step."""
     for explore in (True, False):
         _check_acting(subject, explore)
     trial = Trial(subject, Probe(subject.spec, Story("either")))
@@ -37,20 +37,20 @@ def inputs(subject: Subject) -> None:
 
 
 def explore(subject: Subject) -> None:
-    """With `explore=False` an agent gives the best actions it knows and draws nothing for them."""
+    """With `explore=False` an agent returns its best actions and draws no random numbers for them."""
     one, other = (_greedy(subject, rank) for rank in (0, 1))
     if not one:
         return
-    parted = [path for path in one if difference({path: one[path]}, {path: other[path]})]
-    if len(parted) > CHANCE * len(one):
+    different = [path for path in one if difference({path: one[path]}, {path: other[path]})]
+    if len(different) > CHANCE * len(one):
         raise Failed(
-            f"two agents on the same weights part in {len(parted)} of {len(one)} vector steps though asked not to "
-            "explore: `act` ignores `explore`; where it is False, answer with the best action and draw no number"
+            f"two agents with equal weights and explore=False differ in {len(different)} of {len(one)} vector steps: "
+            "`act` ignores `explore`; if it is False, return the best action and draw no random number"
         )
 
 
 def generators(subject: Subject) -> None:
-    """The process's own generators, of torch, numpy and Python, are not seeded anew: others draw from them."""
+    """The process generators of torch, NumPy and Python are not seeded again, because others draw from them."""
     ends = []
     for process in (0, 1):
         Trial(subject, subject.home_env(), process=process).run(subject.horizon.turns)
@@ -59,7 +59,7 @@ def generators(subject: Subject) -> None:
     if seeded := [kind for kind in one if not difference(one[kind], other[kind])]:
         raise Failed(
             f"it seeds the process's generator of {' and '.join(seeded)}, which environments and other plugins draw "
-            "from; make a generator of your own: context.seeds.child(name).generator()"
+            "from; create your own generator: context.seeds.child(name).generator()"
         )
 
 
@@ -67,19 +67,19 @@ def _check_acting(subject: Subject, explore: bool) -> None:
     env = Probe(subject.spec, Story("either"))
     agent = subject.learner(subject.spec, Seeds(0)).agent()
     now = env.reset(7)
-    remembered = agent.initial(subject.spec.num_envs)
+    recurrent_state = agent.initial(subject.spec.num_envs)
     clock = Clock(TOTAL)
     for _ in range(TURNS):
-        given = {"obs": now.obs, "is_first": now.is_first, "recurrent_state": remembered}
+        given = {"obs": now.obs, "is_first": now.is_first, "recurrent_state": recurrent_state}
         before = leaves(given)
-        act = agent.act(now.obs, now.is_first, remembered, clock, explore=explore)
+        act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
         if path := difference(before, leaves(given)):
             raise Failed(
                 f"`act` of {type(agent).__name__} writes into '{path}', which buffers and environments still read; "
                 "work on a copy"
             )
         now = env.step(act.action)
-        remembered = act.recurrent_state
+        recurrent_state = act.recurrent_state
 
 
 def _fields(step: object) -> Leaves:
@@ -88,7 +88,7 @@ def _fields(step: object) -> Leaves:
 
 
 def _greedy(subject: Subject, rank: int) -> Leaves:
-    """Return the actions of an agent that is asked not to explore."""
+    """Return the actions of an agent with `explore=False`."""
     agent = subject.learner(subject.spec, Seeds(0)).agent(rank, 2)
     return leaves(
         [act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)]

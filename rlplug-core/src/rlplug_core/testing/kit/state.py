@@ -1,4 +1,4 @@
-"""Checks of state: seeds, saving and loading, resuming to the same bits, evaluation beside training."""
+"""Checks of state: seeds, saving and loading, exact resume, evaluation during training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlplug_core.protocols import Stateful
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.process import in_fresh_process, resumed, summary
+from rlplug_core.testing.kit.process import in_fresh_process, resume_and_summarize, summary
 from rlplug_core.testing.kit.short_run import TOTAL, Trial
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import difference, leaves
@@ -23,21 +23,21 @@ from rlplug_core.types import State
 
 
 def seeding(subject: Subject) -> None:
-    """The same seed gives the same run to the last bit, another seed another run."""
+    """The same seed gives the same run bit for bit, another seed another run."""
     one, same, other = (
         Trial(subject, subject.home_env(), seed).run(subject.horizon.turns).behavior()
         for seed in (0, 0, 1)
     )
     if path := difference(one, same):
         raise Failed(
-            f"two runs with one seed differ in '{path}'; draw everything from the context's seeds"
+            f"two runs with one seed differ in '{path}'; draw all random numbers from the context's seeds"
         )
     if not difference(one, other):
         raise Failed("runs with different seeds are the same; draw from the context's seeds")
 
 
 def save_load(subject: Subject) -> None:
-    """State can be written down and loaded, into fresh objects and live ones; a learner's fits any `num_envs`."""
+    """State can be saved and loaded into new and used objects; the state of a learner fits any `num_envs`."""
     for turns in (max(1, subject.horizon.first - 1), subject.horizon.turns):
         trial = Trial(subject, subject.home_env()).run(turns)
         fresh = Trial(subject, subject.home_env(), seed=1)
@@ -54,26 +54,26 @@ def save_load(subject: Subject) -> None:
     )
     if path := difference(few, many):
         raise Failed(
-            f"the learner's state for one row does not fit three ('{path}'), and evaluations have rows of their own; "
-            "what belongs to a row goes into the agent or the buffer"
+            f"the learner's state for one row does not fit three ('{path}'); evaluations have other numbers of rows; "
+            "put data of a row into the agent or the buffer"
         )
 
 
 def _check_round_trip(noun: str, live: Stateful, fresh: Stateful) -> None:
     before = leaves(live.state_dict())
     components = saved_and_read({noun: live.state_dict()})
-    for part, which in ((fresh, "a fresh one"), (live, "the one it is from")):
+    for part, which in ((fresh, "a new one"), (live, "the same one")):
         part.load_state_dict(components[noun])
         if path := difference(before, leaves(part.state_dict())):
-            raise Failed(f"the {noun}'s state is another after loading it into {which}: '{path}'")
+            raise Failed(f"the {noun}'s state differs after loading it into {which}: '{path}'")
 
 
 @contextmanager
 def saved(components: dict[str, State]) -> Iterator[Saved]:
-    """A checkpoint of the components in a temporary directory.
+    """Save a checkpoint of the components in a temporary directory.
 
     Raises:
-        Failed: something in it cannot be written down.
+        Failed: something in it cannot be saved.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -84,17 +84,17 @@ def saved(components: dict[str, State]) -> Iterator[Saved]:
 
 
 def saved_and_read(components: dict[str, State]) -> dict[str, State]:
-    """The components as a checkpoint gives them back.
+    """Return the components after saving and reading a checkpoint.
 
     Raises:
-        Failed: something in them cannot be written down.
+        Failed: something in them cannot be saved.
     """
     with saved(components) as where:
         return read(where.path)[0]
 
 
 def resume(subject: Subject) -> None:
-    """A run goes on from a checkpoint at any moment, between two batches too, as if it had never stopped."""
+    """A run continues from a checkpoint at any moment, also between two batches, as if it had never stopped."""
     require_exact(subject)
     horizon = subject.horizon
     straight = Trial(subject, subject.home_env()).run(horizon.turns + 2)
@@ -107,7 +107,7 @@ def resume(subject: Subject) -> None:
         halted = Trial(subject, subject.home_env())
         halted.updates.stop_after = horizon.burst
         halted.run(horizon.turns)
-        _check_resume(subject, straight, halted, f"update {horizon.burst}, with more owed,")
+        _check_resume(subject, straight, halted, f"update {horizon.burst}, with more due batches,")
 
 
 def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) -> None:
@@ -119,13 +119,13 @@ def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) 
     )
     if path := difference(straight.behavior(turns, updates), resumed.behavior()):
         raise Failed(
-            f"resumed after {when} it goes another way ('{path}' differs); everything that matters later belongs in a "
-            "state_dict, and what a buffer owes too"
+            f"resumed after {when} it takes another course ('{path}' differs); put all that matters later into a "
+            "state_dict, also the due batches of a buffer"
         )
 
 
 def fresh_process(subject: Subject) -> None:
-    """A checkpoint goes on in another process as in this one."""
+    """A checkpoint continues in another process as in this one."""
     require_exact(subject)
     half = max(1, subject.horizon.turns // 2)
     turns = subject.horizon.turns + 2
@@ -141,17 +141,17 @@ def fresh_process(subject: Subject) -> None:
             "from": half,
             "to": turns,
         }
-        ended = in_fresh_process(resumed, order)
+        ended = in_fresh_process(resume_and_summarize, order)
     if ended.code:
         raise Failed(f"resuming in a fresh process fails: {plain(ended.error[-300:])}")
     if wrong := [part for part in wanted if wanted[part] != ended.result[part]]:
         raise Failed(
-            f"a fresh process goes on with other {' and '.join(wrong)}; state hides in the old process"
+            f"a new process continues with other {' and '.join(wrong)}; the old process has unsaved state"
         )
 
 
 def evaluation(subject: Subject) -> None:
-    """Evaluating in between changes nothing about training, and the same weights evaluate to the same returns."""
+    """Evaluations do not change the training, and the same weights have the same returns."""
     turns = subject.horizon.turns
     plainly = Trial(subject, subject.home_env()).run(turns)
     trial = Trial(subject, subject.home_env())
@@ -170,11 +170,11 @@ def evaluation(subject: Subject) -> None:
     ):
         if path := difference(wanted, found):
             raise Failed(
-                f"a run that is evaluated goes another way ('{path}' differs); acting must only act"
+                f"a run with evaluations takes another course ('{path}' differs); acting must not change the learner"
             )
 
 
 def require_exact(subject: Subject) -> None:
-    """Raise `Skipped` where the state of its environment cannot be captured."""
+    """Raise `Skipped` if the state of its environment cannot be captured."""
     if subject.spec.inexact:
         raise Skipped(f"the state of {subject.spec.id} cannot be captured: {subject.spec.inexact}")

@@ -1,4 +1,4 @@
-"""Checks that run nothing: metadata, index, configuration, presets."""
+"""Checks without a run: metadata, index, configuration, presets."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from rlplug_core.plugins.reserved import RESERVED
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.subject import Subject
 
-#: The runners that a learner may name.
+#: The names of all runners.
 RUNNERS = ("sync", "async", "decoupled")
 
 
 def entry_point(subject: Subject) -> None:
-    """The entry point can be found under its own name, and its distribution says which rlplug-core it needs."""
+    """The entry point is found under its name, and its distribution requires versions of rlplug-core."""
     record = _record(subject)
     if record.status != "ok":
         raise Failed(f"{record} is {record.status}: {record.reason}")
     lines = metadata.distribution(record.distribution).requires or []
     if record.distribution not in FIRST_PARTY and not any(_names_core(line) for line in lines):
         raise Failed(
-            f"{record.distribution} does not require rlplug-core, so nobody can tell which versions it works with; "
+            f"{record.distribution} does not require rlplug-core, so its supported versions are unknown; "
             "add rlplug-core with bounds to its dependencies"
         )
 
 
 def fresh_index(subject: Subject) -> None:
-    """The index, where there is one, describes the code as it is."""
+    """The index, if there is one, describes the current code."""
     record = _record(subject)
     path = index.file(record)
     if path is None or not path.is_file():
         raise Skipped(f"it has no index; 'rlplug index {record.distribution}' writes one")
     _, why = index.read(record)
     if why:
-        raise Failed(f"{why}; write it anew with: rlplug index {record.distribution}")
+        raise Failed(f"{why}; write it again with: rlplug index {record.distribution}")
     if drift := indexing.drift(record):
         raise Failed(drift)
 
 
 def options(subject: Subject) -> None:
-    """Every option has a type that a command line can express, a default it accepts, and a name that is free."""
+    """Every option has a type for the command line, a valid default, and a name that is not reserved."""
     config = subject.cls.Config
     if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
         raise Failed("Config is not a dataclass; write @dataclass(frozen=True) above it")
@@ -71,14 +71,14 @@ def options(subject: Subject) -> None:
 
 
 def help_texts(subject: Subject) -> None:
-    """Every option has a comment or metadata that says what it is, which becomes its help."""
+    """Every option has a comment or metadata with its help."""
     silent = [option.name for option in schema(subject.cls.Config) if not option.help]
     if silent:
-        raise Failed(f"no help for {', '.join(silent)}; write a comment behind the field")
+        raise Failed(f"no help for {', '.join(silent)}; write a comment after the field")
 
 
 def known_runners(subject: Subject) -> None:
-    """`runners` lists the runners the learner is sound under, best first."""
+    """`runners` lists the supported runners, best first."""
     runners = subject.cls.runners
     if not isinstance(runners, tuple | list) or not runners:
         raise Failed(f'runners is {runners!r}; write a tuple such as ("sync",)')
@@ -90,7 +90,7 @@ def known_runners(subject: Subject) -> None:
 
 
 def presets(subject: Subject) -> None:
-    """Every table of the presets sets options that exist to values that they take."""
+    """Every table of the presets sets existing options to valid values."""
     record = _record(subject)
     try:
         files = [presets for presets in chain(record) if presets.path is not None]
@@ -131,7 +131,7 @@ def _schema(config: type[object]) -> tuple[Option, ...]:
 
 
 def _defaults_hold(subject: Subject, config: type[object]) -> None:
-    """The defaults pass the same checks as what a user types."""
+    """Check that the defaults pass the checks of user input."""
     try:
         again = convert(config, flatten(config()), subject.name)
     except BadConfig as error:
@@ -143,7 +143,7 @@ def _defaults_hold(subject: Subject, config: type[object]) -> None:
 
 
 def _outside(option: Option, searched: Range) -> str:
-    """Return where a search range leaves the range of the option."""
+    """Return why a search range exceeds the range of the option, or ""."""
     for value in _values(searched):
         if option.choices and str(value) not in option.choices:
             return f"{option.name} cannot be {value!r}"

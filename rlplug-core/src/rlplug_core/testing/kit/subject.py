@@ -1,4 +1,4 @@
-"""The algorithm under examination: its class, its configuration, and the environments it accepts."""
+"""The tested algorithm: its class, its configuration, and the environments it accepts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rlplug_core.types import Spec
 
 T = TypeVar("T")
 
-#: The environments of the kit, the first choice first: actions of the usual kinds, other observations, other actions.
+#: The environments of the kit, in order of preference: usual actions, other observations, other actions.
 PROBES: tuple[type[envs.Vector], ...] = (
     envs.Chain,
     envs.Continuous,
@@ -38,17 +38,17 @@ PROBES: tuple[type[envs.Vector], ...] = (
     multi_part_actions.Switches,
     multi_part_actions.Panel,
 )
-#: Rows of a small run; several, so that one vector step may make several batches due.
+#: Rows of a small run; several, so one vector step may make several batches due.
 ROWS = 8
-#: Env steps within which there must be updates.
+#: Maximum env steps before updates must occur.
 BUDGET = 20_000
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """The vector steps at which a run at home makes its first and its third update, all 0 without a third.
+    """The vector steps of the first and third update on the main environment; 0 without a third update.
 
-    `burst` is the number of an update after which another was owed in the same vector step, 0 where that never was.
+    `burst` is the number of an update that is followed by another one in the same vector step, or 0.
     """
 
     first: int = 0
@@ -57,11 +57,11 @@ class Horizon:
 
 
 class Subject:
-    """An imported algorithm with the options it is examined with.
+    """An imported algorithm with the options of the test.
 
     Raises:
-        UsageError: an option in `given` is wrong, or there is no such class or environment. PluginError: it cannot be
-            loaded.
+        UsageError: an option in `given` is wrong, or the class or environment does not exist.
+        PluginError: the algorithm cannot be loaded.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Subject:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """One torch thread, as in a run; the process's generators are afterwards as before."""
+        """Use one torch thread, as in a run, and restore the generators of the process."""
         with torch_settings(1), untouched():
             yield
 
@@ -99,27 +99,27 @@ class Subject:
     def learner(
         self, spec: Spec, seeds: Seeds, optimizer: OptimizerFactory = Optimizer
     ) -> Learner[Any]:
-        """A fresh learner."""
+        """Create a new learner."""
         made: Learner[Any] = self.cls(spec, self.config, Context(seeds, optimizer=optimizer))
         return made
 
     @cached_property
     def refusals(self) -> dict[str, Exception | None]:
-        """For every environment, by name, what building a learner for it raised; None where it was accepted."""
+        """The error of building a learner for each environment, by name; None if it was accepted."""
         return {name: self._refusal(make(ROWS).spec) for name, make in self.makers.items()}
 
     @cached_property
     def makers(self) -> dict[str, Callable[[int], Env]]:
-        """Return the maker of each environment, by the name under which any process can make it."""
+        """Functions that create each environment, by a name that every process understands."""
         own: dict[str, Callable[[int], Env]] = {}
         if self.env is not None:
             env = self.env
             own[env] = lambda num_envs: make_env(env, num_envs)
-        return own | {_name(probe): _calm(probe) for probe in PROBES}
+        return own | {_name(probe): _without_scribbles(probe) for probe in PROBES}
 
     @cached_property
     def accepted(self) -> tuple[str, ...]:
-        """The names of the environments it accepts; its home is the first."""
+        """The names of accepted environments; the first is its main environment (home)."""
         return tuple(name for name, refusal in self.refusals.items() if refusal is None)
 
     @property
@@ -129,12 +129,12 @@ class Subject:
 
     @cached_property
     def spec(self) -> Spec:
-        """Return the spec of its home."""
+        """The spec of its main environment."""
         return self.home_env().spec
 
     @cached_property
     def horizon(self) -> Horizon:
-        """Return when a run at home learns."""
+        """The vector steps of the first updates on its main environment."""
         trial = Trial(self, self.home_env())
         if not trial.run_updates(3, BUDGET):
             return Horizon()
@@ -151,7 +151,7 @@ class Subject:
         return self.makers[self.home](num_envs)
 
     def require(self, probe: type[envs.Vector]) -> None:
-        """Raise `Skipped` where it does not accept one of the kit's environments."""
+        """Raise `Skipped` if it does not accept this environment of the kit."""
         refusal = self.refusals[_name(probe)]
         if refusal is not None:
             raise Skipped(f"it refuses {probe.__name__}: {refusal}")
@@ -164,7 +164,7 @@ class Subject:
         return None
 
     def _schema_error(self) -> bool:
-        """Return whether the configuration itself is wrong, which a check reports."""
+        """Return whether the configuration class is wrong; a check reports it."""
         try:
             schema(self.cls.Config)
         except (BadConfig, TypeError):
@@ -172,8 +172,8 @@ class Subject:
         return False
 
 
-def _calm(probe: type[envs.Vector]) -> Callable[[int], Env]:
-    """A probe that leaves alone what it handed out: one check asks who keeps it, the others are about other things."""
+def _without_scribbles(probe: type[envs.Vector]) -> Callable[[int], Env]:
+    """Return a maker of a probe that does not overwrite arrays; one check tests for kept arrays, the others do not."""
 
     def make(num_envs: int) -> Env:
         env = probe(num_envs)
@@ -188,5 +188,5 @@ def _name(probe: type[envs.Vector]) -> str:
 
 
 def short(name: str) -> str:
-    """Return the name of an environment in sentences."""
+    """Return the short name of an environment for messages."""
     return name.rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""Checks of how episodes end: nothing comes after a termination, and a truncation ends nothing."""
+"""Checks of ends of episodes: the value after a termination is 0, after a truncation it is bootstrapped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rlplug_core.testing.kit.subject import BUDGET, ROWS, Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 from rlplug_core.types import Spec
 
-#: Rows with which the newest steps are a large part of what a replay holds at its first batch.
+#: Numbers of rows that make the newest steps a large part of a replay buffer at its first batch.
 MANY_ROWS = (256, 128, 64, 32)
-#: Updates that get the longer look.
+#: Later updates that are tested.
 LATER = (2, 3, 8)
 
 
@@ -24,34 +24,34 @@ def termination(subject: Subject) -> None:
         changed = garbage_matters(subject, "terminated")
     if changed:
         raise Failed(
-            f"'{changed}' depends on what was seen after a termination; bootstrap with 0 there"
+            f"'{changed}' depends on observations after a termination; bootstrap with 0 there"
         )
 
 
 def truncation(subject: Subject) -> None:
-    """The value of the true successor of a truncated step is bootstrapped, by those who bootstrap at all."""
+    """An algorithm that bootstraps uses the value of the true successor of a truncated step."""
     require_bootstrap(subject)
     if not _finals_matter(subject):
         raise Failed(
-            "what a truncated step led to changes nothing; a time limit is no termination: bootstrap with the value of "
-            "the step's own next_obs"
+            "the successor of a truncated step changes nothing; a time limit is not a termination: bootstrap with the "
+            "value of the step's own next_obs"
         )
     if garbage_matters(subject, "truncated") and not garbage_matters(subject, "terminated"):
         raise Failed(
-            "a truncated step is bootstrapped with the value of what the next episode opens with; take that of the "
-            "step's own next_obs"
+            "a truncated step is bootstrapped with the value of the first observation of the next episode; use the "
+            "value of the step's own next_obs"
         )
 
 
 def successors(subject: Subject) -> None:
-    """Who learns from what comes after a step learns from what a truncated one led to, on a longer look, too."""
+    """An algorithm that learns from successors, also in later updates, learns from those of truncated steps."""
     if subject.once("bootstraps", lambda: _bootstraps(subject)):
-        raise Skipped("'truncation' has looked")
+        raise Skipped("'truncation' tests it")
     if not (_later_matters(subject) or _newest_matters(subject)):
-        raise Skipped("it does not bootstrap on a longer look either")
+        raise Skipped("it does not bootstrap in later updates either")
     if not _finals_matter(subject):
         raise Failed(
-            "updates depend on what comes after a step, and what a truncated step led to changes nothing; bootstrap "
+            "updates depend on successors of steps, but successors of truncated steps change nothing; bootstrap "
             "there with the value of the step's own next_obs, not of its obs"
         )
 
@@ -59,11 +59,13 @@ def successors(subject: Subject) -> None:
 def require_bootstrap(subject: Subject) -> None:
     """Raise `Skipped` for a learner that does not bootstrap."""
     if not subject.once("bootstraps", lambda: _bootstraps(subject)):
-        raise Skipped("it does not bootstrap: updates do not depend on what the newest step led to")
+        raise Skipped(
+            "it does not bootstrap: updates do not depend on the successor of the newest step"
+        )
 
 
 def _bootstraps(subject: Subject) -> bool:
-    """Return whether the first update depends on the successors of the newest steps, which are seen nowhere else."""
+    """Return whether the first update depends on the successors of the newest steps, which nothing else contains."""
     for rows in (ROWS, *MANY_ROWS):
         spec = Spec(subject.spec.obs, subject.spec.action, rows, subject.spec.id)
         try:
@@ -81,12 +83,12 @@ def _bootstraps(subject: Subject) -> bool:
 def _later_matters(subject: Subject) -> bool:
     try:
         return later_matters(subject)
-    except Skipped:  # single samples cannot be looked at
+    except Skipped:  # single samples cannot be measured
         return False
 
 
 def _newest_matters(subject: Subject) -> bool:
-    """Return whether a later update depends on the successors of its newest steps; values may begin at 0."""
+    """Return whether a later update depends on the successors of its newest steps; values may start at 0."""
     for number in LATER:
         one = Trial(subject, Probe(subject.spec, Story("never")))
         if not one.run_updates(number, BUDGET):
@@ -100,7 +102,7 @@ def _newest_matters(subject: Subject) -> bool:
 
 
 def _finals_matter(subject: Subject) -> bool:
-    """Return whether the successors of truncated steps matter, also of those before the newest."""
+    """Return whether successors of truncated steps matter, also before the newest step."""
     first = subject.horizon.first
     settled = first if first > Story.length else 0
     stories = (Story("truncated", finals=series, settled=settled) for series in (0, 1))
@@ -111,28 +113,34 @@ def _finals_matter(subject: Subject) -> bool:
 
 
 def garbage_matters(subject: Subject, end: End) -> str:
-    """The part of the learner that depends on rows that are absent for one step after each episode, if any does.
+    """Return the part of the learner that depends on rows that are absent for one step after each episode, or "".
 
-    Such a row holds no transition; its observation stands where the next one of the row would.
+    Such a row is not a transition; its observation is in the place of the row's next one.
     """
     return matters(subject, *(Story(end, absent=True, garbage=series) for series in (0, 1)))
 
 
 def matters(subject: Subject, one: Story, other: Story) -> str:
-    """The part of the learner that depends on what two stories differ in, if any does.
+    """Return the part of the learner that depends on the difference of two stories, or "".
 
-    A learner may keep transitions, of weight 0 too. Where only its state differs, it goes on for as long again: if
-    neither metrics nor what its agents act on differ then, it has kept them and learned nothing from them.
+    A learner may store transitions, also with weight 0. If only its state differs, the run continues for the same time
+    again: if metrics and weights are then equal, it has stored them and learned nothing from them.
     """
     changed = difference(learned(subject, one), learned(subject, other))
     if not changed:
         return ""
     turns = one.lasting(2 * subject.horizon.turns)
-    return changed if difference(_acted(subject, one, turns), _acted(subject, other, turns)) else ""
+    return (
+        changed
+        if difference(
+            _metrics_and_weights(subject, one, turns), _metrics_and_weights(subject, other, turns)
+        )
+        else ""
+    )
 
 
-def _acted(subject: Subject, story: Story, turns: int) -> Leaves:
-    """The metrics of a run, and what its agents act on in the end."""
+def _metrics_and_weights(subject: Subject, story: Story, turns: int) -> Leaves:
+    """Return the metrics of a run and its final acting weights."""
 
     def run() -> Leaves:
         trial = Trial(subject, Probe(subject.spec, story)).run(turns)
@@ -142,9 +150,9 @@ def _acted(subject: Subject, story: Story, turns: int) -> Leaves:
 
 
 def learned(subject: Subject, story: Story, turns: int = 0) -> Leaves:
-    """The learner's state after so many vector steps of a story; without a number, as many as for three updates.
+    """Return the state of the learner after `turns` vector steps of a story; default: the steps of three updates.
 
-    Rows that are absent at times get more of them: a replay counts what it is given.
+    Stories with absent rows get more steps, because a replay buffer counts transitions.
     """
     turns = turns or story.lasting(subject.horizon.turns)
     run = lambda: Trial(subject, Probe(subject.spec, story)).run(turns).learned()  # noqa: E731

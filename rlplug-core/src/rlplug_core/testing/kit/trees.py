@@ -1,4 +1,4 @@
-"""State as a flat mapping from paths to copies of arrays and plain values, to be compared bit by bit."""
+"""State as a flat mapping from paths to copies of arrays and plain values, for bitwise comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Leaves: TypeAlias = dict[str, Any]
 
 
 def leaves(tree: object, path: str = "") -> Leaves:
-    """Copies of all leaves; lists and tuples, numpy and Python numbers, tensors and arrays are not told apart."""
+    """Return copies of all leaves; lists equal tuples, NumPy numbers Python numbers, tensors arrays."""
     if isinstance(tree, Mapping):
         return {
             key: leaf
@@ -35,7 +35,7 @@ def leaves(tree: object, path: str = "") -> Leaves:
 
 
 def difference(one: Leaves, other: Leaves) -> str:
-    """The first path where the two differ in any bit, or an empty string."""
+    """Return the first path with a different bit, or ""."""
     for path in sorted(one.keys() | other.keys()):
         if path not in one or path not in other or _bits(one[path]) != _bits(other[path]):
             return path
@@ -43,7 +43,7 @@ def difference(one: Leaves, other: Leaves) -> str:
 
 
 def digest(some: Leaves) -> str:
-    """A hash of all bits."""
+    """Return a hash of all bits."""
     return hashlib.sha256(
         repr([(path, _bits(leaf)) for path, leaf in sorted(some.items())]).encode()
     ).hexdigest()

@@ -1,4 +1,4 @@
-"""The check of state that hides: plain attributes and generators that a resumed run has otherwise than one gone on."""
+"""The check for unsaved state: attributes and generators that differ between a resumed and an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.state import require_exact, saved_and_read
 from rlplug_core.testing.kit.subject import BUDGET, Subject
 
-#: How deep objects within objects are looked at, and up to how many parts of a list.
+#: Maximum depth of nested objects, and maximum number of parts of a list.
 DEEP = 4
 LONG = 16
 _CLOSED = (type, FunctionType, MethodType, ModuleType, torch.Tensor)
-#: Whose objects are not looked into: they answer for themselves.
+#: Packages with objects that are not inspected; they have their own tests.
 _KNOWN = ("rlplug_core", "torch", "numpy")
 
 
 def hidden(subject: Subject) -> None:
-    """After a resume every counter, flag and generator stands as in a run that went on; what differs was not saved."""
+    """After a resume every counter, flag and generator equals that of an uninterrupted run."""
     require_exact(subject)
     turns = subject.horizon.turns
     components = saved_and_read(Trial(subject, subject.home_env()).run(turns).state())
     resumed = Trial(subject, subject.home_env()).resume(components, turns)
-    resumed.run_updates(1, BUDGET)  # some attributes are made by the first
+    resumed.run_updates(1, BUDGET)  # the first update creates some attributes
     straight = Trial(subject, subject.home_env()).run(resumed.turns)
     for noun in ("learner", "agent", "buffer"):
         one, other = (
@@ -39,15 +39,15 @@ def hidden(subject: Subject) -> None:
         for path in one.keys() & other.keys():
             if one[path] != other[path]:
                 raise Failed(
-                    f"{path} is {_shown(other[path])} after a resume and {_shown(one[path])} in a run that went on; "
-                    "add it to the state_dict, or work it out from the clock"
+                    f"{path} is {_shown(other[path])} after a resume and {_shown(one[path])} in an uninterrupted run; "
+                    "add it to the state_dict, or compute it from the clock"
                 )
 
 
 def attributes(
     value: object, path: str, seen: set[int], depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """Plain values and generators' states by where they are, such as `learner.count`; the rest is passed over."""
+    """Yield plain values and states of generators with their paths, such as `learner.count`; skip all others."""
     if isinstance(value, bool | int | float | str | np.generic):
         yield path, repr(value)
     elif isinstance(value, np.random.Generator):
@@ -67,7 +67,7 @@ def _closed(value: object) -> bool:
 
 
 def _parts(value: object) -> Iterator[tuple[str, Any]]:
-    """The parts of a container or an object, with how one writes where they are."""
+    """Yield the parts of a container or an object with their notation."""
     if isinstance(value, Mapping):
         yield from ((f"[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, list | tuple | deque):

@@ -1,4 +1,4 @@
-"""Checks of buffers and updates: what is learned from, and what must not matter."""
+"""Checks of buffers and updates: the data that an update uses, and the data that must not matter."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rlplug_core.testing.kit.termination import garbage_matters, learned, matter
 from rlplug_core.testing.kit.trees import difference
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*(/[a-z0-9_]+)+")
-#: Groups of metrics that are the run's own.
+#: Groups of metrics that are reserved for the run.
 _TAKEN = ("rollout", "eval", "perf")
 
 
 def updates(subject: Subject) -> None:
-    """On everything it accepts, it comes to learn."""
+    """It makes updates on every accepted environment."""
     if not subject.horizon.turns:
         raise Failed(
-            f"no 3 updates on {short(subject.home)} within {BUDGET:,} env steps; examine it with smaller options "
+            f"no 3 updates on {short(subject.home)} within {BUDGET:,} env steps; test it with smaller options "
             "(options={...} or --set NAME=VALUE)"
         )
     for name in subject.accepted[1:]:
-        if short(name) != "Masked":  # a check of its own
+        if short(name) != "Masked":  # another check tests it
             Trial(subject, subject.makers[name](4)).run_updates(1, BUDGET)
 
 
@@ -44,9 +44,11 @@ def metrics(subject: Subject) -> None:
                 f"a metric is named '{name}'; write lower-case group/name, such as loss/policy"
             )
         if name.partition("/")[0] in _TAKEN:
-            raise Failed(f"metric '{name}': the groups {', '.join(_TAKEN)} are the run's own")
+            raise Failed(
+                f"metric '{name}': the groups {', '.join(_TAKEN)} are reserved for the run"
+            )
     for name in trial.updates.graphs:
-        raise Failed(f"metric '{name}' drags its graph along; detach it")
+        raise Failed(f"metric '{name}' still has its graph; detach it")
     for row in trial.updates.metrics:
         for name, value in row.items():
             if isinstance(value, Tensor) and value.numel() != 1:
@@ -56,7 +58,7 @@ def metrics(subject: Subject) -> None:
 
 
 def clock(subject: Subject) -> None:
-    """The clock is read by the plugin, and advanced by actor and runner alone."""
+    """The plugin only reads the clock; actor and runner advance it."""
     trial = Trial(subject, subject.home_env()).run(subject.horizon.turns)
     wanted = (trial.actor.counted, len(trial.updates.metrics), 1.0, False)
     found = (trial.clock.steps, trial.clock.updates, trial.clock.scale, trial.clock.stop)
@@ -67,14 +69,14 @@ def clock(subject: Subject) -> None:
 
 
 def copies(subject: Subject) -> None:
-    """The buffer copies what it keeps: arrays of the environment are overwritten two steps later."""
+    """The buffer copies all data: arrays of the environment are overwritten two steps later."""
     kept, overwritten = (
         Trial(subject, Probe(subject.spec, Story(scribbles=scribbles))).run(subject.horizon.turns)
         for scribbles in (False, True)
     )
     if difference(kept.behavior(), overwritten.behavior()):
         raise Failed(
-            "it learns from arrays that the environment has overwritten; the buffer must copy what it keeps"
+            "it learns from arrays that the environment has overwritten; the buffer must copy its data"
         )
 
 
@@ -83,24 +85,24 @@ def weight_zero(subject: Subject) -> None:
     changed = garbage_matters(subject, "truncated")
     if changed and garbage_matters(
         subject, "terminated"
-    ):  # after one kind of end alone it is about that end
+    ):  # after only one kind of end, the end is the cause
         raise Failed(
             f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics"
         )
 
 
 def pauses(subject: Subject) -> None:
-    """The content of an environment that is absent for a step within an episode changes nothing."""
+    """The content of a row that is absent for a step within an episode changes nothing."""
     stories = (Story("truncated", pausing=True, garbage=series) for series in (0, 1))
     if changed := matters(subject, *stories):
         raise Failed(
-            f"'{changed}' depends on a row that was absent for a step within an episode; pass it through: no reward, "
-            "no discount, and what came before it led to what the row saw when it was next there"
+            f"'{changed}' depends on a row that was absent for a step within an episode; skip that step: no reward, "
+            "no discount, and the successor of the step before it is the next observation of the row"
         )
 
 
 def weight_scale(subject: Subject) -> None:
-    """Halving all weights halves the gradient: weights are importance weights, whose scale must not cancel."""
+    """Half the weights give half the gradient: the scale of importance weights must not cancel."""
     whole, half = (_first_gradient(subject, scale) for scale in (1.0, 0.5))
     if not whole:
         raise Skipped("no gradients pass through the context's optimizer")
@@ -108,19 +110,19 @@ def weight_scale(subject: Subject) -> None:
     off = float(torch.linalg.vector_norm(half[0] - 0.5 * whole[0]))
     if off > 0.1 * size:
         raise Failed(
-            "half the weights do not give half the gradient; use Batch.mean, which divides by the number of rows that "
-            "count instead of the sum of their weights"
+            "half the weights do not give half the gradient; use Batch.mean, which divides by the number of rows with "
+            "weight instead of the sum of weights"
         )
 
 
 def _first_gradient(subject: Subject, scale: float) -> list[Tensor]:
-    """The first unclipped gradient, if there is any, with the weights of the first batch scaled."""
+    """Return the first unclipped gradient, if any, with scaled weights of the first batch."""
     samples = Samples(subject, Probe(subject.spec, Story()))
     return samples.gradients(samples.batches[0], scale)[:1]
 
 
 def non_finite(subject: Subject) -> None:
-    """Rewards that are NaN end a run in NonFinite, before weights are spoilt or the fault is covered up."""
+    """Rewards that are NaN end a run with NonFinite before weights are damaged or NaN is replaced."""
     turns = subject.horizon.turns
     usual = Story("either")
     trial = Trial(subject, Probe(subject.spec, replace(usual, broken=1)))
@@ -129,8 +131,8 @@ def non_finite(subject: Subject) -> None:
     except NonFinite:
         return
     if not difference(learned(subject, usual, 2 * turns), trial.learned()):
-        raise Skipped("rewards have no part in what it learns")
+        raise Skipped("rewards have no effect on its learning")
     raise Failed(
         f"{len(trial.updates.metrics)} updates on rewards that are NaN raise nothing; minimize through the context's "
-        "optimizer, which looks, or raise rlplug_core.NonFinite, and replace no NaN by a number"
+        "optimizer, which checks, or raise rlplug_core.NonFinite, and do not replace NaN by a number"
     )

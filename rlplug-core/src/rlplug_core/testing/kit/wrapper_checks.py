@@ -1,4 +1,4 @@
-"""Checks of wrappers, beside those of environments: what they leave alone, and what evaluations see."""
+"""Checks of wrappers in addition to those of environments: side effects, episodes, observations of evaluations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Array, Spec, State, Timestep
 
 
-class Watched:
-    """An environment that looks whether what it handed out is still what it was."""
+class WriteDetector:
+    """An environment that checks if its returned arrays have been changed."""
 
     def __init__(self, env: Env) -> None:
         self.env = env
@@ -35,7 +35,7 @@ class Watched:
         return self._hand_out(self.env.step(action))
 
     def check(self) -> None:
-        """Raise `Failed` where something was written into."""
+        """Raise `Failed` if an array was changed."""
         for now, kept in self.handed[-1:]:
             if path := difference(kept, copied(now)):  # type: ignore[arg-type]
                 raise Failed(f"it writes into '{path}' of the environment below; work on a copy")
@@ -55,37 +55,37 @@ class Watched:
 
 
 def inputs(subject: WrapperSubject) -> None:
-    """It writes into nothing that the environment below handed out."""
-    below = Watched(subject.bare())
+    """It does not write into arrays of the environment below."""
+    below = WriteDetector(subject.bare())
     env = subject.wrapping.around(below)
     play(env)
     below.check()
 
 
 def episodes(subject: WrapperSubject) -> None:
-    """Reported episodes are the environment's own, with the returns and lengths that they have without it."""
+    """Reported episodes are those of the environment, with the same returns and lengths as without the wrapper."""
     env = subject.make()
     bare = subject.bare()
     if env.spec.action != bare.spec.action:
-        raise Skipped("it changes actions, so that there is nothing to compare with")
+        raise Skipped("it changes actions, so runs cannot be compared")
     env.reset(7)
     bare.reset(7)
     for turn, action in enumerate(play(subject.make(), TURNS).actions):
         now = env.step(action)
         below = bare.step(action)
         if len(now.episodes) < len(below.episodes) or (now.truncated & ~below.truncated).any():
-            raise Skipped("it ends episodes of its own accord, or joins them")
+            raise Skipped("it ends or joins episodes itself")
         ours = [(one.row, one.total, one.length) for one in now.episodes]
         theirs = [(one.row, one.total, one.length) for one in below.episodes]
         if ours != theirs:
             raise Failed(
-                f"step {turn + 1}: episodes are reported as {ours}, and without it as {theirs}; hand `episodes` of the "
-                "timestep below on as they are"
+                f"step {turn + 1}: episodes are reported as {ours}, and without it as {theirs}; pass on `episodes` of "
+                "the timestep below unchanged"
             )
 
 
 def observe(subject: WrapperSubject) -> None:
-    """Evaluations and loaded policies see by `observe` what training saw of the same observations below."""
+    """`observe` gives evaluations and loaded policies the same observations as training."""
     env = subject.make()
     bare = subject.bare()
     seeing = subject.make()
@@ -93,12 +93,12 @@ def observe(subject: WrapperSubject) -> None:
         raise Skipped("it changes no observations")
     if not hasattr(seeing, "observe"):
         raise Failed(
-            "it changes observations and has no `observe`; inherit Transform, or say what becomes of them"
+            "it changes observations and has no `observe`; inherit Transform or implement it"
         )
     if env.spec.action != bare.spec.action:
-        raise Skipped("it changes actions, so that there is nothing to compare with")
+        raise Skipped("it changes actions, so runs cannot be compared")
     if complete(env).learned():
-        raise Skipped("what it shows depends on what it has learned, which 'learned' is about")
+        raise Skipped("its observations depend on learned state; 'wrapper-learned' tests that")
     now = env.reset(7)
     below = bare.reset(7)
     first = np.ones(env.spec.num_envs, np.bool_)
@@ -107,8 +107,8 @@ def observe(subject: WrapperSubject) -> None:
             leaves({"obs": now.obs}), leaves({"obs": complete(seeing).observe(below.obs, first)})
         ):
             raise Failed(
-                f"after {turn} steps `observe` makes something else of an observation than `reset` and `step` do "
-                f"('{path}'); loaded policies would see something else than training did"
+                f"after {turn} steps `observe` gives another observation than `reset` and `step` "
+                f"('{path}'); loaded policies would get other observations than in training"
             )
         now = env.step(action)
         below = bare.step(action)
@@ -116,10 +116,10 @@ def observe(subject: WrapperSubject) -> None:
 
 
 def learned_state(subject: WrapperSubject) -> None:
-    """State that it learns can be written down, fits any `num_envs`, and is frozen where it is taken over."""
+    """Learned state can be saved, fits any `num_envs`, and does not change after `freeze`."""
     env = subject.make()
     if not complete(env).learned():
-        raise Skipped("it learns nothing, or does not say so: `learned` and `freeze`")
+        raise Skipped("it learns nothing, or lacks `learned` and `freeze`")
     play(env)
     found = saved_and_read({"wrappers": complete(env).learned()})["wrappers"]
     other = subject.make(1)
@@ -127,7 +127,7 @@ def learned_state(subject: WrapperSubject) -> None:
     play(other, 50)
     if path := difference(leaves(found), leaves(complete(other).learned())):
         raise Failed(
-            f"after `freeze` it goes on learning: '{path}' has changed; evaluations must change nothing"
+            f"after `freeze` it continues to learn: '{path}' has changed; evaluations must change nothing"
         )
     if not difference(leaves(found), leaves(complete(subject.make()).learned())):
-        raise Failed(f"after {TURNS} steps it has learned what it began with")
+        raise Failed(f"after {TURNS} steps its learned state has not changed")
