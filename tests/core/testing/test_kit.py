@@ -76,7 +76,7 @@ def test_a_right_algorithm_passes_all() -> None:
 
 def test_a_right_memory_passes() -> None:
     assert of("Remembers")["memory"].outcome().status == "passed"
-    with pytest.raises(Failed, match=r"'memory' in step \d+ depends on the recurrent state before the start of an episode"):
+    with pytest.raises(Failed, match=r"'memory' in step \d+ depends on the recurrent state before the start"):
         of("Nostalgic")["memory"]()
 
 
