@@ -35,5 +35,5 @@ class Outcome:
 
     @property
     def broken(self) -> bool:
-        """Whether the check failed, in any category."""
+        """Return whether the check failed, in any category."""
         return self.status in ("failed", "warned", "expected")
