@@ -196,9 +196,9 @@ def test_every_algorithm_takes_an_optimizer_by_name(learner: Callable[..., Any])
 @pytest.mark.parametrize(
     ("algorithm", "kind", "values"),
     [
-        ("a2c", RMSProp, {"alpha": 0.99, "eps": 1e-5}),
-        ("acer", RMSProp, {"alpha": 0.99, "eps": 1e-5}),
-        ("nstep-q", RMSProp, {"alpha": 0.99, "eps": 1e-5}),
+        ("a2c", RMSProp, {"alpha": 0.99, "eps": 1e-5, "initial_accumulator_value": 0.0}),
+        ("acer", RMSProp, {"alpha": 0.99, "eps": 1e-5, "initial_accumulator_value": 0.0}),
+        ("nstep-q", RMSProp, {"alpha": 0.99, "eps": 1e-5, "initial_accumulator_value": 0.0}),
         ("vpg", Adam, {"betas": (0.9, 0.999), "eps": 1e-5, "weight_decay": 0.0}),
         ("ppo", Adam, {"betas": (0.9, 0.999), "eps": 1e-5, "weight_decay": 0.0}),
         ("trpo", Adam, {"betas": (0.9, 0.999), "eps": 1e-5, "weight_decay": 0.0}),
@@ -212,5 +212,7 @@ def test_default_optimizers_have_the_documented_values(
 ) -> None:
     made = learner(algorithm, "Continuous" if algorithm in ("sac", "crossq") else "Chain")
     for optimizer in made.optimizers:
+        if optimizer.name == "CrossQ.temperature":  # tests/algos/test_sac_family.py has its betas
+            continue
         assert type(optimizer.rule) is kind
         assert {name: value for name, value in vars(optimizer.rule).items() if name != "arrays"} == values
