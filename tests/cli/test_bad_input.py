@@ -161,7 +161,7 @@ def test_a_damaged_store_is_said_and_training_goes_on(
     (place / "mlflow.db").write_bytes(b"SQLite format 3\0 but not really" * 100)
     done = process("run", "a2c", "CartPole-v1", *short, "--name", "mine", RLPLUG_MLFLOW_DRAIN_SECONDS="3600")
     assert done.code == 0, done.err  # the end has not waited for a store that only its owner can mend
-    assert re.search(r"mlflow.db cannot be read: .*; move it away.*; training goes on", done.err)
+    assert re.search(r"mlflow.db cannot be read: .*; move it away.*; training continues", done.err)
     assert "'rlplug sync" in done.err
     assert "Traceback" not in done.err
     assert "final evaluation" in done.out

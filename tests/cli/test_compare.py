@@ -16,8 +16,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from rlplug_cli.compare.history import extended
-from rlplug_cli.compare.lines import on_one_grid, smoothed
+from rlplug_cli.compare.history import total_with_extensions
+from rlplug_cli.compare.lines import common_grid, moving_average
 from rlplug_cli.compare.statistics import draws, estimate
 from rlplug_cli.render import tables
 from tests.cli.histories import write_run
@@ -92,7 +92,7 @@ def test_an_environment_whose_file_was_moved_is_one_environment(place: Path, rlp
     assert {(one["env"], one["seeds"]) for one in found["curves"]} == {
         ("/new/walk.py:Walk", 3), ("/other/walk.py:Walk", 1), ("/new/walk.py:Run", 1), ("/new/run.py:Walk", 1),
     }  # fmt: skip
-    assert not [remark for remark in found["remarks"] if "not the same" in remark]
+    assert not [remark for remark in found["remarks"] if "file changed" in remark]
 
 
 def test_runs_before_and_after_a_change_of_the_environment_s_file_are_two_lines(
@@ -105,13 +105,13 @@ def test_runs_before_and_after_a_change_of_the_environment_s_file_are_two_lines(
     assert [(one["env"], one["label"], one["seeds"]) for one in found["curves"]] == [
         ("/new/walk.py:Walk", "ppo walk-559aead0.py", 1), ("/new/walk.py:Walk", "ppo walk-df7e70e5.py", 2),
     ]  # fmt: skip
-    began = "1 began with runs/1/sources/walk-559aead0.py, 2 began with runs/2/sources/walk-df7e70e5.py"
-    said = f"runs of walk.py:Walk are apart, since its file was not the same: {began}"
+    began = "1 with runs/1/sources/walk-559aead0.py, 2 with runs/2/sources/walk-df7e70e5.py"
+    said = f"runs of walk.py:Walk are separate because its file changed: {began}"
     assert said in found["remarks"]
     assert f"note: {said}" in rlplug("compare", "runs").out
     pooled = compared(rlplug, "runs", "--label", "algorithm")
     assert [one["seeds"] for one in pooled["curves"]] == [3]
-    said = f"runs of walk.py:Walk are put together though its file was not the same: {began}"
+    said = f"runs of walk.py:Walk are combined although its file changed: {began}"
     assert said in pooled["remarks"]
 
 
@@ -132,7 +132,7 @@ def test_algorithms_whose_files_are_called_the_same_are_told_apart_by_their_fold
             write_mine(runs / "mine" / f"{content}{seed}", folder, content, seed)
     found = compared(rlplug, "runs/mine")
     assert labeled(found) == [("expA/lib/my_algo.py:MyAlgo", 2), ("expB/lib/my_algo.py:MyAlgo", 2)]
-    assert not [remark for remark in found["remarks"] if "not the same" in remark]
+    assert not [remark for remark in found["remarks"] if "file changed" in remark]
     assert labeled(compared(rlplug, "runs/mine/A1", "runs/mine/A2")) == [("MyAlgo", 2)]
     assert len(labeled(compared(rlplug, "runs/mine", "--label", "algorithm"))) == 2
 
@@ -145,7 +145,7 @@ def test_an_algorithm_whose_file_was_changed_is_two_lines_and_one_that_was_moved
     found = compared(rlplug, "runs/mine")
     assert labeled(found) == [("my_algo-559aead0.py:MyAlgo", 1), ("my_algo-df7e70e5.py:MyAlgo", 2)]
     assert any("1 is left out: 2 has its configuration and seed too" in remark for remark in found["remarks"])
-    assert any("apart, since its file was not the same" in remark for remark in found["remarks"])
+    assert any("separate because its file changed" in remark for remark in found["remarks"])
     write_mine(runs / "mine" / "far", "/c", "C")
     assert [label for label, _ in labeled(compared(rlplug, "runs/mine"))] == [
         "b/my_algo-559aead0.py:MyAlgo", "b/my_algo-df7e70e5.py:MyAlgo", "c/my_algo.py:MyAlgo",
@@ -193,7 +193,7 @@ def test_runs_that_went_on_to_another_total_are_lines_of_their_own(place: Path, 
     ],
 )
 def test_how_a_run_came_to_its_total(further: list[tuple[int, bool]], said: tuple[int, str]) -> None:
-    assert extended(200, [{"limit": limit, "rescale": rescale} for limit, rescale in further]) == said
+    assert total_with_extensions(200, [{"limit": limit, "rescale": rescale} for limit, rescale in further]) == said
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_unfinished_runs_have_a_curve_and_no_final_score(
     found = compared(rlplug, "killed")
     assert len(found["curves"]) == 1
     assert found["scores"] == []
-    assert "not finished, so without final scores: killed" in found["remarks"]
+    assert "without final scores because they are not finished: killed" in found["remarks"]
 
 
 def test_a_seed_that_is_not_finished_cuts_no_curve_of_finished_ones(runs: Path, rlplug: Callable[..., Any]) -> None:
@@ -303,7 +303,7 @@ def test_a_seed_that_is_not_finished_cuts_no_curve_of_finished_ones(runs: Path, 
     found = compared(rlplug, "0.001-1", "0.001-2", "killed")
     (curve,) = found["curves"]
     assert (curve["x"], curve["seeds"]) == ([100, 200, 300], 2)
-    assert "left out of curves, as others of their lines are finished: killed" in found["remarks"]
+    assert "left out of curves because other runs of their lines are finished: killed" in found["remarks"]
 
 
 def test_curves_that_do_not_overlap_are_none(place: Path, rlplug: Callable[..., Any]) -> None:
@@ -376,7 +376,7 @@ def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:
         (("runs", "--label", "learningrate"), "no run here has an option 'learningrate'; did you mean 'learning_rate'"),
         (
             ("runs", "--metric", "eval/retrun"),
-            "none of these runs has recorded eval/retrun; they have eval/return_mean, loss/policy, perf/updates",
+            "no run here has recorded eval/retrun; recorded are eval/return_mean, loss/policy, perf/updates",
         ),
         (("runs", "--image", "curves.bmp"), "a picture's name ends in .png"),
         (("runs", "--target", "high"), "--target high: expected a return"),
@@ -384,13 +384,13 @@ def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:
         (("runs", "--target", "CartPole-v1=inf"), "--target CartPole-v1=inf: expected a return"),
         (("runs", "--normalize", "CartPole-v1=0:inf"), "expected two returns"),
         (("runs", "--json", "--csv", "-"), "--json and --csv - both write to stdout; leave one out"),
-        (("runs", "--target", "Nope-v1=5"), "--target is for Nope-v1, and the runs are of "),
+        (("runs", "--target", "Nope-v1=5"), "--target is for Nope-v1, but the runs are of "),
         (("runs", "--normalize", "CartPole-v1=5:1"), "expected two returns"),
-        (("runs", "--normalize", "Nope-v1=0:500"), "--normalize is for Nope-v1, and the runs are of "),
-        (("runs", "--html", "a-file/page.html"), "a-file/page.html cannot be written: a-file is no directory"),
+        (("runs", "--normalize", "Nope-v1=0:500"), "--normalize is for Nope-v1, but the runs are of "),
+        (("runs", "--html", "a-file/page.html"), "a-file/page.html cannot be written: a-file is not a directory"),
         (
             ("runs", "--image", "a-file/a/c.png"),
-            "a-file/a/c.png cannot be written: a-file/a is no directory; name another",
+            "a-file/a/c.png cannot be written: a-file/a is not a directory; name another",
         ),
     ],
 )
@@ -413,7 +413,7 @@ def test_plot_draws_a_panel_for_each_metric_and_environment(runs: Path, rlplug: 
     for word in ("eval/return_mean", "loss/policy", "Acrobot-v1", "updates", "ppo learning_rate=0.0003"):
         assert word in text
     unknown = rlplug("plot", "runs", "--metric", "nope").err
-    assert "recorded nope; they have eval/return_mean, loss/policy, perf/updates" in unknown
+    assert "recorded nope; recorded are eval/return_mean, loss/policy, perf/updates" in unknown
     assert rlplug("plot", "runs", "--image", "new/curves.png").code == 0
     width, height = struct.unpack(">II", Path("new", "curves.png").read_bytes()[16:24])
     assert width > height > 100
@@ -424,19 +424,19 @@ def test_plot_draws_a_panel_for_each_metric_and_environment(runs: Path, rlplug: 
 
 def test_curves_that_stand_on_one_grid_keep_it_and_others_are_read_off_between_their_points() -> None:
     same = np.array([1.0, 2.0, 4.0])
-    x, values = on_one_grid([(same, same), (same, 2 * same)], 10)
+    x, values = common_grid([(same, same), (same, 2 * same)], 10)
     assert x.tolist() == [1, 2, 4]
     assert values.tolist() == [[1, 2, 4], [2, 4, 8]]
-    x, values = on_one_grid([(same, same), (np.array([2.0, 3.0]), np.array([5.0, 7.0]))], 3)
+    x, values = common_grid([(same, same), (np.array([2.0, 3.0]), np.array([5.0, 7.0]))], 3)
     assert x.tolist() == [2, 2.5, 3]
     assert values.tolist() == [[2, 2.5, 3], [5, 6, 7]]
 
 
 def test_a_curve_is_smoothed_by_what_came_before() -> None:
-    assert smoothed(np.array([1.0, 3.0, 5.0, 100.0]), 2).tolist() == [1, 2, 4, 52.5]
-    assert smoothed(np.array([1.0, 3.0]), 9).tolist() == [1, 2]
-    assert smoothed(np.array([np.nan, 2.0, 4.0, np.nan, 6.0]), 2).tolist()[1:] == [2, 3, 4, 6]
-    assert smoothed(np.array([1e17, 1.0, 2.0, 3.0]), 2).tolist() == [1e17, 5e16, 1.5, 2.5]
+    assert moving_average(np.array([1.0, 3.0, 5.0, 100.0]), 2).tolist() == [1, 2, 4, 52.5]
+    assert moving_average(np.array([1.0, 3.0]), 9).tolist() == [1, 2]
+    assert moving_average(np.array([np.nan, 2.0, 4.0, np.nan, 6.0]), 2).tolist()[1:] == [2, 3, 4, 6]
+    assert moving_average(np.array([1e17, 1.0, 2.0, 3.0]), 2).tolist() == [1e17, 5e16, 1.5, 2.5]
 
 
 def test_intervals_of_twenty_seeds_cover_what_they_should() -> None:

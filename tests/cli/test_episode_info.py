@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from rlplug_cli.mlflow import episodes
 from rlplug_cli.mlflow.mirror import _metrics
-from rlplug_cli.training import said
+from rlplug_cli.training import final_lines
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.schemas import is_valid
@@ -102,8 +102,8 @@ def test_the_end_says_how_many_succeeded(run: Run) -> None:
     (verdict,) = (record.data for record in of(run, "final_eval"))
     played = run.evaluate(OPTIONS["final_eval_episodes"])
     assert verdict["success_rate"] == played.success_rate
-    assert f"success rate {verdict['last_success_rate']:.1%}, " in said(verdict)[0]
-    assert "success" not in said({name: value for name, value in verdict.items() if "success" not in name})[0]
+    assert f"success rate {verdict['last_success_rate']:.1%}, " in final_lines(verdict)[0]
+    assert "success" not in final_lines({name: value for name, value in verdict.items() if "success" not in name})[0]
 
 
 def test_a_resumed_run_records_the_same(run: Run, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplug_cli.commands.runs import KEYS, ordered
+from rlplug_cli.commands.runs import KEYS, sort_runs
 from rlplug_cli.render import tables
-from rlplug_cli.render.tables import cut, facts, fitted, table
+from rlplug_cli.render.tables import cut, facts, fit, table
 from rlplug_core import load, open_run
 from rlplug_core.config.numbers import figures, plain, whole
 from rlplug_core.config.parse import convert
@@ -106,7 +106,7 @@ def test_numbers_of_other_libraries_are_taken() -> None:
 
 def test_a_run_that_learned_nothing_says_so(rlplug: Callable[..., Done]) -> None:
     done = rlplug("run", "dqn", CHAIN, *SHORT, "--learning-starts", "1000", "--quiet", "--name", "one")
-    assert done.out.startswith("no update was made: the run ended before its first batch was due")
+    assert done.out.startswith("no update was made: the run ended before its first batch")
 
 
 def test_a_quiet_run_says_what_came_of_it_alone(rlplug: Callable[..., Done]) -> None:
@@ -165,9 +165,9 @@ def test_runs_are_sorted_by_each_key_and_those_without_it_come_last(key: str) ->
         for number in (2, 0, 1)
     ]  # fmt: skip
     unread = replace(runs[0], **{"final_eval" if key == "final" else key: None})
-    names = [KEYS[key](run) for run in ordered([unread, *runs], key, reverse=False)]
+    names = [KEYS[key](run) for run in sort_runs([unread, *runs], key, reverse=False)]
     assert names == [*sorted(KEYS[key](run) for run in runs), None]
-    turned = [KEYS[key](run) for run in ordered([unread, *runs], key, reverse=True)]
+    turned = [KEYS[key](run) for run in sort_runs([unread, *runs], key, reverse=True)]
     assert turned == [*sorted((KEYS[key](run) for run in runs), reverse=True), None]
 
 
@@ -237,7 +237,7 @@ def test_tables_fit_the_room_they_have() -> None:
     assert text.count("words") == 20  # nothing of the last column is lost
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 40).splitlines())) <= 40
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 0).splitlines())) > 120  # in a pipe
-    assert fitted([10, 10], 30) == [10, 10]
+    assert fit([10, 10], 30) == [10, 10]
     assert cut("gridworld/Room-v0", 9) == "grid…m-v0"
 
 

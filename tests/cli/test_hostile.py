@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlplug_cli.output import aside
+from rlplug_cli.output import stdout_to_stderr
 from rlplug_cli.sweep import slurm
 from rlplug_core import plugins
 from rlplug_core.errors import BadFile, UsageError
@@ -126,7 +126,7 @@ def test_json_is_clean_whatever_an_environment_prints(place: Path) -> None:
 
 
 def test_aside_gives_stdout_back(capfd: pytest.CaptureFixture[str]) -> None:
-    with aside() as own:
+    with stdout_to_stderr() as own:
         print("noise")  # noqa: T201
         print("data", file=own)
     print("after", flush=True)  # noqa: T201

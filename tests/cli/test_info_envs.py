@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 from PIL import Image
 
-from rlplug_cli.render.environment import described, text
+from rlplug_cli.render.environment import describe, text
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.clock import Clock
 from rlplug_core.plugins.families import Family, families, family_of, time_limit
@@ -165,8 +165,8 @@ def test_a_random_agent_draws_everything_that_is_allowed_and_nothing_else() -> N
 
 
 def test_families_declare_whether_their_environments_resume() -> None:
-    found = described("Pendulum-v1", {}) | {"exact": False, "inexact": "something hides"}
-    assert "exactly with --resume-exact alone: something hides" in text(found)
+    found = describe("Pendulum-v1", {}) | {"exact": False, "inexact": "something hides"}
+    assert "exactly, but only with --resume-exact: something hides" in text(found)
     crafter = text(found | {"env": "CrafterReward-v1"})
     assert "no: one seed does not always give the same episodes" in crafter
     assert "--resume-exact" not in crafter

@@ -204,7 +204,7 @@ def test_a_torn_last_line_waits(written: Callable[..., Any]) -> None:
 def test_two_processes_do_not_send_the_same_run(written: Callable[..., Any]) -> None:
     run = written()
     first = Mirror(run.path)
-    with pytest.raises(UsageError, match="is being sent by another process"):
+    with pytest.raises(UsageError, match="another process is sending run"):
         Mirror(run.path)
     first.close()
     Mirror(run.path).close()
@@ -319,7 +319,7 @@ def test_a_store_that_was_moved_with_the_run_is_found(moved: Path, place: Path, 
 
 def test_a_store_that_is_gone_is_not_made_anew(moved: Path, place: Path) -> None:
     (moved.parents[1] / "mlflow.db").unlink()
-    with pytest.raises(UsageError, match=r"the store sqlite:.*mlflow.db of .* is gone; where it was moved, say"):
+    with pytest.raises(UsageError, match=r"the store sqlite:.*mlflow.db of .* is gone; if it was moved, set"):
         Mirror(moved)
     assert not place.exists()
 

@@ -68,5 +68,5 @@ def test_spaces_with_parts_are_refused() -> None:
             self.observation_space = spaces.Dict({"a": spaces.Discrete(2)})
             self.action_space = spaces.Discrete(2)
 
-    with pytest.raises(UsageError, match="has parts, for which MLflow's requests have no form"):
+    with pytest.raises(UsageError, match="requests cannot express"):
         signature(Parts())

@@ -38,7 +38,7 @@ def test_every_file_is_whole(kind: str, form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_lines_stay_short_with_the_longest_name(kind: str, form: str) -> None:
     name = "-".join(["abcdefgh"] * 3)[: scaffold.LONGEST]
-    for path, text in scaffold.rendered(kind, name, form).items():
+    for path, text in scaffold.render_files(kind, name, form).items():
         if path.endswith(".py"):
             assert [line for line in text.splitlines() if len(line) > 120] == [], path
 

@@ -172,7 +172,7 @@ def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any
     for typed, near in (("Text", " (some"), ("Discret", "; did you mean 'Discrete'")):
         done = rlplug("list", "--actions", typed)
         assert done.code == 2
-        assert f"--actions {typed}: no algorithm says that it takes these{near}" in done.err
+        assert f"--actions {typed}: no algorithm declares these{near}" in done.err
         assert "(some take Box, D" in done.err
     assert "actions    Discrete, MultiDiscrete, MultiBinary, Box, Dict" in rlplug("info", "ppo").out
 

@@ -68,7 +68,7 @@ def test_a_path_that_a_url_cannot_say_is_refused_and_nothing_is_written(
 ) -> None:
     (place / name).mkdir()
     monkeypatch.chdir(place / name)
-    with pytest.raises(RlplugError, match=r"can lie at .*; rename the directory, or say MLFLOW_TRACKING_URI="):
+    with pytest.raises(RlplugError, match=r"can be at .*; rename the directory, or set MLFLOW_TRACKING_URI="):
         store.prepare(store.tracking_uri())
     assert list(place.rglob("*")) == [place / name]
 

@@ -22,7 +22,7 @@ from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.outcome import Outcome
 from rlplug_cli.tune.search import Search
-from rlplug_cli.tune.space import declared_ranges, from_file, parse_range
+from rlplug_cli.tune.space import from_file, parse_range, ranges_of
 from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
@@ -62,7 +62,7 @@ def test_a_range_is_read_as_it_is_written(option: Option, text: str, range: Rang
 
 @pytest.mark.parametrize(("search", "kind"), [(uniform(1.0, 10.0), "integer"), (log(1e0, 1e1), "log")])
 def test_integer_search_ranges_stay_integers(search: Range, kind: str) -> None:
-    (found,) = declared_ranges([replace(STEPS, search=search), RATE]).values()
+    (found,) = ranges_of([replace(STEPS, search=search), RATE]).values()
     assert found == Range(kind, (1, 10))
     assert all(type(value) is int for value in found.values)
 
@@ -260,7 +260,7 @@ def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place:
 
 def test_a_directory_that_a_url_cannot_say_holds_no_study(place: Path) -> None:
     (place / "what?" / "study").mkdir(parents=True)
-    with pytest.raises(RlplugError, match=r"no SQLite store can lie at .*; rename the directory, or .* with --out"):
+    with pytest.raises(RlplugError, match=r"no SQLite store can be at .*; rename the directory, or .* with --out"):
         studies.open_study(place / "what?" / "study", "search", None, 0, True, 100)
     assert list(place.iterdir()) == [place / "what?"]
 

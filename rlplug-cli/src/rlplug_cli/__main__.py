@@ -1,4 +1,4 @@
-"""The entry point: it imports nothing before it can answer Ctrl-C."""
+"""The entry point; it can answer Ctrl-C before it imports anything."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import sys
 
 
 def main(arguments: list[str] | tuple[str, ...] | None = None) -> int:
-    """Run the command line; returns the exit code.
+    """Run the command line and return the exit code.
 
-    0 done, 1 the run or the command failed, 2 usage, 3 plugin, 128 + its number for a signal (130, 143, …); 141 where
-    nobody reads on what a command says, which stops none that trains.
+    0: done. 1: the run or the command failed. 2: usage. 3: plugin. 128 + number: a signal (130, 143, …). 141: nothing
+    reads the output any longer; commands that train ignore that.
     """
     try:
-        from rlplug_cli.invoke import called
+        from rlplug_cli.invoke import run_command
 
-        return called(
-            list(sys.argv[1:] if arguments is None else arguments), whole=arguments is None
+        return run_command(
+            list(sys.argv[1:] if arguments is None else arguments), whole_process=arguments is None
         )
-    except KeyboardInterrupt:  # in an import, or while what answers it there is at work
+    except KeyboardInterrupt:  # during an import, or during the handling of another
         print("rlplug: stopped", file=sys.stderr)
         return 130
 

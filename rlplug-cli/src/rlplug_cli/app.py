@@ -1,4 +1,4 @@
-"""The root command: knows the names and summaries of all commands, and imports only the one that is called."""
+"""The root command: has the names and summaries of all commands, and imports only the one that runs."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from rlplug_core.errors import RlplugError, UsageError, did_you_mean
 COMMANDS = {
     "run": ("run", "Train an algorithm on an environment."),
     "resume": ("resume", "Continue an interrupted run, to the same bits."),
-    "evaluate": ("evaluate", "Play episodes with a run's checkpoints and sum up their returns."),
-    "play": ("play", "Watch a run's policy in a window, or as a film."),
-    "record": ("record", "Write what a run's policy does as a data set."),
-    "export": ("export", "Write a run's policy as files of its own."),
+    "evaluate": ("evaluate", "Play episodes with a run's checkpoints and report the returns."),
+    "play": ("play", "Watch a run's policy in a window or as a film."),
+    "record": ("record", "Record a run's policy as a data set."),
+    "export": ("export", "Export a run's policy to files."),
     "reproduce": ("reproduce", "Train a run again and compare the bits."),
-    "runs": ("runs", "List the runs in a directory, delete some, clear up."),
+    "runs": ("runs", "List runs, delete some, clean up after killed ones."),
     "sweep": ("sweep", "Train algorithms on environments over seeds and options."),
     "compare": ("compare", "Compare runs over seeds, with intervals."),
     "plot": ("plot", "Draw learning curves of runs."),
     "tune": ("tune", "Search for an algorithm's best options."),
     "ui": ("ui", "Open the MLflow UI on the runs."),
-    "sync": ("sync", "Send to MLflow what is missing there of a run."),
+    "sync": ("sync", "Send the missing records of a run to MLflow."),
     "list": ("list", "List algorithms, wrappers, controllers, and environments by family."),
     "info": ("info", "Show an algorithm, a wrapper, a controller or an environment."),
     "plugins": ("plugins", "List plugins, and why one cannot be used."),
-    "new": ("new", "Make a new plugin that works, to be changed."),
-    "check": ("check", "Check that a plugin keeps the contract, for its author."),
-    "index": ("index", "Write the index of a plugin, for its author."),
+    "new": ("new", "Make a new working plugin for you to change."),
+    "check": ("check", "Check that a plugin follows the contract (for authors)."),
+    "index": ("index", "Write the index of a plugin (for authors)."),
     "doctor": ("doctor", "Examine this installation."),
 }
-#: What the commands of other libraries are called, where nothing here looks like it.
+#: Commands of other libraries with a different name here.
 ELSEWHERE = {"train": "run", "learn": "run", "fit": "run", "enjoy": "play", "test": "evaluate"}
-#: Those that train: they go on where nobody reads what they say.
+#: Commands that train; they continue if the reader of their output is gone.
 TRAINING = frozenset({"run", "resume", "reproduce", "sweep", "tune"})
 
 
 class Root(click.Group):
-    """Commands by name; the help is written from `COMMANDS` alone."""
+    """The group of all commands; its help uses only `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -65,7 +65,7 @@ class Root(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError as error:  # which click takes for a reader of stdout that has gone
+        except BrokenPipeError as error:  # click thinks that the reader of stdout is gone
             if ctx.invoked_subcommand not in TRAINING:
                 raise
             raise RlplugError(
@@ -88,9 +88,9 @@ class Root(click.Group):
 
 
 EPILOG = """\b
-Everywhere: -P no:NAME switches a plugin off, --traceback shows where an error
-arose. For completion in bash: eval "$(_RLPLUG_COMPLETE=bash_source rlplug)";
-zsh and fish likewise."""
+Everywhere: -P no:NAME switches a plugin off, --traceback shows the traceback
+of an error. For completion in bash: eval "$(_RLPLUG_COMPLETE=bash_source rlplug)";
+the same for zsh and fish."""
 
 app = Root(
     name="rlplug",

@@ -22,7 +22,7 @@ class TakesArguments(click.Command):
         return super().parse_args(ctx, args)
 
 
-def typed_arguments(context: click.Context) -> dict[str, object]:
+def environment_arguments(context: click.Context) -> dict[str, object]:
     """Return the typed arguments by dotted option name, such as `env.size`."""
     arguments: dict[str, object] = context.meta.get(_KEY, {})
     return arguments
@@ -34,7 +34,7 @@ def single_env_arguments(context: click.Context) -> dict[str, object] | None:
     Raises:
         UsageError: some are for the evaluation environment.
     """
-    arguments = typed_arguments(context)
+    arguments = environment_arguments(context)
     others = [name for name in arguments if not name.startswith("env.")]
     if others:
         flag = others[0].replace("_", "-", 1)

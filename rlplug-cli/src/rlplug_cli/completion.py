@@ -1,4 +1,4 @@
-"""The words that a shell may complete: runs, checkpoints, environments, options; nothing heavy is imported for it."""
+"""Words for shell completion: runs, checkpoints, environments, options. It imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from click.shell_completion import CompletionItem
 
 from rlplug_core.plugins.families import families
 
-#: Where runs are unless somebody says otherwise, and the words for a checkpoint by what it is.
+#: The default directory of runs, and the words for a checkpoint that are not names.
 OUT = Path("runs")
 KINDS = ("best", "final", "latest")
 
 
 def runs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Runs by name, those of sweeps under the sweep's; a word that looks like a path is completed as one."""
+    """Complete names of runs, including `SWEEP/RUN`; a word that looks like a path is completed as a path."""
     if incomplete.startswith((".", "/", "~", f"{OUT}/")):
         return [CompletionItem(incomplete, type="dir")]
     return _beginning(run_names(), incomplete)
 
 
 def run_names() -> list[str]:
-    """The names of all runs, those of sweeps under the sweep's."""
+    """Return the names of all runs; a run of a sweep is `SWEEP/RUN`."""
     return _names("config.json")
 
 
 def runs_and_sweeps(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The same, and whole sweeps."""
+    """Complete names of runs and of whole sweeps."""
     sweeps = [CompletionItem(name) for name in _names("sweep.json") if name.startswith(incomplete)]
     return [*sweeps, *runs(ctx, parameter, incomplete)]
 
@@ -38,11 +38,11 @@ def runs_and_sweeps(
 def checkpoints(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The checkpoints of the run that the words before name."""
+    """Complete checkpoints of the run that earlier words name."""
     named = [
         ctx.params.get("run"),
         *ctx.args,
-    ]  # an option without its value leaves the words before it where they are
+    ]  # an option without its value leaves earlier words here
     places = [path / "checkpoints" for word in named if word for path in (Path(word), OUT / word)]
     kept = (
         sorted(path.name for path in place.iterdir() if path.is_dir())
@@ -55,18 +55,18 @@ def checkpoints(
 def environments(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Ids of the families that are installed, in any case."""
+    """Complete ids of installed environments, ignoring case."""
     ids = {id for family in families() if family.installed for id in family.ids if "*" not in id}
     return [CompletionItem(id) for id in sorted(ids) if id.lower().startswith(incomplete.lower())]
 
 
 def assignments(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """`NAME=` for every option; the value is typed."""
+    """Complete `NAME=` of every option."""
     return _beginning([f"{name}=" for name in names], incomplete.replace("-", "_"))
 
 
 def _names(file: str) -> list[str]:
-    """The directories in and below `runs` that hold a file, by name."""
+    """Return the directories in `runs` and one level below that contain `file`."""
     return sorted(
         str(path.parent.relative_to(OUT))
         for depth in ("*", "*/*")

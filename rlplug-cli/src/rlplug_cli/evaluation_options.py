@@ -1,4 +1,4 @@
-"""The options of commands that let a checkpoint act: which one, how, and in which environment."""
+"""The options of commands that play a checkpoint: the checkpoint, the exploration and the environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlplug_cli.completion import checkpoints
 
 
 def checkpoint() -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The option that names one."""
+    """Return the option `--checkpoint`."""
     text = "best, final, latest or a name  [best]"
     return click.option(
         "--checkpoint", default="best", metavar="NAME", shell_complete=checkpoints, help=text
@@ -18,9 +18,9 @@ def checkpoint() -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add `checkpoint`, `stochastic`, `epsilon`, `env` and `wrap`; `verb` begins the help of `--env`.
+    """Return a decorator that adds `checkpoint`, `stochastic`, `epsilon`, `env` and `wrap`.
 
-    `wrap` is None where the run's own wrappers stay.
+    `verb` starts the help of `--env`. `wrap` is None to keep the run's own wrappers.
     """
     options = (
         checkpoint(),
@@ -31,7 +31,7 @@ def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
             "--epsilon",
             type=click.FloatRange(0, 1),
             default=0.0,
-            help="The chance of a random action per step  [0]",
+            help="Probability of a random action at each step  [0]",
         ),
         click.option(
             "--env",
@@ -47,20 +47,16 @@ def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
             "--wrap",
             multiple=True,
             metavar="WRAPPER",
-            callback=_chosen,
-            help="Wrappers in place of the run's own; none for none.",
+            callback=lambda context, parameter, words: (
+                [w for w in words if w != "none"] if words else None
+            ),
+            help="Wrappers instead of the run's own; 'none' for no wrapper.",
         ),
     )
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return decorated
-
-
-def _chosen(
-    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
-) -> list[str] | None:
-    return [word for word in words if word != "none"] if words else None
+    return decorate

@@ -1,4 +1,4 @@
-"""Checks for names and paths that a file holds, or that may be links which somebody else planted.
+"""Checks for names and paths that a file holds, or that may be links that another account planted.
 
 Every command that joins a name from a file to a directory, or writes into a directory that it did not just create,
 calls one of these functions first.

@@ -1,4 +1,4 @@
-"""Carries out a command: settles what comes before every import, and turns every error into one sentence."""
+"""Runs a command: handles options that must come before imports, and turns every error into one sentence."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from typing import TextIO
 from rlplug_core.errors import LONGEST, RlplugError, Stopped, plain
 
 
-def called(arguments: list[str], whole: bool) -> int:
-    """Carry out a command and return its exit code; `whole` where it is all that this process does."""
-    words, traceback = settle(arguments)
+def run_command(arguments: list[str], whole_process: bool) -> int:
+    """Run a command and return its exit code; `whole_process` if this process does nothing else."""
+    words, traceback = take_global_options(arguments)
     import click
 
     from rlplug_cli.app import TRAINING, app
-    from rlplug_cli.output import Asked, aside
+    from rlplug_cli.output import GlobalOptions, stdout_to_stderr
 
     trains = not TRAINING.isdisjoint(words[:1])
-    if whole:
-        _outlast(trains)
+    if whole_process:
+        _ignore_broken_pipes(trains)
     stderr = sys.stderr
     try:
         with (
-            aside(to_the_end=whole, to_nobody=trains) if "--json" in words else nullcontext() as out
+            stdout_to_stderr(until_exit=whole_process, ignore_broken_pipe=trains)
+            if "--json" in words
+            else nullcontext() as out
         ):
             code = app.main(
-                words, prog_name="rlplug", standalone_mode=False, obj=Asked(out, traceback)
+                words, prog_name="rlplug", standalone_mode=False, obj=GlobalOptions(out, traceback)
             )
-        return code if isinstance(code, int) else 0  # what a command gave to ctx.exit()
+        return code if isinstance(code, int) else 0  # the code of ctx.exit()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2
@@ -42,73 +44,69 @@ def called(arguments: list[str], whole: bool) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _say("stopped", 130)
     except BrokenPipeError:
-        return _unread()
+        return _close_stdout()
     except RlplugError as error:
         if traceback:
             raise
         return _say(str(error), error.exit_code)
-    except (
-        Exception
-    ) as error:  # the last resort: environments, plugins and what they import may raise anything
+    except Exception as error:  # environments and plugins may raise anything
         if traceback:
             raise
-        return _failed(words, error)
+        return _report_unexpected(words, error)
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ:
-            raise  # so click ends when it has completed a word
+            raise  # click ends this way after completing a word
         if sys.stderr is not stderr:
-            return (
-                _unread()
-            )  # click has found that nobody reads on, for which it changes the streams
+            return _close_stdout()  # click changes the streams if the reader is gone
         return _say(
-            f"{_ended(words)}: an environment or a plugin called sys.exit({error.code!r})", 1
+            f"{_subject(words)}: an environment or a plugin called sys.exit({error.code!r})", 1
         )
 
 
-def _outlast(trains: bool) -> None:
-    """Let nothing that is said on stderr fail, and where a command trains, nothing on stdout either."""
+def _ignore_broken_pipes(trains: bool) -> None:
+    """Let writes to stderr never fail; for a command that trains, writes to stdout neither."""
     from rlplug_core.loop.safe_streams import lasting
 
-    def there(stream: TextIO | None) -> TextIO:  # none as behind `>&-`
+    def existing(stream: TextIO | None) -> TextIO:  # None after `>&-`
         return stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
-    sys.stderr = lasting(there(sys.stderr))
+    sys.stderr = lasting(existing(sys.stderr))
     if trains:
-        sys.stdout = lasting(there(sys.stdout))
+        sys.stdout = lasting(existing(sys.stdout))
 
 
-def _unread() -> int:
-    """Nobody reads on: return the code of a command that this has ended, and let the flush at exit go somewhere."""
+def _close_stdout() -> int:
+    """Return the exit code if the reader of stdout is gone, and let the flush at exit go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 128 + signal.SIGPIPE
 
 
-def _ended(words: list[str]) -> str:
-    """Return what an error ended: a run, or a command that trains nothing."""
+def _subject(words: list[str]) -> str:
+    """Return the start of an error's sentence: that the run failed, or the command."""
     from rlplug_cli.app import TRAINING
 
     command = " ".join(["rlplug", *words[:1]])
     return f"'{command}' failed" if TRAINING.isdisjoint(words[:1]) else "the run failed"
 
 
-def _failed(words: list[str], error: Exception) -> int:
-    """Say in one sentence what nobody foresaw."""
+def _report_unexpected(words: list[str], error: Exception) -> int:
+    """Report an unexpected exception in one sentence."""
     from rlplug_core.config.import_string import place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return _say(
-            f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is",
+            f"'{str(error.filename)[:40]}…' is too long for a path; name an existing file or run",
             2,
         )
     said = plain(f"{type(error).__name__}: {error}{place_of(error)}{_remedy(error)}", 1000)
-    return _say(f"{_ended(words)}: {said} (--traceback shows where)", 1)
+    return _say(f"{_subject(words)}: {said} (--traceback shows where)", 1)
 
 
-def settle(words: list[str]) -> tuple[list[str], bool]:
+def take_global_options(words: list[str]) -> tuple[list[str], bool]:
     """Take `-P no:name` and `--traceback` out of raw arguments, before anything looks for plugins.
 
     Returns:
-        The other arguments, and whether a traceback was asked for.
+        The other arguments, and whether `--traceback` was typed.
     """
     rest: list[str] = []
     disabled = (
@@ -141,7 +139,7 @@ def settle(words: list[str]) -> tuple[list[str], bool]:
 
 
 def _remedy(error: Exception) -> str:
-    """Return what helps where the system refused to read or to write a file."""
+    """Return the remedy for an error of reading or writing a file."""
     from rlplug_core.runs.files import REMEDIES
 
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
@@ -149,14 +147,14 @@ def _remedy(error: Exception) -> str:
 
 
 def _sentence(error: object) -> str:
-    """A click error as one sentence with the command whose help says more."""
+    """Return a click error as one sentence that names the command with more help."""
     import click
 
     assert isinstance(error, click.ClickException)
     said = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     return (
-        f"{said[:1].lower()}{said[1:]} ('{context.command_path} --help' shows what there is)"
+        f"{said[:1].lower()}{said[1:]} ('{context.command_path} --help' shows all)"
         if context
         else said
     )

@@ -1,4 +1,4 @@
-"""Run directories as the command line sees them; `rlplug_core.runs.listing` finds and reads them."""
+"""Run directories for the command line; `rlplug_core.runs.listing` finds and reads them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rlplug_core.runs.listing import OUT, directories, records, summary
 
 __all__ = [
     "directories",
-    "ended",
+    "end_reason",
     "file_name",
     "final_evaluation",
     "find_run",
+    "no_update_note",
     "one_thread",
     "records",
     "short_path",
     "summary",
-    "untrained",
 ]
 
 
 def find_run(text: str, out: Path = OUT) -> Path:
-    """The run directory that a path or a name under `out` means.
+    """Return the run directory that a path or a name under `out` means.
 
     Raises:
         UsageError: there is none.
@@ -33,25 +33,25 @@ def find_run(text: str, out: Path = OUT) -> Path:
 
 
 def final_evaluation(run: Path) -> dict[str, object] | None:
-    """The last final evaluation of a run."""
+    """Return the last final evaluation of a run."""
     return listing.final_evaluation(records(run))
 
 
-def ended(run: Path) -> str:
-    """Return why a run ended before its total, in words; empty where it did not."""
+def end_reason(run: Path) -> str:
+    """Return why a run ended before its total, or "" if it did not."""
     ends = [record.data for record in records(run) if record.kind == "end"]
     return str(ends[-1].get("reason", "")) if ends else ""
 
 
-def untrained(run: Path) -> str:
-    """Return in words that a run has made no update; empty where it has."""
+def no_update_note(run: Path) -> str:
+    """Return a note if a run has made no update, else ""."""
     if not listing.untrained(records(run)):
         return ""
-    return "no update was made: the run ended before its first batch was due, and its weights are those it began with"
+    return "no update was made: the run ended before its first batch, so its weights are the initial ones"
 
 
 def short_path(path: Path) -> str:
-    """A path as a user in this directory would type it."""
+    """Return a path as a user in this directory would type it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -59,11 +59,11 @@ def short_path(path: Path) -> str:
 
 
 def file_name(target: str) -> str:
-    """The name of an algorithm or environment for a table: that of a file has not the whole path of it."""
+    """Return the name of an algorithm or environment for a table; that of a file is without its directory."""
     return Path(target).name if is_target(target) else target
 
 
 def one_thread() -> None:
-    """Let numpy's products use one thread, unless the user says otherwise; read once, when numpy is imported."""
+    """Let NumPy multiply matrices on one thread unless the user set a number; NumPy reads this when it is imported."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")

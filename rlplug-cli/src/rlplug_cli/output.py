@@ -1,4 +1,4 @@
-"""Print what a command has to say: texts without control characters, and JSON that nothing else gets between."""
+"""Prints a command's output: texts without control characters, and JSON that nothing else interrupts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from rlplug_core.loop.safe_streams import lasting
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Wishes beside the command: `out` is the stream for what a script reads, without one it is stdout."""
+class GlobalOptions:
+    """Options that apply to every command; `out` is the stream for JSON, stdout if None."""
 
     out: IO[str] | None = None
     traceback: bool = False
 
 
-def asked() -> Asked:
-    """Return what was asked for beside the present command."""
-    found: Asked | None = click.get_current_context().find_root().obj
-    return found or Asked()
+def global_options() -> GlobalOptions:
+    """Return the global options of the current command."""
+    options: GlobalOptions | None = click.get_current_context().find_root().obj
+    return options or GlobalOptions()
 
 
 @contextmanager
-def into_file(path: Path) -> Iterator[None]:
-    """Write a file that the user named; its directory is made where there is none.
+def writing_to(path: Path) -> Iterator[None]:
+    """Turn errors of writing a file into one sentence; its directory is created if needed.
 
     Raises:
         UsageError: it cannot be written.
@@ -43,13 +43,13 @@ def into_file(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        no_place = isinstance(error, FileExistsError | NotADirectoryError)
-        reason = f"{path.parent} is no directory" if no_place else error.strerror
+        no_directory = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = f"{path.parent} is not a directory" if no_directory else error.strerror
         raise UsageError(f"{path} cannot be written: {reason}; name another file") from error
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print a text, foreign parts of it cleaned of escape codes."""
+    """Print a text without escape codes."""
     click.echo(clean(text), err=err)
 
 
@@ -59,34 +59,38 @@ def echo_json(value: object) -> None:
 
 
 def redraws(stream: TextIO) -> bool:
-    """Return whether a picture printed to a stream takes the place of the one before.
+    """Return whether a stream can redraw a display in place.
 
-    So it does on a terminal, but not on the one that a notebook's `!command` writes to, which keeps every picture.
+    A terminal can; the terminal of a notebook's `!command` cannot, because the notebook keeps everything.
     """
     return stream.isatty() and "JPY_PARENT_PID" not in os.environ
 
 
 def emit(text: str) -> None:
-    """Print what a script reads to where `aside` keeps a place for it, else to stdout."""
-    click.echo(text, file=asked().out)
+    """Print output for scripts to the stream that `stdout_to_stderr` saved, else to stdout."""
+    click.echo(text, file=global_options().out)
 
 
 @contextmanager
-def aside(to_the_end: bool = False, to_nobody: bool = False) -> Iterator[IO[str]]:
-    """Send to stderr what environments, libraries and their processes print; yields the stream that is stdout's own.
+def stdout_to_stderr(
+    until_exit: bool = False, ignore_broken_pipe: bool = False
+) -> Iterator[IO[str]]:
+    """Send everything that environments, libraries and their processes print to stderr; yield the real stdout.
 
-    With `to_the_end` it stays so: a library may print when the process exits. With `to_nobody` it is no error that what
-    is written to this stream has no reader any more.
+    Args:
+        until_exit: do not restore stdout afterwards: a library may print when the process exits.
+        ignore_broken_pipe: ignore that the reader of stdout is gone.
     """
     stdout = sys.stdout
     stdout.flush()
     try:
         number = stdout.fileno()
-        kept = os.dup(1)
-    except (OSError, io.UnsupportedOperation):  # stdout is no file of the system's, or is closed
-        number = kept = -1
-    file = os.fdopen(os.dup(kept), "w", encoding="utf-8") if number == 1 else stdout
-    own = lasting(file) if to_nobody else file
+        saved = os.dup(1)
+    except (OSError, io.UnsupportedOperation):  # stdout is not a system file, or is closed
+        number = -1
+        saved = -1
+    file = os.fdopen(os.dup(saved), "w", encoding="utf-8") if number == 1 else stdout
+    own = lasting(file) if ignore_broken_pipe else file
     try:
         if number == 1:
             os.dup2(2, 1)
@@ -97,7 +101,7 @@ def aside(to_the_end: bool = False, to_nobody: bool = False) -> Iterator[IO[str]
         if number == 1:
             own.close()
             file.close()
-            if not to_the_end:
-                os.dup2(kept, 1)
-        if kept >= 0:
-            os.close(kept)
+            if not until_exit:
+                os.dup2(saved, 1)
+        if saved >= 0:
+            os.close(saved)

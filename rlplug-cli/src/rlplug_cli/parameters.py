@@ -169,7 +169,7 @@ def parse_option(option: Option, text: str, owner: str) -> Any:
     except BadConfig as error:
         raise BadConfig(f"{owner}: option '{option.name}': {error}") from error
     for item in tested(option, schedule) if schedule else (value,):
-        expected = _expected(option, item)
+        expected = _requirement(option, item)
         if option.type in ("ints", "floats") and text.count("[") != text.count("]"):
             expected = f"numbers as in {value_text(option.default or [64, 64])}"
         if expected:
@@ -180,12 +180,12 @@ def parse_option(option: Option, text: str, owner: str) -> Any:
     return value
 
 
-def _expected(option: Option, value: object) -> str:
+def _requirement(option: Option, value: object) -> str:
     """Return what the option takes instead of a wrong value, or "" for a right one."""
     if value is None and option.optional:
         return ""
     if option.type in ("ints", "floats", "strs", "repeated"):
-        return _expected_items(option, value)
+        return _item_requirement(option, value)
     if option.type == "choice":
         return "" if value in option.choices else f"one of {', '.join(option.choices)}"
     wrong_bool = isinstance(value, bool) and option.type != "bool"
@@ -194,11 +194,11 @@ def _expected(option: Option, value: object) -> str:
         nouns = {"int": "an integer", "float": number, "bool": "yes or no"}
         return nouns.get(option.type, "a text")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _expected_range(option, value)
+        return _range_requirement(option, value)
     return ""
 
 
-def _expected_items(option: Option, value: object) -> str:
+def _item_requirement(option: Option, value: object) -> str:
     kind = _PYTHON.get(option.type[:-1], str)
     items = value if isinstance(value, list) else [None]
     if all(isinstance(item, kind) and not isinstance(item, bool) for item in items):
@@ -206,7 +206,7 @@ def _expected_items(option: Option, value: object) -> str:
     return "texts" if kind is str else f"numbers as in {value_text(option.default or [64, 64])}"
 
 
-def _expected_range(option: Option, value: float) -> str:
+def _range_requirement(option: Option, value: float) -> str:
     low = option.minimum
     high = option.maximum
     if low is not None and not (value > low if option.open_minimum else value >= low):
@@ -280,7 +280,7 @@ def _check(file: Path | str, option: Option, value: object, owner: str, name: st
         raise BadConfig(f"{file}: '{name}': {error}") from error
     plain_value = meant(option.name, plain(value, option.type))
     for item in tested(option, schedule) if schedule else (plain_value,):
-        if expected := _expected(option, item):
+        if expected := _requirement(option, item):
             if text is not None and option.type in ("ints", "floats"):
                 expected = "a list of numbers without quotes, as in [64, 64]"
             raise BadConfig(

@@ -1,4 +1,4 @@
-"""Makes the files of a new plugin: a complete distribution whose small implementation works, ready to be changed."""
+"""Makes the files of a new plugin: a complete distribution with a small working implementation."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class Kind:
-    """The differences between plugins of different kinds.
+    """What differs between kinds of plugins.
 
     Attributes:
-        target: what the entry point names inside the package.
-        requirements: what it needs besides rlplug-core.
-        run: the command that shows it at work.
-        about: what the README says after that command.
-        indexed: whether it has an index, which its author writes.
-        forms: what `--kind` chooses from; the first is the default.
+        target: the target of the entry point inside the package.
+        requirements: its dependencies besides rlplug-core.
+        run: a command that uses it.
+        about: the sentence after that command in the README.
+        indexed: whether its author writes an index.
+        forms: the choices of `--kind`; the first is the default.
     """
 
     group: Group
@@ -53,7 +53,7 @@ KINDS = {
         target="algorithm:$cls",
         requirements=("torch>=2.10",),
         run="rlplug run $id CartPole-v1",
-        about="`rlplug info $id` shows its options, `rlplug check $id` holds it to rlplug's contract.",
+        about="`rlplug info $id` shows its options, `rlplug check $id` checks it against rlplug's contract.",
         indexed=True,
         forms=("rollout", "replay"),
     ),
@@ -63,7 +63,7 @@ KINDS = {
         target="provider:Provider",
         requirements=("rlplug-envs$bounds", "gymnasium>=1.1,<2", "numpy>=1.26"),
         run="rlplug run a2c $env",
-        about="Ids that begin with `$id/` come from here; `rlplug run` imports the package only when one is named.",
+        about="This package provides all ids that start with `$id/`; `rlplug run` imports it only if you name one.",
         indexed=True,
     ),
     "wrapper": Kind(
@@ -72,7 +72,7 @@ KINDS = {
         target="wrapper:$cls",
         requirements=("numpy>=1.26",),
         run="rlplug run a2c CartPole-v1 --wrap $id",
-        about="`rlplug info $id` shows its options, which are typed behind its name: `--wrap $id:cost=0.1`.",
+        about="`rlplug info $id` shows its options, typed after its name: `--wrap $id:cost=0.1`.",
         indexed=True,
     ),
     "controller": Kind(
@@ -81,7 +81,7 @@ KINDS = {
         target="controller:$cls",
         requirements=(),
         run="rlplug run a2c CartPole-v1 --controller $id",
-        about="`rlplug info $id` shows its options, `rlplug check controller $id` holds it to rlplug's contract.",
+        about="`rlplug info $id` shows its options, `rlplug check controller $id` checks it against rlplug's contract.",
         indexed=True,
     ),
     "hooks": Kind(
@@ -97,27 +97,27 @@ KINDS = {
 
 _INDEX = """
 
-Before a release, `rlplug index $distribution` writes the file from which help and completion are shown without
-importing this package; commit it, and write it anew whenever the options or ids change."""
+Before a release, `rlplug index $distribution` writes the file that help and completion read instead of
+importing this package. Commit it, and write it again whenever the options or ids change."""
 
 
 def generate(kind: str, name: str, out: Path, form: str = "") -> tuple[Path, dict[str, str]]:
     """Write the distribution `rlplug-<name>` into `out`, in one of the forms of its kind.
 
     Returns:
-        Its directory, and what was written: paths in it to texts.
+        Its directory, and the texts of the files by path.
 
     Raises:
-        UsageError: the name cannot be used, there is no such form, or the directory exists; nothing was written.
+        UsageError: the name cannot be used, there is no such form, or the directory exists. Nothing was written then.
     """
-    name = checked(kind, name)
+    name = check_name(kind, name)
     form = form_of(kind, form)
     root = out / f"rlplug-{name}"
     if root.exists():
         raise UsageError(
             f"{root} exists already; choose another name, or another directory with --out"
         )
-    files = rendered(kind, name, form)
+    files = render_files(kind, name, form)
     for path, text in files.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,18 +125,18 @@ def generate(kind: str, name: str, out: Path, form: str = "") -> tuple[Path, dic
     return root, files
 
 
-def checked(kind: str, name: str) -> str:
-    """The name without the prefix that every distribution gets.
+def check_name(kind: str, name: str) -> str:
+    """Return the name without the prefix that every distribution gets.
 
     Raises:
-        UsageError: it is no name, belongs to someone, or would stand twice in the code.
+        UsageError: it is not allowed, is taken, or would name two things in the code.
     """
     name = name.removeprefix("rlplug-")
     if not _NAME.fullmatch(name):
         near = "-".join(re.findall(r"[a-z0-9]+", name.lower())).lstrip("-0123456789")
         raise UsageError(
-            f"'{name}' is no name for a plugin: use small letters, digits and single hyphens, and begin with a letter, "
-            f"as in '{near or 'my-idea'}'"
+            f"'{name}' cannot be the name of a plugin: use small letters, digits and single hyphens, and start "
+            f"with a letter, as in '{near or 'my-idea'}'"
         )
     if len(name) > LONGEST:
         raise UsageError(
@@ -144,7 +144,7 @@ def checked(kind: str, name: str) -> str:
         )
     if owner := _owner(kind, name):
         raise UsageError(f"the name '{name}' is taken: {owner}; choose another one")
-    if _stands_twice(kind, camel(name)):
+    if _is_ambiguous(kind, camel(name)):
         raise UsageError(
             f"'{name}' would give the name {camel(name)} to two things in the code; choose another one"
         )
@@ -152,7 +152,7 @@ def checked(kind: str, name: str) -> str:
 
 
 def form_of(kind: str, form: str) -> str:
-    """The form, or where none is given the first of the kind.
+    """Return the form, by default the first one of the kind.
 
     Raises:
         UsageError: the kind has no such form.
@@ -164,71 +164,62 @@ def form_of(kind: str, form: str) -> str:
     return form or (forms[0] if forms else "")
 
 
-def rendered(kind: str, name: str, form: str = "") -> dict[str, str]:
-    """The files of a plugin: paths to texts."""
+def render_files(kind: str, name: str, form: str = "") -> dict[str, str]:
+    """Return the texts of a plugin's files by path."""
     form = form_of(kind, form)
     values = _values(KINDS[kind], name) | {
         "batch": "Transitions" if form == "replay" else "Rollout"
     }
     files = {}
-    for template in _templates(kind, form):
+    folders = [TEMPLATES / part for part in ("common", kind, f"{kind}-{form}")]
+    templates = [path for folder in folders for path in folder.rglob(f"*{SUFFIX}")]
+    for template in sorted(templates):
         text = Template(template.read_text(encoding="utf-8")).substitute(values)
         files[_path(template, name)] = text
     return dict(sorted(files.items()))
 
 
 def camel(name: str) -> str:
-    """`my-idea` as the name of a class: `MyIdea`."""
+    """Return the class name of a plugin: `MyIdea` for `my-idea`."""
     return "".join(part.capitalize() for part in name.split("-"))
 
 
 def bounds(version: str) -> str:
-    """From this version's contract to the next version that may break it: `>=0.1,<0.2`, and from 1.0 on `>=1.4,<2`."""
+    """Return the compatible versions: `>=0.1,<0.2`, and from 1.0 on `>=1.4,<2`."""
     major, minor = (int(part) for part in version.split(".")[:2])
     return f">={major}.{minor},<{major + 1}" if major else f">=0.{minor},<0.{minor + 1}"
 
 
 def _owner(kind: str, name: str) -> str:
-    """Return the owner of a name that is taken, or an empty string."""
+    """Return who already uses a name, or ""."""
     if f"rlplug-{name}" in FIRST_PARTY:
         return f"rlplug-{name} is a package of rlplug itself"
     for group, names in KNOWN.items():
         if name in names:
-            return f"it is that of the {NOUNS[group]} of {names[name]}"
+            return f"it is the {NOUNS[group]} of {names[name]}"
     for record in plugins.records():
         if (record.group, record.id) == (KINDS[kind].group, name):
             return f"{record} is installed"
     return ""
 
 
-def _stands_twice(kind: str, cls: str) -> bool:
+def _is_ambiguous(kind: str, cls: str) -> bool:
     """Return whether a class of this name would hide something that the code uses."""
     forms = KINDS[kind].forms or ("",)
     code = [
         text
         for form in forms
-        for path, text in rendered(kind, "own", form).items()
+        for path, text in render_files(kind, "own", form).items()
         if path.endswith(".py")
     ]
-    used = {name for text in code for name in _names(ast.parse(text))} - {"Own", "OwnConfig"}
-    return cls in used or cls in vars(builtins)
-
-
-def _names(tree: ast.AST) -> set[str]:
-    """Everything that code imports or refers to by name."""
-    nodes = list(ast.walk(tree))
-    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
-    return imported | {node.id for node in nodes if isinstance(node, ast.Name)}
-
-
-def _templates(kind: str, form: str) -> list[Path]:
-    parts = ("common", kind, f"{kind}-{form}")
-    found = [path for part in parts for path in (TEMPLATES / part).rglob(f"*{SUFFIX}")]
-    return sorted(found)
+    nodes = [node for text in code for node in ast.walk(ast.parse(text))]
+    used = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    used |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    return cls in used - {"Own", "OwnConfig"} or cls in vars(builtins)
 
 
 def _path(template: Path, name: str) -> str:
-    """Return a template's path: `dot-` stands for a dot, `package` for the package, `id` for the entry point."""
+    """Return the path of a template's file: `dot-` becomes a dot, `package` and `id` the plugin's names."""
     _, *parts = template.relative_to(TEMPLATES).parts
     parts[-1] = parts[-1].removesuffix(SUFFIX)
     names = {"package": _package(name), "id.toml": f"{name}.toml"}

@@ -1,4 +1,4 @@
-"""Sort the options of `rlplug run ALGORITHM --help` into sections, in the order in which someone looks for them."""
+"""Sorts the options of `rlplug run ALGORITHM --help` into sections, the most used first."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ RUNS = {
 
 
 def titles(algorithm: str) -> Iterable[str]:
-    """Return the titles of all sections: what is particular to an algorithm comes after how long it trains."""
+    """Return the titles of all sections: the algorithm's own section is the second."""
     first, *rest = SHARED
     return (first, f"Options of {algorithm}", *rest, *RUNS, "Input and output")
 
 
 def title(option: str, algorithm: str, own: bool) -> str:
-    """Return the section of an option: one that algorithms share, the algorithm's own, or one of those of every run."""
+    """Return the section of an option: a shared one, the algorithm's own, or one of those that every run has."""
     return _section(option, SHARED) or (
         f"Options of {algorithm}" if own else _section(option, RUNS)
     )

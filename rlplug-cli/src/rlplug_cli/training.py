@@ -1,4 +1,4 @@
-"""The common part of `run` and `resume`: progress while a run trains, and what is said at its end."""
+"""The common part of `run` and `resume`: the progress display, and the report at the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.lookup import ended, file_name, final_evaluation, short_path, untrained
+from rlplug_cli.lookup import end_reason, file_name, final_evaluation, no_update_note, short_path
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
@@ -32,7 +32,7 @@ def train(
     as_json: bool,
     quiet: bool = False,
 ) -> None:
-    """Train a new run and say what came of it."""
+    """Train a new run and report the result."""
     say = None if quiet else partial(echo, err=as_json)
 
     def train(watch: Callable[[Progress], None]) -> Run:
@@ -48,29 +48,20 @@ def train(
 def title(
     algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str]
 ) -> str:
-    """The header of a run: what is trained on what, its wrappers, and the options that somebody chose."""
-    chosen = [
-        name
-        for name, origin in origins.items()
-        if origin not in ("preset", "default") and name in values
-    ]
-    words = [
-        f"{name}={_shown(values[name])}"
-        for name in sorted(chosen, key="wrap".__ne__)
-        if name not in ("seed", "env")
-    ]
-    parts = [
-        file_name(algorithm),
-        file_name(env),
-        f"seed {values.get('seed', 1)}",
-        *([plain(" ".join(words), 160)] * bool(words)),
-    ]
+    """Return the header of a run: algorithm, environment, seed, wrappers and the options that the user set."""
+    set_by_user = []
+    for name, origin in origins.items():
+        if origin not in ("preset", "default") and name in values and name not in ("seed", "env"):
+            set_by_user.append(name)
+    words = []
+    for name in sorted(set_by_user, key="wrap".__ne__):  # wrappers first
+        value = values[name]
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        words.append(f"{name}={text}")
+    parts = [file_name(algorithm), file_name(env), f"seed {values.get('seed', 1)}"]
+    if words:
+        parts.append(plain(" ".join(words), 160))
     return " · ".join(parts)
-
-
-def _shown(value: object) -> str:
-    """An option's value in a word."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def train_and_report(
@@ -79,9 +70,9 @@ def train_and_report(
     as_json: bool,
     quiet: bool = False,
 ) -> None:
-    """Run `work` under the progress display, unless it shall be quiet; then say what came of it.
+    """Run `work` under the progress display, unless `quiet`; then report the result.
 
-    That is the final evaluation, the run's path and the way to MLflow.
+    The report has the final evaluation, the run's path and the address in MLflow.
     """
     if quiet:
         run = work(lambda progress: None)
@@ -92,7 +83,7 @@ def train_and_report(
         episodes.refresh(run.path)
     except (
         NotWritten
-    ) as error:  # a table that the journal can make again is no reason to call a run failed
+    ) as error:  # the journal can produce the table again, so the run has not failed
         warn(str(error))
     if as_json:
         echo_json(result(run))
@@ -101,38 +92,38 @@ def train_and_report(
 
 
 def result(run: Run) -> dict[str, object]:
-    """Return the result of a run, for scripts."""
+    """Return the result of a run for `--json`."""
     state = mirror.State.read(run.path)
     sent = {"tracking_uri": state.tracking_uri, "run_id": state.run_id} if state else None
     return {
         "run": str(run.path),
         "name": run.name,
         "status": run.status,
-        "reason": ended(run.path),
+        "reason": end_reason(run.path),
         "final_eval": final_evaluation(run.path),
         "mlflow": sent,
     }
 
 
 def conclusion(run: Run) -> str:
-    """The last lines of a run on a terminal."""
+    """Return the last lines of a run on a terminal."""
     lines = [f"run      {short_path(run.path)}"]
     if found := final_evaluation(run.path):
-        lines[:0] = said(found)
-    lines[:0] = [reason for reason in (ended(run.path), untrained(run.path)) if reason]
+        lines[:0] = final_lines(found)
+    lines[:0] = [reason for reason in (end_reason(run.path), no_update_note(run.path)) if reason]
     if state := mirror.State.read(run.path):
-        lines.append(f"mlflow   {way_to(state)}")
+        lines.append(f"mlflow   {mlflow_address(state)}")
     return "\n".join(lines)
 
 
-def said(found: Mapping[str, Any]) -> list[str]:
-    """A final evaluation as two lines: the last weights, and the best checkpoint."""
+def final_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return a final evaluation as two lines: the last weights and the best checkpoint."""
     lines = []
     for of, title in (
         ("last_", "final evaluation  last weights"),
         ("", "                  best checkpoint"),
     ):
-        if f"{of}checkpoint" in found:  # runs of older versions judged their best checkpoint alone
+        if f"{of}checkpoint" in found:  # older runs evaluated only their best checkpoint
             spread, least, most = (
                 found.get(f"{of}return_{name}", math.nan) for name in ("std", "min", "max")
             )
@@ -149,15 +140,15 @@ def said(found: Mapping[str, Any]) -> list[str]:
 
 
 def by_agent(found: Mapping[str, Any], begin: str) -> str:
-    """The mean returns of agents, `a 1.0, b 2.0`, from the entries whose names begin so; empty where there are none."""
+    """Return the mean returns of agents, `a 1.0, b 2.0`, from entries with the prefix `begin`; "" without any."""
     means = {
         name.removeprefix(begin): value for name, value in found.items() if name.startswith(begin)
     }
     return ", ".join(f"{agent} {figures(mean)}" for agent, mean in means.items())
 
 
-def way_to(state: mirror.State) -> str:
-    """Return the command that opens a run in the MLflow UI."""
+def mlflow_address(state: mirror.State) -> str:
+    """Return the URL of a run in MLflow, or the command that opens the MLflow UI."""
     if state.tracking_uri.startswith(("http://", "https://")):
         return f"{state.tracking_uri.rstrip('/')}/#/experiments/{state.experiment_id}/runs/{state.run_id}"
     return "rlplug ui"

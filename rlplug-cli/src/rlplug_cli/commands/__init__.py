@@ -1,1 +1,1 @@
-"""One file per command; a command imports what it needs when it is called."""
+"""One file per command; a command imports its dependencies when it runs."""

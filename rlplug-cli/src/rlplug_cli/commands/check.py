@@ -1,4 +1,4 @@
-"""`rlplug check ALGO`: holds an algorithm, installed or in a file, to the contract."""
+"""`rlplug check ALGO`: checks an algorithm, installed or in a file, against the contract."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from rlplug_cli.commands.run import options_of
-from rlplug_cli.output import asked, echo, echo_json
+from rlplug_cli.output import echo, echo_json, global_options
 from rlplug_cli.parameters import from_pairs
 from rlplug_core.errors import UsageError, clean
 from rlplug_core.testing import (
@@ -24,7 +24,7 @@ from rlplug_core.testing import (
 )
 from rlplug_core.testing.kit.outcome import Outcome
 
-#: How each status is shown.
+#: The color of each status.
 COLORS = {
     "passed": "green",
     "failed": "red",
@@ -42,11 +42,11 @@ COLORS = {
     metavar="[env|wrapper|controller|hooks] NAME",
 )
 @click.option(
-    "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Examine it with this option value."
+    "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Check it with this option value."
 )
 @click.option(
     "--env",
-    help="Examine it on this environment, where none of the kit's own suits it.",
+    help="Check it on this environment if none of the kit's environments suits it.",
 )
 @click.option(
     "--expect",
@@ -63,7 +63,7 @@ COLORS = {
 @click.option(
     "--strict",
     is_flag=True,
-    help="Let provisional checks fail instead of warn.",
+    help="Let provisional checks fail instead of only warning.",
 )
 @click.option(
     "--json",
@@ -81,16 +81,14 @@ def command(
     strict: bool,
     json: bool,
 ) -> None:
-    """Hold a plugin to the contract: an algorithm, by its id or ./file.py:Class, or another kind, named before it.
+    """Check a plugin against the contract: an algorithm by its id or ./file.py:Class, or another kind named before it.
 
-    `env NS/ID` is an environment, `wrapper NAME:option=value` and `controller NAME:option=value` what they say, `hooks
-    DISTRIBUTION` its hooks.
-
-    Ends with code 1 where a check fails.
+    The other kinds are `env NS/ID`, `wrapper NAME:option=value`, `controller NAME:option=value` and `hooks
+    DISTRIBUTION`. The exit code is 1 if a check fails.
     """
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported
-    kind, name = _named(words)
+    kind, name = _kind_and_name(words)
     expectations = _expectations(expected)
     if kind == "algorithm":
         options = from_pairs(pairs, options_of("algorithms", name), name) if pairs else {}
@@ -100,7 +98,7 @@ def command(
     else:
         kinds = {"env": env_checks, "controller": controller_checks, "hooks": hook_checks}
         found = kinds[kind](name, expected_failures=expectations)
-    outcomes = _traced((check, check.outcome()) for check in found)
+    outcomes = _with_tracebacks((check, check.outcome()) for check in found)
     told = list(outcomes) if json else list(_tell(outcomes))
     if json:
         echo_json(_report(kind, name, told))
@@ -108,8 +106,8 @@ def command(
     ctx.exit(1 if any(outcome.status in wrong for _, outcome in told) else 0)
 
 
-def _named(words: tuple[str, ...]) -> tuple[str, str]:
-    """Return the kind of plugin that is meant, and its name."""
+def _kind_and_name(words: tuple[str, ...]) -> tuple[str, str]:
+    """Return the kind and the name of a plugin."""
     if len(words) == 1:
         return "algorithm", words[0]
     if len(words) == 2 and words[0] in ("env", "wrapper", "controller", "hooks"):
@@ -131,16 +129,16 @@ def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
     }
 
 
-def _traced(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
-    """Passes the outcomes on, and where it was asked for writes where each exception arose that broke a check off."""
+def _with_tracebacks(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
+    """Yield the outcomes; with --traceback, print the traceback of each exception that ended a check."""
     for check, outcome in outcomes:
-        if outcome.error is not None and asked().traceback:
+        if outcome.error is not None and global_options().traceback:
             echo(f"{check.name}: {''.join(traceback.format_exception(outcome.error))}", err=True)
         yield check, outcome
 
 
 def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
-    """Passes the outcomes on, and writes a line for each as it comes, and a summary."""
+    """Yield the outcomes, and print a line for each and a summary."""
     level = ""
     counts = Counter[str]()
     seconds = 0.0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_cli.compare.words import bounds, goals, named
+from rlplug_cli.compare.words import bounds, goals, parse_label
 from rlplug_cli.completion import runs_and_sweeps
-from rlplug_cli.output import echo, emit, into_file
+from rlplug_cli.output import echo, emit, writing_to
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def shared(function: Callable[..., object]) -> Callable[..., object]:
-    """The argument and the options that `compare` and `plot` have in common."""
+def common_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Add the argument and the options that `compare` and `plot` share."""
     for decorate in reversed(_SHARED):
         function = decorate(function)
     return function
@@ -33,14 +33,14 @@ _SHARED: tuple[Callable[..., Any], ...] = (
     click.option(
         "--label",
         metavar="OPTION,…",
-        help="Options to label and group runs by  [the algorithm, and what differs]",
+        help="Options to label and group runs by  [the algorithm and differing options]",
     ),
     click.option(
         "--x",
         "axis",
         type=click.Choice(["steps", "seconds", "updates"]),
         default="steps",
-        help="What curves go by  [steps]",
+        help="The x axis of curves  [steps]",
     ),
     click.option(
         "--smooth",
@@ -53,13 +53,13 @@ _SHARED: tuple[Callable[..., Any], ...] = (
         "--center",
         type=click.Choice(["iqm", "mean"]),
         default="iqm",
-        help="What a line shows of its seeds  [iqm]",
+        help="How a line combines its seeds  [iqm]",
     ),
     click.option(
         "--confidence",
         type=click.FloatRange(0, 1, True, True),
         default=0.95,
-        help="What intervals are to cover  [0.95]",
+        help="Confidence of intervals  [0.95]",
     ),
     click.option(
         "--points", type=click.IntRange(2), default=200, help="Points of a curve at most  [200]"
@@ -68,24 +68,24 @@ _SHARED: tuple[Callable[..., Any], ...] = (
         "--out",
         type=click.Path(path_type=Path),
         default="runs",
-        help="Where the run directories are  [runs]",
+        help="The directory of run directories  [runs]",
     ),
 )
 
 
 @click.command("compare")
-@shared
+@common_options
 @click.option(
     "--metric",
     default="eval/return_mean",
-    help="What curves show  [eval/return_mean]",
+    help="The metric of the curves  [eval/return_mean]",
 )
 @click.option(
     "--target",
     "targets",
     multiple=True,
     metavar="[ENV=]RETURN",
-    help="A return whose cost is wanted.",
+    help="Also report the steps and time until this return.",
 )
 @click.option(
     "--normalize",
@@ -97,7 +97,7 @@ _SHARED: tuple[Callable[..., Any], ...] = (
     "--checkpoint",
     type=click.Choice(["last", "best"]),
     default="last",
-    help="What probabilities are about  [last]",
+    help="The checkpoint of the probabilities  [last]",
 )
 @click.option(
     "--bootstrap",
@@ -147,8 +147,8 @@ def command(
 ) -> None:
     """Compare runs over seeds: curves with intervals, final scores, probabilities of improvement.
 
-    RUN is a run's path or name, GROUP the beginning of its group, SWEEP a directory of runs. Runs that differ in seed
-    and environment alone are put together.
+    RUN is a run's path or name, GROUP the start of its group, SWEEP a directory of runs. Runs that differ only in seed
+    and environment are combined.
     """
     from rlplug_cli.compare.lines import Settings
     from rlplug_cli.compare.report import report
@@ -168,7 +168,7 @@ def command(
         targets=goals(targets),
         bounds=bounds(normalize),
     )
-    found = report(runs, out, (metric,), named(label), wanted)
+    found = report(runs, out, (metric,), parse_label(label), wanted)
     _write(found, " ".join(runs), image, html, csv)
     _say(found, csv, json)
 
@@ -203,6 +203,6 @@ def _say(found: Report, csv: Path | None, json: bool) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text into a file that the user named; raises UsageError."""
-    with into_file(path):
+    """Write a text to a file that the user named; raises UsageError if it cannot be written."""
+    with writing_to(path):
         path.write_text(text, encoding="utf-8")

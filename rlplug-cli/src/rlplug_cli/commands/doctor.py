@@ -20,30 +20,31 @@ from rlplug_core.plugins.names import remedy
 @click.command("doctor")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Examine this installation; ends with code 3 where a plugin cannot be used."""
+    """Examine this installation; the exit code is 3 if a plugin cannot be used."""
     echo(f"rlplug {__version__} with rlplug-core {core}, Python {platform.python_version()}")
     echo(f"interpreter {sys.executable}")
     echo(f"MLflow store {store.tracking_uri()}")
-    findings = [*_unusable(), *_unindexed()]
+    findings = []
+    for record in plugins.records():
+        if record.status != "ok":
+            findings.append(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
+    findings += _without_index()
     hooks: list[str] = []
     plugins.Hooks(report=findings.append).doctor(hooks)
     for sentence in findings + hooks:
         echo(f"- {sentence}")
-    echo("nothing to complain about" if not findings + hooks else "")
+    echo("no problems found" if not findings + hooks else "")
     ctx.exit(
         3 if any(record.status in ("broken", "incompatible") for record in plugins.records()) else 0
     )
 
 
-def _unusable() -> Iterator[str]:
-    for record in plugins.records():
-        if record.status != "ok":
-            yield f"{record} is {record.status}: {record.reason}; {remedy(record)}"
-
-
-def _unindexed() -> Iterator[str]:
+def _without_index() -> Iterator[str]:
     for record in plugins.records():
         if record.status == "ok" and record.group in ("algorithms", "envs"):
             found, why = index.read(record)
             if found is None:
-                yield f"{record} is slow to show: {why}; its author can write one: rlplug index {record.distribution}"
+                yield (
+                    f"{record} has no usable index ({why}), so help is slow; "
+                    f"its author can write one: rlplug index {record.distribution}"
+                )

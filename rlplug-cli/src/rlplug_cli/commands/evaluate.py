@@ -13,7 +13,7 @@ from rlplug_cli.evaluation_options import conditions
 from rlplug_cli.lookup import find_run, one_thread
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
-from rlplug_cli.trust import given
+from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 from rlplug_core.config.numbers import figures
 from rlplug_core.errors import UsageError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--all-checkpoints",
     is_flag=True,
-    help="Every checkpoint that is left, in the order of their steps.",
+    help="Every checkpoint of the run, in the order of steps.",
 )
 @conditions("Play")
 @click.option(
@@ -64,7 +64,7 @@ def command(
     json: bool,
     trust: bool,
 ) -> None:
-    """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily unless it says otherwise."""
+    """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily by default."""
     chosen = click.get_current_context().get_parameter_source("checkpoint")
     if all_checkpoints and chosen is not click.core.ParameterSource.DEFAULT:
         raise UsageError(
@@ -75,7 +75,7 @@ def command(
     from rlplug_core.runs.evaluation import seed_of
     from rlplug_core.runs.run import Run, plan_of
 
-    found = Run(path, trust=given(path, trust))
+    found = Run(path, trust=confirm_trust(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]
     arguments = single_env_arguments(click.get_current_context())
     results = {
@@ -111,7 +111,7 @@ def command(
 
 
 def plain(result: Evaluation) -> dict[str, Any]:
-    """An evaluation as JSON."""
+    """Return an evaluation for `--json`."""
     return {
         "episodes": result.episodes,
         "return_mean": result.mean,
@@ -132,7 +132,7 @@ def plain(result: Evaluation) -> dict[str, Any]:
 
 
 def sentence(result: Evaluation, how: str) -> str:
-    """An evaluation in two lines."""
+    """Return an evaluation in two lines."""
     success = "" if result.success_rate is None else f", success rate {result.success_rate:.1%}"
     agents = "".join(f", {agent} {figures(mean)}" for agent, mean in result.by_agent.items())
     by = f"\nby agent: {agents[2:]}" if agents else ""

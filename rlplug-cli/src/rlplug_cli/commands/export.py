@@ -11,7 +11,7 @@ from rlplug_cli.evaluation_options import checkpoint as checkpoint_option
 from rlplug_cli.file_checks import refuse_link
 from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import given
+from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 from rlplug_core.runs.files import shell_word
 
@@ -58,7 +58,7 @@ def command(
     from rlplug_core.export.bundle import new_directory
     from rlplug_core.runs.run import Run
 
-    found = Run(path, trust=given(path, trust))
+    found = Run(path, trust=confirm_trust(path, trust))
     place = out or path / "export"
     if out is None:
         refuse_link(place)  # it may be planted

@@ -1,4 +1,4 @@
-"""`rlplug index PLUGIN…`: writes or checks the files that let help and completion work without importing a plugin."""
+"""`rlplug index PLUGIN…`: writes or checks the index files, so help and completion need not import a plugin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlplug_core.plugins.records import MODULES, Record, canonical
 @click.option(
     "--check",
     is_flag=True,
-    help="Write nothing; end with code 1 where an index is missing or out of date.",
+    help="Write nothing; exit with code 1 if an index is missing or out of date.",
 )
 @click.pass_context
 def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
@@ -39,7 +39,7 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
 
 
 def _of(name: str) -> list[Record]:
-    """Return the contributions of a distribution that have an index: all but hooks, of which nothing is shown."""
+    """Return the plugins of a distribution that have an index: all except hooks."""
     every = plugins.records()
     here = [
         one for one in every if one.distribution == canonical(name) and one.group not in MODULES

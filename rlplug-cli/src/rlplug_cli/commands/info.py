@@ -1,4 +1,4 @@
-"""`rlplug info NAME`: the options of an algorithm, a wrapper or a controller; or an environment, and its pace."""
+"""`rlplug info NAME`: the options of an algorithm, a wrapper or a controller, or facts about an environment."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from rlplug_core.plugins.records import NOUNS, Group
 from rlplug_core.plugins.user_envs import is_environment
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-#: How ids of environments end, which no other name does.
+#: The end of an environment id; no other name ends like this.
 _VERSIONED = re.compile(r"-v\d+$")
-#: The groups whose plugins an option of every run names, and this option.
+#: The option of every run that names a plugin of this group.
 OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 
 
@@ -51,7 +51,7 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 @click.option(
     "--frame",
     type=_FILE,
-    help="Of an environment: write its first frame as FILE.png.",
+    help="Write the first frame of an environment to FILE.png.",
 )
 @click.option(
     "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
@@ -64,7 +64,9 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
         tell_environment(name, arguments or {}, json, frame)
         return
     if frame is not None or arguments:
-        raise UsageError(f"{name} is no environment, of which alone there are frames and arguments")
+        raise UsageError(
+            f"{name} is not an environment; only environments have frames and arguments"
+        )
     if group in OPTION:
         _part(name, group, json)
         return
@@ -106,7 +108,7 @@ def _group(name: str) -> Group:
 
 
 def _group_of(code: object) -> Group:
-    """Return what a class or a function is, by what it has."""
+    """Return the kind of a class or a function by its attributes."""
     has = set(dir(code))
     if "step" in has:
         return "envs" if is_environment(code) else "wrappers"

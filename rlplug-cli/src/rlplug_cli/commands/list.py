@@ -1,11 +1,11 @@
-"""`rlplug list`: what can be run here, without importing any of it."""
+"""`rlplug list`: the installed algorithms and environments, without importing them."""
 
 from __future__ import annotations
 
 import click
 
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.render.families import chosen, members, overview, plain
+from rlplug_cli.render.families import members, overview, plain, select_families
 from rlplug_cli.render.tables import rows, table
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.plugins.records import GROUPS
@@ -55,15 +55,16 @@ def command(what: str, as_json: bool, actions: str | None, names: tuple[str, ...
         if lines:
             echo(table((title, "PLUGIN", "ABOUT"), lines) + "\n")
     echo(
-        "'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains, --controller NAME steers."
+        "'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains, "
+        "--controller NAME controls the run."
     )
 
 
 def _environments(names: tuple[str, ...], as_json: bool, actions: str | None) -> None:
-    """The families of environments, or the ids of some; no package of theirs is imported."""
+    """Print the families of environments, or the ids of some families, without importing their packages."""
     if actions is not None:
         raise UsageError("--actions chooses among algorithms; leave it out, or leave out envs")
-    found = chosen(names)
+    found = select_families(names)
     if as_json:
         echo_json({"families": [plain(family) for family in found]})
     elif names:
@@ -76,7 +77,7 @@ def _environments(names: tuple[str, ...], as_json: bool, actions: str | None) ->
 
 
 def _taking(actions: str, as_json: bool) -> None:
-    """The algorithms that say of themselves that they take such actions; the space's name in any case.
+    """Print the algorithms that declare these actions; upper and lower case do not matter.
 
     Raises:
         UsageError: no algorithm does.
@@ -87,7 +88,7 @@ def _taking(actions: str, as_json: bool) -> None:
         near = did_you_mean(actions, known.values())
         spaces = ", ".join(sorted(known.values())) or "none"
         raise UsageError(
-            f"--actions {actions}: no algorithm says that it takes these{near} (some take {spaces})"
+            f"--actions {actions}: no algorithm declares these{near} (declared are {spaces})"
         )
     found = [row for row in every if known[actions.lower()] in row["actions"]]
     if as_json:

@@ -1,4 +1,4 @@
-"""`rlplug new KIND NAME`: a new plugin that works from the first minute."""
+"""`rlplug new KIND NAME`: makes a new working plugin."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=".",
-    help="Where to make it.  [.]",
+    help="The directory above it.  [.]",
 )
 @click.option(
     "--kind",
     "form",
     type=click.Choice(FORMS),
-    help="What an algorithm learns from: rollouts or a replay.  [rollout]",
+    help="Data that an algorithm learns from: rollouts or a replay.  [rollout]",
 )
 def command(kind: str, name: str, out: Path, form: str | None) -> None:
     """Make a plugin in the directory rlplug-NAME: a complete distribution with code, tests, checks and README.
 
-    It works as it is: install it, run it, then change it.
+    It works at once: install it, run it, then change it.
     """
     root, files = scaffold.generate(kind, name, out, form or "")
     id = root.name.removeprefix("rlplug-")

@@ -13,7 +13,7 @@ from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
 from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import given
+from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--every",
     type=click.IntRange(1),
     default=1,
-    help="Which frames of an episode films get: every N-th  [1]",
+    help="Use every N-th frame of an episode  [1]",
 )
 @click.option(
     "--fps",
@@ -80,14 +80,14 @@ def command(
     wrap: list[str] | None,
     trust: bool,
 ) -> None:
-    """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film where there is no display."""
+    """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film without a display."""
     path = find_run(run)
     one_thread()
     from rlplug_core.runs.run import Run
 
-    found = Run(path, trust=given(path, trust))
+    found = Run(path, trust=confirm_trust(path, trust))
     if video is None and frames is None and sheet is None:
-        video = _unseen(found, checkpoint)
+        video = _default_film(found, checkpoint)
     result = found.play(
         episodes,
         seed,
@@ -104,13 +104,13 @@ def command(
         wrap=wrap,
     )
     echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))
-    for what, where in (("film", video), ("frames", frames), ("sheet", sheet)):
-        if where is not None:
-            echo(f"{what:<7} {short_path(where)}")
+    for noun, file in (("film", video), ("frames", frames), ("sheet", sheet)):
+        if file is not None:
+            echo(f"{noun:<7} {short_path(file)}")
 
 
-def _unseen(run: Run, checkpoint: str) -> Path | None:
-    """Return where a film goes that nobody named; None where a window can open."""
+def _default_film(run: Run, checkpoint: str) -> Path | None:
+    """Return the default path of a film, or None if a window can open."""
     from rlplug_core.films.film import usual_suffix
     from rlplug_core.runs.watching import has_display
 

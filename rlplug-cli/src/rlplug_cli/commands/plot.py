@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from rlplug_cli.commands.compare import shared
-from rlplug_cli.compare.words import named
+from rlplug_cli.commands.compare import common_options
+from rlplug_cli.compare.words import parse_label
 from rlplug_cli.output import echo
 
 
 @click.command("plot")
-@shared
+@common_options
 @click.option(
     "--metric",
     default="eval/return_mean",
     metavar="NAME,…",
-    help="What to show, a panel each  [eval/return_mean]",
+    help="Metrics to draw, one panel each  [eval/return_mean]",
 )
 @click.option(
     "--image",
@@ -40,19 +40,19 @@ def command(
 ) -> None:
     """Draw curves of runs: by env steps, seconds or updates, several metrics side by side.
 
-    RUN is a run's path or name, GROUP the beginning of its group, SWEEP a directory of runs.
+    RUN is a run's path or name, GROUP the start of its group, SWEEP a directory of runs.
     """
     from rlplug_cli.compare.figures import save
     from rlplug_cli.compare.lines import Settings, lines
-    from rlplug_cli.compare.report import read_arms, unrecorded
+    from rlplug_cli.compare.report import missing_metrics_error, read_arms
 
     metrics = [name.strip() for name in metric.split(",") if name.strip()]
     wanted = Settings(center, confidence, axis=axis, points=points, smooth=smooth)
-    found, remarks = read_arms(runs, out, metrics, named(label), wanted)
+    found, remarks = read_arms(runs, out, metrics, parse_label(label), wanted)
     drawn = lines(found, metrics, wanted)
     for name in metrics:
         if not any(line.metric == name for line in drawn):
-            raise unrecorded(found, [name])
+            raise missing_metrics_error(found, [name])
     save(image, drawn, wanted)
     for remark in remarks:
         echo(f"note: {remark}")

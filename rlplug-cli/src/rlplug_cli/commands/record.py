@@ -11,7 +11,7 @@ from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
 from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import given
+from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 from rlplug_core.config.numbers import figures
 
@@ -48,13 +48,13 @@ def command(
     wrap: list[str] | None,
     trust: bool,
 ) -> None:
-    """Let a checkpoint of RUN act, and write its transitions as a data set, to be learned from offline."""
+    """Play a checkpoint of RUN, and write its transitions to a data set for offline learning."""
     path = find_run(run)
     one_thread()
     from rlplug_core.runs.run import Run
 
     arguments = single_env_arguments(click.get_current_context())
-    made = Run(path, trust=given(path, trust)).record(
+    made = Run(path, trust=confirm_trust(path, trust)).record(
         output,
         steps,
         num_envs=num_envs,

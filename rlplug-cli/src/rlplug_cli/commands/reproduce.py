@@ -11,7 +11,7 @@ from rlplug_cli.completion import runs
 from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
-from rlplug_cli.trust import given
+from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 @trust_option
 @click.pass_context
 def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: bool) -> None:
-    """Train RUN again from its record and compare the bits; ends with code 1 where they differ."""
+    """Train RUN again from its record and compare the bits; the exit code is 1 if they differ."""
     path = find_run(run)
     one_thread()
-    trust = given(path, trust)
+    trust = confirm_trust(path, trust)
     from rlplug_core.runs.reproduction import reproduce
 
     with display(f"reproducing {path.name}", sys.stderr if json else sys.stdout) as watch:
@@ -44,7 +44,7 @@ def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: b
     if json:
         echo_json(_plain(found))
     else:
-        echo(_told(found))
+        echo(_text(found))
     ctx.exit(0 if found.same else 1)
 
 
@@ -57,7 +57,7 @@ def _plain(found: Reproduction) -> dict[str, Any]:
     }
 
 
-def _told(found: Reproduction) -> str:
+def _text(found: Reproduction) -> str:
     lines = [f"run      {short_path(found.run.path)}"]
     lines += (
         ["same     the final weights and every recorded number, bit for bit"] if found.same else []

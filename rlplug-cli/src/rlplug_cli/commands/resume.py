@@ -10,7 +10,7 @@ import click
 from rlplug_cli.completion import runs
 from rlplug_cli.lookup import find_run, one_thread
 from rlplug_cli.parameters import PositiveInt
-from rlplug_cli.trust import given
+from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     "--total-timesteps",
     type=PositiveInt(),
     metavar="INTEGER",
-    help="Train up to this many env steps in all.",
+    help="The new total of env steps.",
 )
 @click.option(
     "--rescale",
     is_flag=True,
-    help="Stretch schedules to --total-timesteps; else they keep the old total.",
+    help="Stretch schedules to --total-timesteps; by default they keep the old total.",
 )
 @click.option(
     "--quiet",
     "-q",
     is_flag=True,
-    help="Show no progress, only what came of it.",
+    help="Show no progress, only the result.",
 )
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--on",
     metavar="PLACE",
-    help="Where its actors are now: local, ray, ray://HOST:PORT  [as before]",
+    help="Where its actors run now: local, ray, ray://HOST:PORT  [as before]",
 )
 @trust_option
 def command(
@@ -57,10 +57,10 @@ def command(
     on: str | None,
     trust: bool,
 ) -> None:
-    """Go on with RUN, a path or a name in runs/, from its newest readable checkpoint."""
+    """Continue RUN, a path or a name in runs/, from its newest readable checkpoint."""
     path = find_run(run)
     one_thread()
-    trust = given(path, trust)
+    trust = confirm_trust(path, trust)
     from rlplug_cli.training import train_and_report
 
     def work(watch: Callable[[Any], None]) -> Run:

@@ -45,7 +45,7 @@ class Algorithms(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise UsageError(_misplaced_option(error.option_name, args)) from error
+            raise UsageError(_option_before_algorithm(error.option_name, args)) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -87,7 +87,7 @@ class Algorithms(click.Group):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def _misplaced_option(flag: str, args: list[str]) -> str:
+def _option_before_algorithm(flag: str, args: list[str]) -> str:
     """Return what to type instead of an option before the algorithm; rl-zoo3 names both with options."""
     words = dict(pairwise(args))
     if {"--algo", "--env"} <= words.keys():
@@ -212,7 +212,7 @@ class AlgorithmCommand(TakesArguments):
         run_seeds(
             self.algorithm,
             env,
-            self.typed_words(click.get_current_context()),
+            self.user_words(click.get_current_context()),
             values,
             text=seeds,
             name=name,
@@ -231,7 +231,7 @@ class AlgorithmCommand(TakesArguments):
         params = context.params
         typed = {name: params[name] for name in params if _was_typed(context, name)}
         values, origins = collect(
-            typed | arguments.typed_arguments(context),
+            typed | arguments.environment_arguments(context),
             pairs=params["set"],
             file=params["config"],
             options=self.options,
@@ -257,9 +257,9 @@ class AlgorithmCommand(TakesArguments):
         with self._flags_in_errors():
             probe(self.algorithm, env, values)
 
-    def typed_words(self, context: click.Context) -> list[str]:
+    def user_words(self, context: click.Context) -> list[str]:
         """Return the typed words after ALGORITHM ENV, without seeds and the run directory."""
-        words = [*arguments.argument_words(arguments.typed_arguments(context))]
+        words = [*arguments.argument_words(arguments.environment_arguments(context))]
         for parameter in self.get_params(context):
             name = str(parameter.name)
             if not _was_typed(context, name):

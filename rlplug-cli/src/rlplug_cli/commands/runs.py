@@ -1,4 +1,4 @@
-"""`rlplug runs`: lists runs; `rlplug runs rm` and `rlplug runs reap` tidy up."""
+"""`rlplug runs` lists runs; `rlplug runs rm` deletes them; `rlplug runs reap` cleans up after killed ones."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ HEADER = (
     "BEST",
     "FINAL LAST/BEST",
 )
-#: Where the final evaluation says what the last weights reached, and the best checkpoint.
+#: Keys of the final evaluation: the return of the last weights, and of the best checkpoint.
 JUDGED = ("last_return_mean", "return_mean")
-#: What runs can be sorted by; what a run has not got comes last.
+#: Keys for sorting; runs without a value come last.
 KEYS: dict[str, Callable[[Summary], Any]] = {
     "created": lambda run: run.created,
     "name": lambda run: run.name,
@@ -46,30 +46,30 @@ KEYS: dict[str, Callable[[Summary], Any]] = {
     "final": lambda run: final(run),
     "seconds": lambda run: run.seconds,
 }
-#: The ways in which runs stand.
+#: Every status of a run.
 STATUSES = ("running", "finished", "interrupted", "failed", "killed", "unreadable")
 _OUT = click.option(
     "--out",
     type=click.Path(path_type=Path),
     default="runs",
-    help="Where the run directories are  [runs]",
+    help="The directory of run directories  [runs]",
 )
 
 
 @click.group("runs", invoke_without_command=True)
 @_OUT
 @click.option(
-    "--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything."
+    "--algorithm", metavar="NAME", help="Only runs of this algorithm; * matches anything."
 )
 @click.option(
     "--env",
     metavar="NAME",
-    help="Only runs on this environment; * stands for anything.",
+    help="Only runs on this environment; * matches anything.",
 )
 @click.option(
     "--status",
     type=click.Choice(STATUSES),
-    help="Only runs that are so.",
+    help="Only runs with this status.",
 )
 @click.option(
     "--group",
@@ -114,7 +114,7 @@ def command(
         "group": f"{group}*" if group else None,
     }
     every = [summary(path) for path in directories(out)]
-    found = ordered([run for run in every if _fits(run, wanted)], sort, reverse)[:limit]
+    found = sort_runs([run for run in every if _fits(run, wanted)], sort, reverse)[:limit]
     if json:
         echo_json([run.plain() for run in found])
         return
@@ -143,7 +143,7 @@ def command(
     help="Do not ask.",
 )
 def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
-    """Delete run directories, by path or name; what MLflow has of them stays there."""
+    """Delete run directories by path, name or pattern; their copies in MLflow stay."""
     paths = list(dict.fromkeys(find_run(name, out) for name in names))
     if not yes:
         click.confirm(f"delete {', '.join(map(str, paths))}?", abort=True)
@@ -155,18 +155,18 @@ def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
 @command.command("reap")
 @_OUT
 def _reap(out: Path) -> None:
-    """Clear up behind runs that were killed: half-written checkpoints, and in MLflow runs that seem to go on."""
+    """Clean up after killed runs: delete half-written checkpoints, and end their runs in MLflow."""
     from rlplug_core.runs.checkpoint import Checkpoints
 
     killed = [Path(run.path) for run in map(summary, directories(out)) if run.status == "killed"]
     for path in killed:
         dropped = Checkpoints(path / "checkpoints").drop_unfinished()
-        echo(f"{path.name}: {dropped} half-written checkpoints deleted{_concluded(path)}")
+        echo(f"{path.name}: {dropped} half-written checkpoints deleted{_conclude_in_mlflow(path)}")
     echo(f"{len(killed)} killed runs in {out}/")
 
 
-def ordered(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
-    """The runs by one of `KEYS`; those without it last."""
+def sort_runs(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
+    """Return the runs sorted by one of `KEYS`; runs without a value come last."""
     have = [run for run in runs if KEYS[key](run) is not None]
     return sorted(have, key=KEYS[key], reverse=reverse) + [
         run for run in runs if KEYS[key](run) is None
@@ -174,7 +174,7 @@ def ordered(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
 
 
 def final(run: Summary) -> float | None:
-    """The mean return of the best checkpoint in the final evaluation."""
+    """Return the mean return of the best checkpoint in the final evaluation."""
     return None if run.final_eval is None else float(run.final_eval["return_mean"])
 
 
@@ -202,22 +202,22 @@ def _line(run: Summary) -> tuple[str, ...]:
     )
 
 
-def _concluded(path: Path) -> str:
-    """Tell MLflow that a run was killed, where it has it."""
+def _conclude_in_mlflow(path: Path) -> str:
+    """End a killed run in MLflow, if MLflow has it; return a note."""
     from rlplug_cli.mlflow.mirror import Mirror, State
 
     if State.read(path) is None:
         return ""
     try:
         mirror = Mirror(path)
-    except UsageError:  # someone else is sending it
+    except UsageError:  # another process is sending it
         return ""
     try:
         while mirror.send():
             pass
         mirror.conclude()
-    except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the other runs are reaped
-        return f"; MLflow takes nothing now ({plain(str(error), 100)})"
+    except Exception as error:  # noqa: BLE001 - after any MLflow error, the other runs are reaped
+        return f"; MLflow cannot be reached ({plain(str(error), 100)})"
     finally:
         mirror.close()
-    return "; MLflow knows that it was killed"
+    return "; its run in MLflow is ended"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,10 @@ def command(
     for one in dict.fromkeys((task.algorithm, task.env, task.words) for task in grid):
         values = _task_options(*one)  # reports typing errors before anything is written
         if on == "local":  # another place may have other devices and packages
-            _probe(one[0], one[1], values)
+            try:
+                algorithm_command(one[0]).probe(one[1], values)
+            except (UsageError, PluginError) as error:
+                raise type(error)(f"{one[0]} on {one[1]}: {error}") from error
     directory = out / (name or _default_name(algorithm_names, env_names, [*pairs, *words]))
     if on == "slurm":
         from rlplug_cli.sweep.slurm import submit_sweep
@@ -188,18 +191,6 @@ def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
     return option
 
 
-def _probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
-    """Refuse a pair that would not start, with the error of a single run.
-
-    Raises:
-        UsageError, PluginError: it would not start.
-    """
-    try:
-        algorithm_command(algorithm).probe(env, values)
-    except (UsageError, PluginError) as error:
-        raise type(error)(f"{algorithm} on {env}: {error}") from error
-
-
 def _axes(
     algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms: Sequence[str]
 ) -> list[list[Choice]]:
@@ -217,7 +208,7 @@ def _axes(
         if not colon or owner == algorithm:
             kind = types.get(rest, "str")
             choices.append((rest, axis(rest, ("--set", f"{rest}="), text, kind)))
-    choices += _typed_choices(command, words)
+    choices += _option_choices(command, words)
     names = [name for name, _ in choices if types.get(name) not in REPEATABLE]
     for name in names:
         if names.count(name) > 1:
@@ -227,7 +218,7 @@ def _axes(
     return [axis for _, axis in choices]
 
 
-def _typed_choices(
+def _option_choices(
     command: AlgorithmCommand, words: Sequence[str]
 ) -> list[tuple[str, list[Choice]]]:
     """Return the names and the alternatives of the typed options."""

@@ -17,7 +17,7 @@ from rlplug_core.runs.files import shell_word
     shell_complete=runs,
 )
 def command(run: str) -> None:
-    """Send to MLflow what is missing there of RUN, a path or a name in runs/."""
+    """Send the missing records of RUN, a path or a name in runs/, to MLflow."""
     from rlplug_cli.mlflow.mirror import Mirror
     from rlplug_core.runs.directory import RunDirectory
 
@@ -30,13 +30,11 @@ def command(run: str) -> None:
             mirror.conclude()
     except RlplugError:
         raise
-    except (
-        Exception
-    ) as error:  # a store is SQLAlchemy's, requests' or a plugin's: each has errors of its own
+    except Exception as error:  # SQLAlchemy, requests and plugins each raise errors of their own
         said = plain(str(error), 300)
         uri = mirror.state.tracking_uri
         raise RlplugError(
-            f"MLflow at {uri} takes nothing: {said}; repeat 'rlplug sync {shell_word(run)}' later"
+            f"cannot reach MLflow at {uri}: {said}; repeat 'rlplug sync {shell_word(run)}' later"
         ) from error
     finally:
         mirror.close()

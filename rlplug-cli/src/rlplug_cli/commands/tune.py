@@ -171,7 +171,7 @@ def _goal(
     """Return the goal of the search, and the options that the user fixed."""
     from rlplug_cli.sweep.seeds import cost, with_defaults
     from rlplug_cli.tune.goal import Goal
-    from rlplug_cli.tune.space import declared_ranges, from_file
+    from rlplug_cli.tune.space import from_file, ranges_of
 
     command = algorithm_command(algorithm)
     ranges, typed = _split_ranges(command, words)
@@ -182,7 +182,7 @@ def _goal(
     fixed = [*(word for pair in pairs for word in ("--set", pair)), *typed]
     with command.make_context(algorithm, [env, *fixed]) as context:
         values, origins = command.resolve_options(context)
-    declared = {} if ranges or from_space else declared_ranges(command.own)
+    declared = {} if ranges or from_space else ranges_of(command.own)
     space = _space(ranges, from_space or declared, origins)
     if not space:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""`rlplug ui`: the real MLflow UI, on this machine alone and behind a token."""
+"""`rlplug ui`: the MLflow UI, reachable only from this machine and with a token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, UsageError
 
 HOST = "127.0.0.1"
-#: Seconds in which the server must answer.
+#: Seconds until the server must answer.
 START = 120.0
 #: Seconds that the server has to end by itself.
 PATIENCE = 5.0
@@ -33,7 +33,7 @@ PATIENCE = 5.0
 
 @click.command("ui")
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=5000, help="Which port of 127.0.0.1  [5000]"
+    "--port", type=click.IntRange(1, 65535), default=5000, help="The port on 127.0.0.1  [5000]"
 )
 def command(port: int) -> None:
     """Open the MLflow UI on the store that runs in this directory use; Ctrl-C ends it.
@@ -47,10 +47,12 @@ def command(port: int) -> None:
     path = store.sqlite_path(uri)
     if path is not None and not path.exists():
         raise UsageError(
-            f"there is no MLflow store at {path}; 'rlplug run' makes it, in its own directory"
+            f"there is no MLflow store at {path}; 'rlplug run' makes one in its working directory"
         )
     _refuse_taken(port)
-    _serve(uri, port)
+    token = quote(os.environ.get(TOKEN, "")) or secrets.token_urlsafe(24)
+    with tempfile.TemporaryFile() as log:
+        _attend(_start(uri, port, token, log), port, token, log)
 
 
 def _refuse_taken(port: int) -> None:
@@ -64,23 +66,17 @@ def _refuse_taken(port: int) -> None:
             ) from error
 
 
-def _serve(uri: str, port: int) -> None:
-    token = quote(os.environ.get(TOKEN, "")) or secrets.token_urlsafe(24)
-    with tempfile.TemporaryFile() as said:
-        _attend(_start(uri, port, token, said), port, token, said)
-
-
-def _attend(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes]) -> None:
+def _attend(server: subprocess.Popen[bytes], port: int, token: str, log: IO[bytes]) -> None:
     """Wait until the server ends or the user ends it."""
     before = signal.signal(signal.SIGTERM, _stop)
     try:
-        _wait(server, port, token, said)
+        _wait(server, port, token, log)
         link = newest(port, token)
         echo(f"MLflow UI: http://{HOST}:{port}/?token={token}  (Ctrl-C ends it)")
         if link:
             echo(f"newest runs, best first: {link}")
         server.wait()
-        raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
+        raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(log)}")
     except KeyboardInterrupt:
         echo("")
     finally:
@@ -89,11 +85,11 @@ def _attend(server: subprocess.Popen[bytes], port: int, token: str, said: IO[byt
 
 
 def newest(port: int, token: str) -> str:
-    """The page of the experiment that was changed last, the best runs first; empty where there is none."""
-    asked = {"max_results": 2, "order_by": ["last_update_time DESC"]}
+    """Return the URL of the newest experiment with the best runs first, or "" if there is none."""
+    query = {"max_results": 2, "order_by": ["last_update_time DESC"]}
     request = urllib.request.Request(
         f"http://{HOST}:{port}/api/2.0/mlflow/experiments/search",
-        json.dumps(asked).encode(),
+        json.dumps(query).encode(),
         {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
     )
     with urllib.request.urlopen(request, timeout=START) as answer:
@@ -106,9 +102,9 @@ def _stop(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(uri: str, port: int, token: str, said: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The server under a guard: it ends with this process, however that ends."""
-    store.settle()
+def _start(uri: str, port: int, token: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the server under a guard, which stops it when this process ends."""
+    store.apply_settings()
     # Jobs would start seven more processes, and their interface has no authentication.
     environment = {
         **os.environ,
@@ -116,24 +112,24 @@ def _start(uri: str, port: int, token: str, said: IO[bytes]) -> subprocess.Popen
         "PYTHONSAFEPATH": "1",
         TOKEN: token,
     }
-    where = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
+    options = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
     artifacts = store.artifact_root(uri)
-    where += ["--default-artifact-root", artifacts] if artifacts else []
-    # uvicorn would put the working directory on the path, whose files are no modules of ours.
-    where += ["--app-name", "rlplug", "--uvicorn-opts", f"--app-dir {os.devnull}"]
+    options += ["--default-artifact-root", artifacts] if artifacts else []
+    # uvicorn would put the working directory on the path; its files are not our modules.
+    options += ["--app-name", "rlplug", "--uvicorn-opts", f"--app-dir {os.devnull}"]
     guard = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.process_guard", str(PATIENCE)]
-    words = [*guard, sys.executable, "-m", "mlflow", "server", *where]
+    words = [*guard, sys.executable, "-m", "mlflow", "server", *options]
     return subprocess.Popen(
         words,
         stdin=subprocess.PIPE,
-        stdout=said,
-        stderr=said,
+        stdout=log,
+        stderr=log,
         env=environment,
         start_new_session=True,
     )
 
 
-def _wait(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes]) -> None:
+def _wait(server: subprocess.Popen[bytes], port: int, token: str, log: IO[bytes]) -> None:
     health = urllib.request.Request(
         f"http://{HOST}:{port}/health", headers={"Authorization": f"Bearer {token}"}
     )
@@ -141,7 +137,7 @@ def _wait(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes
     pause = threading.Event()
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
+            raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(log)}")
         try:
             with urllib.request.urlopen(health, timeout=2):
                 return
@@ -150,17 +146,17 @@ def _wait(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes
     raise RlplugError(f"the MLflow server did not answer on port {port} within {START:.0f} s")
 
 
-def _last(said: IO[bytes]) -> str:
-    """The last line that the server wrote, as part of a sentence."""
-    said.seek(0)
+def _last(log: IO[bytes]) -> str:
+    """Return the last line of the server's output as part of a sentence."""
+    log.seek(0)
     lines = [
-        line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()
+        line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()
     ]
     return f": {lines[-1][:300]}" if lines else ""
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    """Close the guard's pipe, upon which it ends the whole group; by force where it does not."""
+    """Close the guard's pipe, so it ends the whole group; kill the group if that fails."""
     assert server.stdin is not None
     server.stdin.close()
     try:

@@ -1,4 +1,4 @@
 """Everything between run directories and a comparison: curves, statistics, tables, pictures, one page.
 
-How runs are made lies elsewhere (`sweep/`, `tune/`); what a terminal shows of a comparison is `tables` here.
+`sweep/` and `tune/` make runs. `tables` prints a comparison on a terminal.
 """

@@ -1,4 +1,4 @@
-"""Curves as pictures, PNG or SVG by the file's ending."""
+"""Draws curves as pictures: PNG, SVG or PDF by the file's ending."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.compare.lines import Line, Settings
-from rlplug_cli.output import into_file
+from rlplug_cli.output import writing_to
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Colors that stay apart for the color-blind too (Okabe and Ito), and behind them strokes for more lines than colors.
+#: Colors that color-blind people can distinguish (Okabe and Ito), and strokes for more lines than colors.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STROKES = ("-", "--", ":", "-.")
 TITLES = {"steps": "env steps", "seconds": "seconds", "updates": "updates"}
-#: What a picture may be, by the ending of its name.
+#: File endings of pictures.
 ENDINGS = (".png", ".svg", ".pdf")
-#: Text stays text, and one report gives one file.
+#: SVG keeps text as text, and the same report gives the same file.
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "rlplug",
@@ -35,16 +35,16 @@ def save(path: Path, lines: Sequence[Line], settings: Settings) -> None:
     """Draw lines into a file, a panel per environment and metric.
 
     Raises:
-        UsageError: the file's ending is none of `ENDINGS`, or it cannot be written.
+        UsageError: the file's ending is not in `ENDINGS`, or it cannot be written.
     """
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"{path}: a picture's name ends in {', '.join(ENDINGS)}")
-    with into_file(path):
+    with writing_to(path):
         _write(path, lines, settings, path.suffix[1:].lower())
 
 
 def svg(lines: Sequence[Line], settings: Settings) -> str:
-    """The picture as an `<svg>` element to be put into a page."""
+    """Return the picture as an `<svg>` element for a page."""
     file = io.BytesIO()
     _write(file, lines, settings, "svg")
     text = file.getvalue().decode()
@@ -60,7 +60,7 @@ def _write(file: Any, lines: Sequence[Line], settings: Settings, kind: str) -> N
 
 
 def figure(lines: Sequence[Line], settings: Settings) -> Figure:
-    """A panel per environment (columns, three at most) and metric, one legend for all."""
+    """Return a figure with a panel per environment (at most three columns) and metric, and one legend."""
     from matplotlib.figure import Figure
 
     panels = list(dict.fromkeys((line.env, line.metric) for line in lines))
@@ -102,7 +102,7 @@ def _panel(at: Axes, lines: Sequence[Line], labels: Sequence[str], settings: Set
 
 
 def _thousands(value: float, position: float | None = None) -> str:
-    """`50k`, `1.5M`; small numbers as they are."""
+    """Return a number as `50k` or `1.5M`; small numbers unchanged."""
     for unit, sign in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return f"{value / unit:g}{sign}"

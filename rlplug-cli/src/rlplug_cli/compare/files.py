@@ -1,4 +1,4 @@
-"""Tell which files that the runs of a comparison name are one, and which were changed between runs."""
+"""Finds files that several runs of a comparison share, and files that were changed between runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlplug_cli.lookup import file_name
 from rlplug_core.plugins.spec import joined, split
 from rlplug_core.runs.sources import LISTS
 
-#: What the names of a run's files begin with among its values.
+#: Prefix of a run's files among its values.
 SOURCES = "sources."
 
 
 class Source(NamedTuple):
-    """A file that a run began with: what it was for, its name, that of its content, and where the content lies."""
+    """A file of a run: its role, its name, the name of its version, and the path of the run's copy."""
 
     role: str
     name: str
@@ -25,10 +25,10 @@ class Source(NamedTuple):
     place: str
 
 
-def together(runs: Sequence[History]) -> list[History]:
-    """The runs, those of an environment or algorithm whose file was moved under the name that the newest of them has.
+def merge_moved_files(runs: Sequence[History]) -> list[History]:
+    """Return the runs; if the file of an environment or algorithm was moved, all its runs get the newest name.
 
-    A file is the one of another run if it lies at the same place, or is called the same and holds the same.
+    Files of two runs are the same file if they have the same path, or the same name and the same content.
     """
     envs = _newest(runs, "env")
     algorithms = _newest(runs, "algorithm")
@@ -36,7 +36,7 @@ def together(runs: Sequence[History]) -> list[History]:
 
 
 def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
-    """The newest name of each file in a role; of what is no file, its own."""
+    """Return the newest name of each file in a role; other names stay."""
     above: dict[object, object] = {}
 
     def top(one: object) -> object:
@@ -57,14 +57,14 @@ def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
 
 
 def _content(run: History, role: str) -> object:
-    """The name and the hash of a file; for what is no file its name alone."""
+    """Return the name and the hash of a file, or only the name if it is not a file."""
     name = str(run.config[role])
     source = run.config.get("sources", {}).get(role)
     return (file_name(name), source["sha256"]) if source else name
 
 
-def named(run: History) -> dict[str, Any]:
-    """A run's options, with the names of files for their places: what they hold says `versions`."""
+def readable_options(run: History) -> dict[str, Any]:
+    """Return a run's options with file names instead of paths; `versions` distinguishes their contents."""
     options = run.options
     kept = run.config.get("sources", {})
     listed = {
@@ -77,8 +77,8 @@ def named(run: History) -> dict[str, Any]:
     return {**options, **listed, **own, **data}
 
 
-def several(runs: Sequence[History]) -> set[tuple[str, str]]:
-    """The files, by role and name, that held different things in different runs."""
+def changed_files(runs: Sequence[History]) -> set[tuple[str, str]]:
+    """Return the files, by role and name, with different contents in different runs."""
     found: dict[tuple[str, str], set[str]] = {}
     for run in runs:
         for one in _sources(run):
@@ -87,7 +87,7 @@ def several(runs: Sequence[History]) -> set[tuple[str, str]]:
 
 
 def versions(run: History, changed: Collection[tuple[str, str]]) -> dict[str, str]:
-    """`sources.ROLE` and the content, as `walk-559aead0.py`, of each of the run's files that was changed."""
+    """Return the version, such as `walk-559aead0.py`, of each changed file of a run by `sources.ROLE`."""
     return {
         f"{SOURCES}{one.role}": one.version
         for one in _sources(run)
@@ -96,7 +96,7 @@ def versions(run: History, changed: Collection[tuple[str, str]]) -> dict[str, st
 
 
 def _sources(run: History) -> Iterator[Source]:
-    """The files that make a run what it is; an environment's and an algorithm's by the place that `together` gave."""
+    """Yield the files of a run; environment and algorithm have the names that `merge_moved_files` gave."""
     whole = {"env": run.env, "algorithm": run.algorithm}
     kept = run.config.get("sources", {})
     for role, source in (
@@ -112,28 +112,24 @@ def _sources(run: History) -> Iterator[Source]:
         )
 
 
-def changed(arms: Sequence[Sequence[History]]) -> list[str]:
-    """Remarks on files that were not the same for all runs: these are apart, or put together in an arm."""
+def file_remarks(arms: Sequence[Sequence[History]]) -> list[str]:
+    """Return remarks about files that changed between runs: their runs are separate lines, or combined in one."""
     runs = [run for arm in arms for run in arm]
-    said = []
-    for key in sorted(several(runs)):
-        began = ", ".join(f"{count} began with {place}" for count, place in _counted(runs, key))
+    remarks = []
+    for key in sorted(changed_files(runs)):
+        counts = ", ".join(f"{count} with {path}" for count, path in _count_versions(runs, key))
         pooled = any(
-            key in several([run for run in arm if run.env == env])
+            key in changed_files([run for run in arm if run.env == env])
             for arm in arms
-            for env in _envs(arm)
+            for env in {run.env for run in arm}
         )
-        how = "put together though" if pooled else "apart, since"
-        said.append(f"runs of {file_name(key[1])} are {how} its file was not the same: {began}")
-    return said
+        how = "combined although" if pooled else "separate because"
+        remarks.append(f"runs of {file_name(key[1])} are {how} its file changed: {counts}")
+    return remarks
 
 
-def _envs(runs: Sequence[History]) -> set[str]:
-    return {run.env for run in runs}
-
-
-def _counted(runs: Sequence[History], key: tuple[str, str]) -> Iterator[tuple[int, str]]:
-    """Count the runs that began with each content of a file; with the place where the first of them has it."""
+def _count_versions(runs: Sequence[History], key: tuple[str, str]) -> Iterator[tuple[int, str]]:
+    """Return the number of runs with each version of a file, and the path in the first of these runs."""
     places: dict[str, list[str]] = {}
     for one in (one for run in runs for one in _sources(run) if (one.role, one.name) == key):
         places.setdefault(one.version, []).append(one.place)

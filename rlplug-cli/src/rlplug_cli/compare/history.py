@@ -1,4 +1,4 @@
-"""The history of a run as a comparison reads it: its options, how it stands, its curves and its final scores."""
+"""The history of a run for a comparison: its options, status, curves and final scores."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.listing import extensions
 
-#: What an evaluation is judged by, and what puts curves over time and updates.
+#: The metric of evaluations, and the metrics for the axes of time and updates.
 RETURN = "eval/return_mean"
 SECONDS = "perf/wall_s"
 UPDATES = "perf/updates"
-#: The metric that an axis goes by; none for env steps themselves.
+#: The metric of each axis; "" for env steps.
 AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
-#: What says among a run's options how it went on beyond its first total.
+#: The name of the run's extensions among its options.
 EXTENDED = "extended"
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One run, read once; `env` and `algorithm` are their names, of a file that was moved the newest."""
+    """One run, read once; `env` and `algorithm` are their names, after a move the newest ones."""
 
     path: Path
     config: dict[str, Any]
@@ -44,14 +44,16 @@ class History:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Its options, with the total that it was given last and how it came to it."""
+        """The run's options, with its last total and its extensions."""
         first = int(self.config["options"].get("total_timesteps") or 0)
-        total, how = extended(first, [one.data for one in self.ends if one.kind == "start"])
+        total, how = total_with_extensions(
+            first, [one.data for one in self.ends if one.kind == "start"]
+        )
         return {**self.config["options"], "total_timesteps": total, EXTENDED: how}
 
     @property
-    def finished(self) -> bool:
-        """Return whether the run has said last that it reached its end."""
+    def is_finished(self) -> bool:
+        """Return whether the run's last record says that it is finished."""
         return (
             bool(self.ends)
             and self.ends[-1].kind == "end"
@@ -60,12 +62,12 @@ class History:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """The final evaluation's mean return, of the `last` weights and of the `best` checkpoint, where there is one.
+        """The final mean return of the `last` weights, and of the `best` checkpoint if there is one.
 
-        A run whose final evaluation left out its last weights is judged by its last evaluation in training. One that
-        is not finished has no scores, though it may have had a final evaluation before it went on.
+        If the final evaluation did not include the last weights, their score is the last evaluation in training. An
+        unfinished run has no scores, even if it had a final evaluation before it was extended.
         """
-        if not self.finished:
+        if not self.is_finished:
             return {}
         found = {}
         if RETURN in self.curves:
@@ -79,7 +81,7 @@ class History:
         return found
 
     def points(self, metric: str, axis: str) -> tuple[Floats, Floats]:
-        """A metric over `steps`, `seconds` or `updates`: two arrays `[T]`; empty where it was never recorded."""
+        """Return a metric over `steps`, `seconds` or `updates` as two arrays `[T]`, empty if it was never recorded."""
         curve = self.curves.get(metric)
         other = self.curves.get(AXES[axis])
         if curve is None or (other is None and axis != "steps"):
@@ -90,25 +92,24 @@ class History:
         ), curve.values
 
 
-def extended(first: int, starts: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
-    """The total that a run's processes ended up with, and how it came to it, or `none`.
+def total_with_extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
+    """Return the last total of a run, and its extensions or `none`.
 
-    That is `2000:5000` where schedules stay those of the first total, and `2000:5000:rescale` where they were
-    stretched.
+    An extension is `2000:5000` if schedules kept the old total, and `2000:5000:rescale` if they were stretched.
     """
     total = first
     moves = list[tuple[int, int, bool]]()
     for limit, stretched in extensions(first, starts):
-        # Without a stretch in either, two moves are one.
-        begin = moves.pop()[0] if moves and not (moves[-1][2] or stretched) else total
-        moves += [(begin, limit, stretched)] if limit != begin else []
+        # Two extensions without stretching are one.
+        start = moves.pop()[0] if moves and not (moves[-1][2] or stretched) else total
+        moves += [(start, limit, stretched)] if limit != start else []
         total = limit
-    said = [f"{begin}:{end}{':rescale' * stretched}" for begin, end, stretched in moves]
-    return total, ",".join(said) or "none"
+    texts = [f"{start}:{end}{':rescale' * stretched}" for start, end, stretched in moves]
+    return total, ",".join(texts) or "none"
 
 
 def history(path: Path, metrics: Collection[str]) -> History:
-    """Read a run's configuration and of its journal what `metrics` and final scores need.
+    """Read a run's configuration, and the records of its journal that `metrics` and final scores need.
 
     Raises:
         UsageError: the run's configuration cannot be read.

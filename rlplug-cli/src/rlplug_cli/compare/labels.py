@@ -1,4 +1,4 @@
-"""The labels of a comparison's lines: the algorithm and, of what differs between runs, what tells them apart."""
+"""The labels of a comparison's lines: the algorithm and the options that distinguish runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlplug_cli.compare.files import SOURCES, named, several, versions
+from rlplug_cli.compare.files import SOURCES, changed_files, readable_options, versions
 from rlplug_cli.compare.history import EXTENDED, History
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.runs.directory import PLACES
 
-#: Origins of options that someone chose; others come from presets and defaults.
+#: Origins of options that the user set; others come from presets and defaults.
 CHOSEN = ("option", "set", "net", "config")
-#: What options of an environment begin with, which are there only where somebody gave them.
+#: Prefix of arguments of an environment; only runs that set them have them.
 OF_ENV = "env."
-#: Options that say how a run is done and not what it is.
+#: Options that do not change the result of a run.
 IDLE = PLACES | {
     "seed",
     "device",
@@ -28,50 +28,51 @@ IDLE = PLACES | {
     "cudagraphs",
     "log",
 }
-#: What a run is told by beside its options.
+#: Names of a run's values that are not options.
 WHOLE = ("algorithm", "env")
 
 Values = Mapping[str, Any]
 
 
 def labels(runs: Sequence[History], by: Sequence[str] = ()) -> dict[History, str]:
-    """The label of each run; with `by`, the values of these options.
+    """Return the label of each run; with `by`, the values of these options.
 
-    Without, two runs have the same one where they differ in seed and environment alone. It is the algorithm and, of
-    what differs within an environment, what tells its runs apart: options that someone chose, where they suffice.
+    Without `by`, runs that differ only in seed and environment have the same label. It is the algorithm and the options
+    that distinguish its runs on an environment: only options that the user set, if these suffice.
 
     Raises:
         UsageError: no run has an option named in `by`.
     """
-    changed = several(runs)
-    called = _called(runs, changed)
+    changed = changed_files(runs)
+    called = _algorithm_names(runs, changed)
     values = {
-        run: {"algorithm": called[run], "env": run.env, **named(run), **versions(run, changed)}
+        run: {
+            "algorithm": called[run],
+            "env": run.env,
+            **readable_options(run),
+            **versions(run, changed),
+        }
         for run in runs
     }
-    _refuse_unknown(by, values)
-    names = dict.fromkeys(runs, tuple(by)) if by else _telling(runs, values)
-    shown = {name for one in names.values() for name in one}
-    digits = {name: _digits([one.get(name) for one in values.values()]) for name in shown}
-    return {run: _label(names[run], values[run], digits) for run in runs}
-
-
-def _label(names: Sequence[str], values: Values, digits: Mapping[str, int]) -> str:
-    said = (_said(name, values[name], digits[name]) for name in names if name in values)
-    return " ".join(said) or "none of these options"
-
-
-def _refuse_unknown(by: Sequence[str], values: Mapping[History, Values]) -> None:
     known = {name for one in values.values() for name in one}
     for name in by:
         if name not in known:
             raise UsageError(f"no run here has an option '{name}'{did_you_mean(name, known)}")
+    names = dict.fromkeys(runs, tuple(by)) if by else _distinguishing_options(runs, values)
+    shown = {name for one in names.values() for name in one}
+    digits = {name: _digits([one.get(name) for one in values.values()]) for name in shown}
+    found = {}
+    for run in runs:
+        own = [name for name in names[run] if name in values[run]]
+        words = [_value_label(name, values[run][name], digits[name]) for name in own]
+        found[run] = " ".join(words) or "none of these options"
+    return found
 
 
-def _telling(
+def _distinguishing_options(
     runs: Sequence[History], values: Mapping[History, Values]
 ) -> dict[History, tuple[str, ...]]:
-    """For each run, what tells it from those of its algorithm, whatever their environment."""
+    """Return for each run the names that distinguish it from other runs of its algorithm on any environment."""
     found: dict[History, tuple[str, ...]] = {}
     for algorithm in {values[run]["algorithm"] for run in runs}:
         mine = [run for run in runs if values[run]["algorithm"] == algorithm]
@@ -85,14 +86,14 @@ def _telling(
 
 
 def _differing(values: Mapping[History, Values]) -> list[str]:
-    """The names of the values that tell the configurations of one environment apart."""
+    """Return the names of the values that distinguish the configurations of one environment."""
     every = list(values.values())
     given = (name for one in every for name in one if name.startswith((OF_ENV, SOURCES)))
     known = [name for name in dict.fromkeys([*every[0], *given]) if name not in (*IDLE, *WHOLE)]
     names = [name for name in known if any(one.get(name) != every[0].get(name) for one in every)]
     further = [name for name in names if name == EXTENDED or name.startswith(SOURCES)]
     options = [name for name in names if name not in further]
-    chosen = [name for name in options if any(_chosen(run, name) for run in values)]
+    chosen = [name for name in options if any(_is_user_set(run, name) for run in values)]
     apart = _distinct(every, names)
     for found in (chosen, [*chosen, *further], options):
         if _distinct(every, found) == apart:
@@ -100,18 +101,18 @@ def _differing(values: Mapping[History, Values]) -> list[str]:
     return names
 
 
-def _chosen(run: History, name: str) -> bool:
-    """Return whether someone chose an option's value, be it when the run went on."""
+def _is_user_set(run: History, name: str) -> bool:
+    """Return whether the user set an option, at the start or at a resume."""
     moved = name == "total_timesteps" and run.options[EXTENDED] != "none"
     return moved or run.config.get("origins", {}).get(name) in CHOSEN
 
 
 def _distinct(values: Sequence[Values], names: Sequence[str]) -> int:
-    """Return how many configurations these values tell apart."""
+    """Return the number of configurations that these values distinguish."""
     return len({json.dumps([one.get(name) for name in names]) for one in values})
 
 
-def _said(name: str, value: object, digits: int) -> str:
+def _value_label(name: str, value: object, digits: int) -> str:
     if name in WHOLE or name.startswith(SOURCES):
         return str(value)
     if isinstance(value, list):
@@ -120,7 +121,7 @@ def _said(name: str, value: object, digits: int) -> str:
 
 
 def _digits(values: Sequence[object]) -> int:
-    """Return how many digits, six or more, tell numbers apart, and from whole ones: 0.9999999 is not 1."""
+    """Return the number of digits, at least six, that distinguishes numbers, also from integers: 0.9999999 is not 1."""
     numbers = {value for value in values if isinstance(value, float)}
     for digits in range(6, 17):
         rounded = {value: float(f"{value:.{digits}g}") for value in numbers}
@@ -130,11 +131,11 @@ def _digits(values: Sequence[object]) -> int:
     return 17
 
 
-def _called(runs: Sequence[History], changed: set[tuple[str, str]]) -> dict[History, str]:
-    """`./mine.py:Mine` → `Mine`; an identifier stays.
+def _algorithm_names(runs: Sequence[History], changed: set[tuple[str, str]]) -> dict[History, str]:
+    """Return the name of each run's algorithm: `Mine` for `./mine.py:Mine`; an id stays.
 
-    `mine.py:Mine` where another is called so too, in any case, with the folders that it takes to tell them apart; and
-    `mine-851cb68d.py:Mine` where the file was changed between runs.
+    If two have the same name, ignoring case, it is `mine.py:Mine` with as many directories as distinguish them. If the
+    file changed between runs, it is `mine-851cb68d.py:Mine`.
     """
     names = {run.algorithm for run in runs}
     found = {}
@@ -153,7 +154,7 @@ def _called(runs: Sequence[History], changed: set[tuple[str, str]]) -> dict[Hist
 
 
 def _ending(place: str, others: Sequence[str]) -> str:
-    """The shortest end of a path, in whole names, that no other has."""
+    """Return the shortest end of a path, in whole names, that no other path has."""
     parts = Path(place).parts
     ends = (parts[-count:] for count in range(1, len(parts)))
     apart = (

@@ -12,7 +12,7 @@ from rlplug_cli.compare.history import History
 from rlplug_cli.compare.selection import Arm
 from rlplug_cli.compare.statistics import Band, Center, Floats, band, draws
 
-#: Redraws for each point of a curve; final scores get as many as are asked for.
+#: Bootstrap samples for each point of a curve; final scores use `Settings.reps`.
 CURVE_REPS = 2000
 
 
@@ -21,15 +21,15 @@ class Settings:
     """Settings of a comparison.
 
     Attributes:
-        center: what a curve shows of its runs.
-        confidence: the share that intervals are to cover.
-        reps: redraws of the bootstrap.
+        center: how a curve combines its runs.
+        confidence: the confidence of intervals.
+        reps: samples of the bootstrap.
         axis: `steps`, `seconds` or `updates`.
-        points: how many points of a curve are shown at most.
-        smooth: over how many points a curve's values are averaged, each with those before it.
-        checkpoint: which final score probabilities of improvement are about.
-        targets: the return to be reached, by environment; under an empty name, for all others.
-        bounds: by environment, the returns that count as 0 and as 1 where scores of several are put together.
+        points: the most points of a curve.
+        smooth: window of the moving average of a curve, in points.
+        checkpoint: the final score that probabilities of improvement use.
+        targets: the target return by environment; "" is for all others.
+        bounds: the returns that count as 0 and 1 by environment, to combine environments.
     """
 
     center: Center = "iqm"
@@ -44,7 +44,7 @@ class Settings:
 
 
 class Line(NamedTuple):
-    """One arm's curve of one metric on one environment, over `x` `[T]`."""
+    """The curve of one arm, metric and environment over `x` `[T]`."""
 
     env: str
     metric: str
@@ -55,12 +55,12 @@ class Line(NamedTuple):
 
 
 def lines(arms: Sequence[Arm], metrics: Sequence[str], settings: Settings) -> list[Line]:
-    """The band of each metric for each environment and arm; none where no run has two points of it."""
+    """Return the curve of each environment, metric and arm; without those that no run has recorded."""
     found = []
     for env in envs(arms):
         for metric in metrics:
             for arm in arms:
-                curves = [run.points(metric, settings.axis) for run in curved(arm.on(env))]
+                curves = [run.points(metric, settings.axis) for run in runs_to_draw(arm.on(env))]
                 curves = [curve for curve in curves if len(curve[0])]
                 if curves and min(curve[0][-1] for curve in curves) >= max(
                     curve[0][0] for curve in curves
@@ -69,21 +69,21 @@ def lines(arms: Sequence[Arm], metrics: Sequence[str], settings: Settings) -> li
     return found
 
 
-def curved(runs: Sequence[History]) -> Sequence[History]:
-    """Return those of one arm's runs that its curve is of: the finished ones, as one that is not would cut it short."""
-    return [run for run in runs if run.finished] or runs
+def runs_to_draw(runs: Sequence[History]) -> Sequence[History]:
+    """Return the runs of one arm for its curve: the finished ones, because an unfinished one would cut it short."""
+    return [run for run in runs if run.is_finished] or runs
 
 
 def envs(arms: Sequence[Arm]) -> list[str]:
-    """The environments of all arms, in the order of their runs."""
+    """Return the environments of all arms, in the order of their runs."""
     return list(dict.fromkeys(run.env for arm in arms for run in arm.runs))
 
 
 def _line(
     env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings
 ) -> Line:
-    x, values = on_one_grid(
-        [(at, smoothed(value, settings.smooth)) for at, value in curves], settings.points
+    x, values = common_grid(
+        [(at, moving_average(value, settings.smooth)) for at, value in curves], settings.points
     )
     (drawn,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
     return Line(
@@ -96,8 +96,8 @@ def _line(
     )
 
 
-def smoothed(values: Floats, window: int) -> Floats:
-    """Each value averaged with those before it, up to `window` of them; those that are no number count for nothing."""
+def moving_average(values: Floats, window: int) -> Floats:
+    """Return the mean of each value and those before it, up to `window` values, ignoring NaN."""
     if window == 1:
         return values
     before = np.full(window - 1, np.nan)
@@ -110,10 +110,10 @@ def smoothed(values: Floats, window: int) -> Floats:
     return found
 
 
-def on_one_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[Floats, Floats]:
-    """Curves of one arm, which overlap, as `x` `[T]` and values `[n, T]`, where all have begun and none has ended.
+def common_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[Floats, Floats]:
+    """Return overlapping curves as `x` `[T]` and values `[n, T]`, on the range that all of them cover.
 
-    Curves that stand on the same points keep them, thinned to at most `points`; others are read off between theirs.
+    Curves with equal points keep them, thinned to at most `points`; others are interpolated.
     """
     first = curves[0][0]
     if all(np.array_equal(x, first) for x, _ in curves):

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page that needs nothing beside itself: no script, no font, no picture from elsewhere."""
+"""Writes a comparison as one self-contained HTML page: no script, no font, no other file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADINGS = {"ENVIRONMENT": "Final return", "MORE LIKELY ABOVE": "Probability of 
 
 
 def page(found: Report, title: str) -> str:
-    """The page: curves, tables, how the figures were made, and which runs they are of."""
+    """Return the page: curves, tables, the method, and the list of runs."""
     share = f"{100 * found.settings.confidence:g} %"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -33,7 +33,8 @@ def page(found: Report, title: str) -> str:
         f'<div class="wide">{figures.svg(found.lines, found.settings)}</div>',
         f"<p>{_method(found, share)}</p>",
         *(
-            f"<h2>{_heading(header)}</h2>{_table(header, rows)}"
+            f"<h2>{HEADINGS.get(header[0], '') if 'REACHED' not in header else 'Cost of a return'}</h2>"
+            f"{_table(header, rows)}"
             for header, rows in sections(found, share)
         ),
         f"<h2>Runs</h2>{_runs(found)}",
@@ -60,10 +61,6 @@ def _method(found: Report, share: str) -> str:
     )
 
 
-def _heading(header: Sequence[str]) -> str:
-    return "Cost of a return" if "REACHED" in header else HEADINGS[header[0]]
-
-
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = "\n".join(
@@ -79,7 +76,7 @@ def _runs(found: Report) -> str:
             arm.label,
             str(run.seed),
             str(run.path),
-            "finished" if run.finished else "not finished",
+            "finished" if run.is_finished else "not finished",
         )
         for arm in found.arms
         for run in arm.runs

@@ -1,4 +1,4 @@
-"""A whole comparison as one value, as JSON and as CSV."""
+"""A comparison as one value, as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlplug_cli.compare.files import changed, together
+from rlplug_cli.compare.files import file_remarks, merge_moved_files
 from rlplug_cli.compare.history import AXES, RETURN, SECONDS, History, history
-from rlplug_cli.compare.lines import Line, Settings, curved, envs, lines
+from rlplug_cli.compare.lines import Line, Settings, envs, lines, runs_to_draw
 from rlplug_cli.compare.results import (
     Cost,
     Improvement,
@@ -22,17 +22,17 @@ from rlplug_cli.compare.results import (
     overall,
     scores,
 )
-from rlplug_cli.compare.selection import Arm, arms, selected
+from rlplug_cli.compare.selection import Arm, arms, select_runs
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.curves import curves
 
-#: With fewer seeds than this an interval of 95 % covers clearly less: docs/compare.md has the table.
+#: With fewer seeds, an interval of 95 % covers clearly less: docs/compare.md has the table.
 FEW_SEEDS = 10
 
 
 @dataclass(frozen=True)
 class Report:
-    """The findings of `rlplug compare`."""
+    """The result of `rlplug compare`."""
 
     arms: tuple[Arm, ...]
     lines: tuple[Line, ...]
@@ -46,15 +46,15 @@ class Report:
 def report(
     words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence[str], settings: Settings
 ) -> Report:
-    """Compare the runs that words mean.
+    """Compare the runs that words name.
 
     Raises:
-        UsageError: a word means nothing, or nothing was recorded yet.
+        UsageError: a word names nothing, or nothing was recorded yet.
     """
     found, remarks = read_arms(words, out, metrics, by, settings)
     drawn = lines(found, metrics, settings)
     if not drawn:
-        raise unrecorded(found, metrics)
+        raise missing_metrics_error(found, metrics)
     return Report(
         arms=tuple(found),
         lines=tuple(drawn),
@@ -66,35 +66,35 @@ def report(
     )
 
 
-def unrecorded(found: Sequence[Arm], metrics: Sequence[str]) -> UsageError:
-    """The error about metrics that no run has recorded; it names those that are in their journals."""
+def missing_metrics_error(found: Sequence[Arm], metrics: Sequence[str]) -> UsageError:
+    """Return the error about metrics that no run has recorded; it names the recorded ones."""
     journals = [run.path / "journal.jsonl" for arm in found for run in arm.runs]
     names = sorted({name for journal in journals if journal.exists() for name in curves(journal)})
     return UsageError(
-        f"none of these runs has recorded {' or '.join(metrics)}; they have {', '.join(names) or 'nothing'}"
+        f"no run here has recorded {' or '.join(metrics)}; recorded are {', '.join(names) or 'no metrics'}"
     )
 
 
 def read_arms(
     words: Sequence[str], out: Path, metrics: Collection[str], by: Sequence[str], settings: Settings
 ) -> tuple[list[Arm], list[str]]:
-    """The arms of the runs that words mean, with the curves of `metrics`, and remarks about runs and files."""
+    """Return the arms of the named runs with the curves of `metrics`, and remarks about runs and files."""
     needed = [*metrics, *([AXES[settings.axis]] if AXES[settings.axis] else [])]
     needed += [SECONDS] if settings.targets else []
     read, unreadable = _read(words, out, needed)
-    found, remarks = arms(together(read), by)
-    return found, [*unreadable, *remarks, *changed([arm.runs for arm in found])]
+    found, remarks = arms(merge_moved_files(read), by)
+    return found, [*unreadable, *remarks, *file_remarks([arm.runs for arm in found])]
 
 
 def _read(
     words: Sequence[str], out: Path, needed: Collection[str]
 ) -> tuple[list[History], list[str]]:
-    """Return the runs that words mean, and remarks about those that cannot be read.
+    """Return the named runs, and remarks about unreadable ones.
 
     Raises:
-        UsageError: such a run was named by itself, or there is no other.
+        UsageError: an unreadable run was named itself, or no run is readable.
     """
-    paths = selected(words, out)
+    paths = select_runs(words, out)
     found = list[History]()
     remarks = list[str]()
     for path in paths:
@@ -108,22 +108,24 @@ def _read(
 
 
 def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
-    """Return what one should know before believing the figures."""
+    """Return warnings about the results: unfinished runs, few seeds."""
     runs = [run for arm in found for run in arm.runs]
     said = []
-    if pending := [run.path.name for run in runs if not run.finished]:
-        said.append(f"not finished, so without final scores: {_some(pending)}")
-    shown = {run for arm in found for env in envs([arm]) for run in curved(arm.on(env))}
+    if pending := [run.path.name for run in runs if not run.is_finished]:
+        said.append(f"without final scores because they are not finished: {_some(pending)}")
+    shown = {run for arm in found for env in envs([arm]) for run in runs_to_draw(arm.on(env))}
     if cut := [run.path.name for run in runs if run not in shown]:
-        said.append(f"left out of curves, as others of their lines are finished: {_some(cut)}")
+        said.append(
+            f"left out of curves because other runs of their lines are finished: {_some(cut)}"
+        )
     single = [
         run.path.name
         for run in runs
-        if run.finished and RETURN in run.curves and "best" not in run.scores
+        if run.is_finished and RETURN in run.curves and "best" not in run.scores
     ]
     if single:
         said.append(
-            f"without a final evaluation, so judged by the last one in training: {_some(single)}"
+            f"without a final evaluation (the last one in training counts): {_some(single)}"
         )
     fewest = min(line.seeds for line in drawn)
     if fewest < FEW_SEEDS:
@@ -139,7 +141,7 @@ def _some(names: Sequence[str], most: int = 5) -> str:
 
 
 def as_json(found: Report) -> str:
-    """The report as JSON; what is infinite or no number is null."""
+    """Return the report as JSON; infinities and NaN are null."""
     estimates = [
         {
             "env": s.env,
@@ -177,7 +179,7 @@ def _run(run: History) -> dict[str, object]:
         "env": run.env,
         "algorithm": run.config["algorithm"],
         "seed": run.seed,
-        "finished": run.finished,
+        "finished": run.is_finished,
         "scores": run.scores,
     }
 
@@ -209,7 +211,7 @@ def _finite(value: object) -> object:
 
 
 def as_csv(found: Report) -> str:
-    """Every run's final scores and every arm's estimates, one per line; what is missing is empty."""
+    """Return every run's final scores and every arm's estimates as CSV, one per line."""
     file = io.StringIO()
     write = csv.writer(file, lineterminator="\n").writerow
     write(("env", "label", "checkpoint", "aggregate", "seed", "seeds", "value", "low", "high"))

@@ -1,4 +1,4 @@
-"""The figures of a comparison: final scores, probabilities of improvement, and what a return costs."""
+"""The numbers of a comparison: final scores, probabilities of improvement, and the cost of a return."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from rlplug_core.errors import UsageError
 
 #: The final scores that a run may have, in the order of tables.
 CHECKPOINTS = ("last", "best")
-#: Of one environment; the median is one of environments, and so of all of them alone.
+#: The aggregates of one environment; the median is taken over environments, so only all of them have one.
 AGGREGATES: tuple[Aggregate, ...] = ("iqm", "mean")
-#: What stands for an environment where scores of several are put together.
+#: The name of all environments combined.
 ALL = "all, normalized"
 
 
@@ -50,9 +50,9 @@ class Improvement(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The costs of one arm's runs on one environment until an evaluation reached `target`.
+    """What one arm's runs on one environment took until an evaluation reached `target`.
 
-    Each cost is (median, least, most) over the seeds; infinite where a run, or half of them, never reached it. A run
+    Each cost is (median, least, most) over the seeds; infinite if a run, or half of them, never reached it. A run
     that is not finished counts once it has reached it.
     """
 
@@ -66,7 +66,7 @@ class Cost(NamedTuple):
 
 
 def scores(arms: Sequence[Arm], settings: Settings) -> list[Score]:
-    """Final scores by environment, arm and checkpoint."""
+    """Return the final scores by environment, arm and checkpoint."""
     found = []
     for env in envs(arms):
         for arm in arms:
@@ -78,22 +78,25 @@ def scores(arms: Sequence[Arm], settings: Settings) -> list[Score]:
 
 
 def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
-    """The aggregates over all environments, of scores between the bounds of `settings.bounds`; none without any.
+    """Return the aggregates over all environments of scores scaled by `settings.bounds`; none without bounds.
 
     Raises:
-        UsageError: an environment has none, or they are of one that no run is of.
+        UsageError: an environment has no bounds, or they name one without runs.
     """
     bounds = settings.bounds or {}
     tasks = envs(arms)
     if bounds and set(bounds) != set(tasks):
         names = ", ".join(tasks)
         raise UsageError(
-            f"--normalize is for {', '.join(bounds)}, and the runs are of {names}; give ENV=LOW:HIGH for each"
+            f"--normalize is for {', '.join(bounds)}, but the runs are of {names}; give ENV=LOW:HIGH for each"
         )
     found = []
     for arm in arms if bounds else ():
         for checkpoint in CHECKPOINTS:
-            values = [_between(final(arm.on(env), checkpoint), *bounds[env]) for env in tasks]
+            values = []
+            for env in tasks:
+                low, high = bounds[env]
+                values.append((final(arm.on(env), checkpoint) - low) / (high - low))
             if all(len(task) for task in values):
                 aggregates = (*AGGREGATES, "median")
                 found.append(
@@ -125,18 +128,13 @@ def _score(
     return Score(env, label, checkpoint, min(sizes), by)
 
 
-def _between(values: Floats, low: float, high: float) -> Floats:
-    found: Floats = (values - low) / (high - low)
-    return found
-
-
 def final(runs: Sequence[History], checkpoint: str) -> Floats:
-    """The final scores of those runs that have one."""
+    """Return the final scores of the runs that have one."""
     return np.array([run.scores[checkpoint] for run in runs if checkpoint in run.scores])
 
 
 def improvements(arms: Sequence[Arm], settings: Settings) -> list[Improvement]:
-    """Every pair of arms with an environment in common, the one that is more likely above first."""
+    """Return every pair of arms with a common environment; the better one is first."""
     found = []
     for one, other in combinations(arms, 2):
         tasks = [
@@ -168,50 +166,49 @@ def _improvement(
 
 
 def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
-    """Return what each arm spent until its target, where there is one.
+    """Return what each arm took until its target return.
 
     Raises:
-        UsageError: a target is of an environment that no run is of.
+        UsageError: a target names an environment without runs.
     """
     targets = settings.targets or {}
     found = []
     tasks = envs(arms)
     if foreign := [env for env in targets if env and env not in tasks]:
         raise UsageError(
-            f"--target is for {', '.join(foreign)}, and the runs are of {', '.join(tasks)}; give ENV=RETURN for these"
+            f"--target is for {', '.join(foreign)}, but the runs are of {', '.join(tasks)}; give ENV=RETURN for these"
         )
-    for env in envs(arms):
+    for env in tasks:
         target = targets.get(env, targets.get(""))
-        if target is None:
-            continue
-        for arm in arms:
-            if spent := [cost for run in arm.on(env) if (cost := _spent(run, target)) is not None]:
-                steps, seconds = np.array(spent).T
-                count = int(np.isfinite(steps).sum())
-                found.append(
-                    Cost(
-                        env,
-                        arm.label,
-                        target=target,
-                        seeds=len(spent),
-                        reached=count,
-                        steps=_spread(steps),
-                        seconds=_spread(seconds),
-                    )
-                )
+        if target is not None:
+            found += [cost for arm in arms if (cost := _cost(arm, env, target)) is not None]
     return found
 
 
-def _spent(run: History, target: float) -> tuple[float, float] | None:
-    """The env step and the second of a run's target; None without evaluations, and while it may reach it yet."""
-    if RETURN not in run.curves:
+def _cost(arm: Arm, env: str, target: float) -> Cost | None:
+    """Return the cost of one arm on one environment; None without a run that counts."""
+    spent = []
+    for run in arm.on(env):
+        if RETURN in run.curves:
+            cost = cost_of_target(run, target)
+            if run.is_finished or math.isfinite(cost[0]):  # else it may still reach the target
+                spent.append(cost)
+    if not spent:
         return None
-    cost = reached(run, target)
-    return cost if run.finished or math.isfinite(cost[0]) else None
+    steps, seconds = np.array(spent).T
+    return Cost(
+        env,
+        arm.label,
+        target=target,
+        seeds=len(spent),
+        reached=int(np.isfinite(steps).sum()),
+        steps=_spread(steps),
+        seconds=_spread(seconds),
+    )
 
 
-def reached(run: History, target: float) -> tuple[float, float]:
-    """The env step and the second of a run's first evaluation of at least `target`; infinite without one."""
+def cost_of_target(run: History, target: float) -> tuple[float, float]:
+    """Return the env step and the second of a run's first evaluation of at least `target`; infinite without one."""
     curve = run.curves[RETURN]
     places = np.flatnonzero(curve.values >= target)
     if not len(places):

@@ -1,4 +1,4 @@
-"""The runs of a comparison: words that name runs, groups, sweeps or directories, and the arms they form."""
+"""The runs of a comparison: finds runs, groups and sweeps by name, and puts runs into arms."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class Arm:
     runs: tuple[History, ...]
 
     def on(self, env: str) -> list[History]:
-        """Its runs on one environment, in the order of their seeds."""
+        """Return its runs on one environment, by seed."""
         return sorted((run for run in self.runs if run.env == env), key=lambda run: run.seed)
 
 
-def selected(words: Sequence[str], out: Path) -> list[Path]:
-    """The run directories that words mean, each once.
+def select_runs(words: Sequence[str], out: Path) -> list[Path]:
+    """Return the run directories that words name, each once.
 
-    A word is a run (its path or its name in `out`), a directory of runs such as a sweep's, or the beginning of a group.
+    A word is a run (its path or its name in `out`), a directory of runs such as a sweep's, or the start of a group.
 
     Raises:
-        UsageError: a word means nothing here.
+        UsageError: a word names nothing.
     """
     found: dict[Path, Path] = {}
     for word in words:
-        for path in _meant(word, out):
+        for path in _runs_of_word(word, out):
             found.setdefault(path.resolve(), path)
     return list(found.values())
 
 
-def _meant(word: str, out: Path) -> list[Path]:
+def _runs_of_word(word: str, out: Path) -> list[Path]:
     for path in (Path(word), out / word):
         if path.is_dir() and not (path / "config.json").is_file() and (inside := directories(path)):
             return inside
@@ -49,7 +49,7 @@ def _meant(word: str, out: Path) -> list[Path]:
 
 
 def group(path: Path) -> str:
-    """The group of a run; empty where its configuration cannot be read."""
+    """Return the group of a run, or "" if its configuration cannot be read."""
     try:
         return str(RunDirectory(path).config["group"])
     except BadFile:
@@ -57,16 +57,15 @@ def group(path: Path) -> str:
 
 
 def arms(runs: Sequence[History], by: Sequence[str] = ()) -> tuple[list[Arm], list[str]]:
-    """The arms that runs form, and remarks about runs that were left out.
+    """Return the arms of the runs, and remarks about runs that were left out.
 
-    Runs that differ in seed and environment alone are one arm; with `by`, those that have the same values of these
-    options.
+    Runs that differ only in seed and environment are one arm; with `by`, runs with the same values of these options.
 
     Raises:
         UsageError: no run has an option named in `by`.
     """
     own = labels(runs)
-    kept, remarks = _once(runs, own)
+    kept, remarks = _without_repetitions(runs, own)
     shown = labels(kept, by) if by else own
     every = sorted({shown[run] for run in kept})
     return [
@@ -74,8 +73,10 @@ def arms(runs: Sequence[History], by: Sequence[str] = ()) -> tuple[list[Arm], li
     ], remarks
 
 
-def _once(runs: Sequence[History], own: Mapping[History, str]) -> tuple[list[History], list[str]]:
-    """One run per configuration and seed: the one with most steps, since a repetition is no further sample."""
+def _without_repetitions(
+    runs: Sequence[History], own: Mapping[History, str]
+) -> tuple[list[History], list[str]]:
+    """Return one run per configuration and seed, the longest: a repetition is not another sample."""
     found: dict[tuple[str, str, int], History] = {}
     remarks = []
     for run in sorted(runs, key=_length):
@@ -89,4 +90,4 @@ def _once(runs: Sequence[History], own: Mapping[History, str]) -> tuple[list[His
 
 
 def _length(run: History) -> tuple[bool, int]:
-    return run.finished, max((int(curve.steps[-1]) for curve in run.curves.values()), default=0)
+    return run.is_finished, max((int(curve.steps[-1]) for curve in run.curves.values()), default=0)

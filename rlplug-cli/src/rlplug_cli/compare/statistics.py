@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Aggregate = Literal["mean", "iqm", "median"]
-#: What a point of a curve, where there is one task, may be: there the median of tasks' means would be a mean.
+#: Aggregates of a curve's point; with one task the median of the tasks' means would be its mean.
 Center = Literal["mean", "iqm"]
 
 #: The share of scores that the interquartile mean leaves out at either end.
@@ -51,14 +51,16 @@ def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
     `mean` is that of the tasks' means, `median` the median of the tasks' means, `iqm` the mean of the middle half of
     all scores, whatever their task.
     """
-    return float(_aggregated([task[None, :] for task in scores], how)[0])
+    return float(_aggregate_redraws([task[None, :] for task in scores], how)[0])
 
 
 def estimate(
     scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Indices], confidence: float = 0.95
 ) -> Estimate:
     """The aggregate with its percentile interval over the redraws that `draws` made."""
-    redrawn = _aggregated([task[index] for task, index in zip(scores, drawn, strict=True)], how)
+    redrawn = _aggregate_redraws(
+        [task[index] for task, index in zip(scores, drawn, strict=True)], how
+    )
     low, high = _interval(redrawn, confidence)
     return Estimate(aggregate(scores, how), float(low), float(high))
 
@@ -74,7 +76,7 @@ def band(curves: Floats, how: Center, drawn: Indices, confidence: float = 0.95) 
         value = curves.mean(axis=0)
     else:
         cut = _cut(len(curves))
-        redrawn = _trimmed(curves, counts, cut)
+        redrawn = _trimmed_means(curves, counts, cut)
         value = np.sort(curves, axis=0)[cut : len(curves) - cut].mean(axis=0)
     gone = np.isnan(curves).any(axis=0)  # which a sort would take for the largest, and leave out
     found = [np.where(gone, np.nan, each) for each in (value, *_interval(redrawn, confidence))]
@@ -103,7 +105,7 @@ def probability_of_improvement(
     return Estimate(float(np.mean(values)), float(low), float(high))
 
 
-def _aggregated(scores: Sequence[Floats], how: Aggregate) -> Floats:
+def _aggregate_redraws(scores: Sequence[Floats], how: Aggregate) -> Floats:
     """The aggregate of each redraw; scores are `[reps, n]` per task."""
     if how == "iqm":
         ordered = np.sort(np.concatenate(scores, axis=1), axis=1)
@@ -127,11 +129,11 @@ def _counts(drawn: Indices, size: int) -> Floats:
     return np.bincount(places, minlength=reps * size).reshape(reps, size).astype(np.float64)
 
 
-def _trimmed(curves: Floats, counts: Floats, cut: int) -> Floats:
-    """The trimmed mean of every redraw at every point, `[reps, T]`, without a sort of what was redrawn.
+def _trimmed_means(curves: Floats, counts: Floats, cut: int) -> Floats:
+    """Return the trimmed mean of every redraw at every point, `[reps, T]`, without sorting each redraw.
 
     In the order of their values, the runs of a redraw fill positions 0 to n; how many of the copies of the first i runs
-    lie behind `cut` and before `n - cut` is F_i, from the running sum of the counts. What is kept of run i is
+    are between positions `cut` and `n - cut` is F_i, from the running sum of the counts. Run i contributes
     F_i - F_(i-1), so that the sum over runs is, by parts, F_n v_n - F_0 v_1 - sum F_i (v_(i+1) - v_i).
     """
     size = len(curves)

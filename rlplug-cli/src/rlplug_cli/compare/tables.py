@@ -1,4 +1,4 @@
-"""A comparison on a terminal."""
+"""Prints a comparison on a terminal."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rlplug_cli.compare.statistics import Estimate
 from rlplug_cli.render.live import duration
 from rlplug_cli.render.tables import table
 
-#: The columns of names and labels, which may go on in the next line of a narrow terminal; numbers stay whole.
+#: Columns of names and labels, which may wrap on a narrow terminal; numbers do not.
 NAMES = ("ENVIRONMENT", "FINAL RETURN OF", "MORE LIKELY ABOVE", "BELOW", "ON", "BY")
 
 
 def text(found: Report) -> str:
-    """Final scores, probabilities of improvement, costs of a return, and remarks, as tables of plain text."""
+    """Return final scores, probabilities of improvement, costs of a return and remarks as plain text."""
     share = f"{100 * found.settings.confidence:g} %"
     parts = [
-        table(header, rows, spared=_spared(header, rows), wrapped=NAMES)
+        table(header, rows, spared=_optional_columns(header, rows), wrapped=NAMES)
         for header, rows in sections(found, share)
     ]
     return "\n\n".join([*parts, "\n".join(f"note: {remark}" for remark in found.remarks)]).rstrip()
 
 
-def _spared(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The columns that a narrow terminal goes without: an environment that is the same in all rows, then means."""
+def _optional_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the columns that a narrow terminal can leave out: an environment that all rows share, then means."""
     same = [
         title
         for title, *cells in zip(header, *rows, strict=True)
@@ -40,7 +40,7 @@ def _spared(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def sections(found: Report, share: str) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """The tables that there is something for, each as its header and its rows."""
+    """Return the tables with content, each as its header and its rows."""
     every = [
         (
             (
@@ -68,17 +68,13 @@ def sections(found: Report, share: str) -> list[tuple[tuple[str, ...], list[tupl
             [_cost(one) for one in found.costs],
         ),
     ]
-    return [_without_empty(header, rows) for header, rows in every if rows]
-
-
-def _without_empty(
-    header: tuple[str, ...], rows: list[tuple[str, ...]]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The columns in which a row has something."""
-    kept = [number for number in range(len(header)) if any(row[number] for row in rows)]
-    return tuple(header[number] for number in kept), [
-        tuple(row[number] for number in kept) for row in rows
-    ]
+    tables = []
+    for header, rows in every:
+        columns = [n for n in range(len(header)) if any(row[n] for row in rows)]
+        if rows:
+            own = [tuple(row[n] for n in columns) for row in rows]
+            tables.append((tuple(header[n] for n in columns), own))
+    return tables
 
 
 def _score(one: Score) -> tuple[str, ...]:
@@ -93,32 +89,23 @@ def _improvement(one: Improvement) -> tuple[str, ...]:
 
 
 def _cost(one: Cost) -> tuple[str, ...]:
-    steps, seconds = (
-        _spread(values, said) for values, said in ((one.steps, _whole), (one.seconds, duration))
-    )
+    steps = _spread(one.steps, lambda value: f"{value:,.0f}")
+    seconds = _spread(one.seconds, duration)
     return one.env, f"{one.target:g}", one.label, f"{one.reached} of {one.seeds}", steps, seconds
 
 
-def interval(one: Estimate, said: Callable[[float], str]) -> str:
-    """A number with the interval around it."""
-    return f"{said(one.value)} [{said(one.low)}, {said(one.high)}]"
+def interval(one: Estimate, write: Callable[[float], str]) -> str:
+    """Return a number with its interval."""
+    return f"{write(one.value)} [{write(one.low)}, {write(one.high)}]"
 
 
 def number(value: float) -> str:
-    """Four figures, and not more of them than a return needs."""
-    return (
-        f"{value:,.0f}"
-        if abs(value) >= 1000
-        else f"{value:.1f}"
-        if abs(value) >= 10
-        else f"{value:.3g}"
-    )
+    """Return a number with at most four digits."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
-def _spread(values: tuple[float, float, float], said: Callable[[float], str]) -> str:
-    middle, least, most = (said(value) if math.isfinite(value) else "-" for value in values)
+def _spread(values: tuple[float, float, float], write: Callable[[float], str]) -> str:
+    middle, least, most = (write(value) if math.isfinite(value) else "-" for value in values)
     return f"{middle} ({least}, {most})"
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"

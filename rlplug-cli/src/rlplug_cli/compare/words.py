@@ -1,4 +1,4 @@
-"""Parse what was typed for `compare` and `plot`."""
+"""Parses the options of `compare` and `plot`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 from rlplug_core.errors import UsageError
 
 
-def named(label: str | None) -> list[str]:
-    """The options of `--label`."""
+def parse_label(label: str | None) -> list[str]:
+    """Return the option names in `--label`."""
     return (
         [name.strip().replace("-", "_") for name in label.split(",") if name.strip()]
         if label
@@ -17,10 +17,10 @@ def named(label: str | None) -> list[str]:
 
 
 def goals(words: tuple[str, ...]) -> dict[str, float]:
-    """The returns to reach by environment, the one for all under an empty name.
+    """Return the target returns by environment; "" is for all others.
 
     Raises:
-        UsageError: a word holds no finite number.
+        UsageError: a word has no finite number.
     """
     found = {}
     for word in words:
@@ -34,7 +34,7 @@ def goals(words: tuple[str, ...]) -> dict[str, float]:
 
 
 def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
-    """The returns that count as 0 and as 1, by environment.
+    """Return the returns that count as 0 and as 1, by environment.
 
     Raises:
         UsageError: a word does not hold two finite numbers, the second above the first.
@@ -52,7 +52,7 @@ def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
 
 
 def _number(text: str) -> float:
-    """The number that a text says; NaN for any other."""
+    """Return the number in a text, or NaN."""
     try:
         return float(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Loggers: hooks that take part where a run names them with `--log`, and copy its journal for another tool."""
+"""Loggers: hooks of runs with `--log`, which copy the journal for another tool."""

@@ -19,7 +19,7 @@ _tables: dict[Path, Table] = {}
 
 @hookimpl
 def rlplug_run_start(run: RunView) -> None:
-    """Write what the journal has; what a resume took back is gone."""
+    """Write the records of the journal, without those that a resume superseded."""
     _tables[run.path] = Table(run.path / NAME, run.journal)
 
 
@@ -35,7 +35,7 @@ def rlplug_run_end(run: RunView) -> None:
 
 
 class Table:
-    """The columns `step`, `time` (seconds since the epoch) and one for each metric, empty where a row has none."""
+    """Return the columns `step`, `time` (seconds since the epoch) and one per metric; missing values are empty."""
 
     def __init__(self, path: Path, journal: Path) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class Table:
         self.write()
 
     def write(self) -> None:
-        """Append what is new; a metric that is new makes the whole table anew."""
+        """Append new rows; a new metric rewrites the whole table."""
         records = [record for record in self.follower.new() if numbers(record)]
         names = dict.fromkeys(name for record in records for name in numbers(record))
         added = [name for name in names if name not in self.columns]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rlplug_core.runs.journal import Record, standing, tail
 
-#: The kinds of records that hold metrics, and what stands before their names.
+#: The kinds of records with metrics, and the prefix of their names.
 PREFIX = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}
 
 
 class Follower:
-    """Hands on what is new in a journal; the first time, all that no resume took back."""
+    """Passes on new records of a journal; the first time, all records that no resume superseded."""
 
     def __init__(self, journal: Path) -> None:
         self.journal = journal

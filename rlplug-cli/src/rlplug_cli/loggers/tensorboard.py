@@ -20,7 +20,7 @@ _events: dict[Path, Events] = {}
 
 @hookimpl
 def rlplug_run_start(run: RunView) -> None:
-    """Write what the journal has anew: TensorBoard would show what a resume took back, too."""
+    """Write the whole journal again, because TensorBoard would also show records that a resume superseded."""
     _events[run.path] = Events(run.path / FOLDER, run.journal)
 
 
@@ -43,7 +43,7 @@ class Events:
         with writing(folder):
             folder.mkdir(exist_ok=True)
             if not own_directory(folder):  # as a stranger may have left it
-                raise BadFile(folder, "it is no directory of the run's own; delete it")
+                raise BadFile(folder, "it is not a directory of the run's own; delete it")
             for old in folder.glob("events.out.tfevents.*"):
                 old.unlink()
         self.writer = EventFileWriter(str(folder))

@@ -21,7 +21,7 @@ _mirrors: dict[Path, Mirror] = {}
 
 @hookimpl
 def rlplug_run_start(run: RunView) -> None:
-    """Go on with the same run there, if it was begun before."""
+    """Continue the same run there, if it was started before."""
     _mirrors[run.path] = Mirror(run)
 
 
@@ -71,5 +71,5 @@ class Mirror:
 
 
 def _mode() -> Literal["offline"] | None:
-    """Return None where the environment names a mode or there is a key; else wandb would ask for one."""
+    """Return None if the environment names a mode or there is a key; otherwise wandb would ask for a key."""
     return None if os.environ.get("WANDB_MODE") or wandb.api.api_key else "offline"

@@ -1,4 +1,4 @@
-"""The end of a sweep in MLflow: what its runs have not sent yet, then the parents' artifacts and status."""
+"""Ends a sweep in MLflow: sends the rest of its runs, then the artifacts and the status of the parents."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from rlplug_core.runs.trust import genuine
 
 
 def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
-    """Send the rest of a sweep; `status` is MLflow's. Its troubles are said and end nothing.
+    """Send the rest of a sweep; `status` is MLflow's. A failure is reported and ends nothing.
 
-    Runs that no sender was started for, since MLflow is switched off, are left alone.
+    Runs without a sender, because MLflow is switched off, are skipped.
     """
-    begun = [path.absolute() for path in directories(directory) if (path / "mlflow.lock").exists()]
-    if not begun:
+    mirrored = [
+        path.absolute() for path in directories(directory) if (path / "mlflow.lock").exists()
+    ]
+    if not mirrored:
         return
-    store.settle()
+    store.apply_settings()
     try:
-        for path in begun:
+        for path in mirrored:
             _send(path)
         _tell_parents(directory, files, status)
-    except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the runs are there
+    except Exception as error:  # noqa: BLE001 - MLflow may raise anything; the runs are safe
         said = plain(str(error))
-        warn(f"MLflow has not got all of {directory} ({said}); the same command tries again")
+        warn(
+            f"MLflow does not have all of {directory} ({said}); type the same command again to send the rest"
+        )
 
 
 def _send(run: Path) -> None:
@@ -52,14 +56,14 @@ def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
     state = from_json(directory / STATE)
     if state["tracking_uri"] != store.tracking_uri() and not genuine(state):
         raise UsageError(
-            f"{directory / STATE} sends to {state['tracking_uri']}, and this account did not write it"
+            f"{directory / STATE} names {state['tracking_uri']}, and this account did not write it"
         )
     client = MlflowClient(tracking_uri=state["tracking_uri"])
     for run in state["parents"].values():
-        there = duplicates.noted(client, run)
-        if there is None or duplicates.is_copy(there, directory):
-            continue  # it was deleted for good, or is the original's, in an experiment that no run of this copy is in
-        duplicates.follow(client, there, directory)
+        parent = duplicates.run_with_id(client, run)
+        if parent is None or duplicates.is_copy(parent, directory):
+            continue  # deleted for good, or it belongs to the original of this copy
+        duplicates.follow(client, parent, directory)
         for path in files:
             client.log_artifact(run, str(path))
         client.set_terminated(run, status)

@@ -1,6 +1,6 @@
-"""Tell the copy of a run or a sweep from one that was moved, by the directory that its MLflow run names.
+"""Distinguishes a copy of a run or a sweep from a moved one, by the directory that its MLflow run names.
 
-A copy has the identity and often the `mlflow.json` of its original, into whose curves it must not write.
+A copy has the uid and often the `mlflow.json` of its original; it must not write into the original's curves.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-#: Tags of an MLflow run: its directory and the machine that this is on; of a copy, the MLflow run of its original.
+#: Tags of an MLflow run: its directory, the machine of that directory, and for a copy the MLflow run of the original.
 PATH = "rlplug.path"
 HOST = "rlplug.host"
 ORIGINAL = "rlplug.copy_of"
 
 
-def noted(client: MlflowClient, run_id: str) -> Run | None:
-    """The MLflow run of this id; None for an empty one, and where MLflow has it no longer."""
+def run_with_id(client: MlflowClient, run_id: str) -> Run | None:
+    """Return the MLflow run with this id; None for "" and if MLflow no longer has it."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -37,72 +37,73 @@ def noted(client: MlflowClient, run_id: str) -> Run | None:
         return None
 
 
-def is_copy(there: Run, here: Path) -> bool:
-    """Return whether an MLflow run is that of another directory, which still holds what this one holds."""
-    named = _named(there)
-    uid = _uid(here)
-    return named is not None and bool(uid) and not _same(named, here) and _uid(named) == uid
+def is_copy(run: Run, directory: Path) -> bool:
+    """Return whether an MLflow run names another directory that still has the uid of this one."""
+    other = _path_tag(run)
+    uid = _uid(directory)
+    return other is not None and bool(uid) and not _same(other, directory) and _uid(other) == uid
 
 
-def own(found: Sequence[Run], here: Path) -> Run | None:
-    """The MLflow run of this directory, among those of one identity.
+def own(runs: Sequence[Run], directory: Path) -> Run | None:
+    """Return the MLflow run of this directory among runs with the same uid.
 
-    It is the one that names it. Else this was moved, unless another directory still holds the same: then it is a copy.
+    It is the one that names the directory. If none does, the directory was moved, unless another directory still has
+    the same uid: then it is a copy.
     """
-    named = next((one for one in found if _names(one, here)), None)
-    if named is not None or any(is_copy(one, here) for one in found):
-        return named
-    return original(found)
+    for run in runs:
+        if _names(run, directory):
+            return run
+    return None if any(is_copy(run, directory) for run in runs) else original(runs)
 
 
-def original(found: Sequence[Run]) -> Run | None:
-    """The first of the MLflow runs of one identity, if there is one: that which is no copy."""
-    return min(found, key=lambda one: ORIGINAL in one.data.tags, default=None)
+def original(runs: Sequence[Run]) -> Run | None:
+    """Return the MLflow run that is not a copy, among runs with the same uid; None without any."""
+    return min(runs, key=lambda run: ORIGINAL in run.data.tags, default=None)
 
 
-def tags(here: Path, original: Run | None = None) -> dict[str, str]:
-    """Return what an MLflow run says of its directory; `original` is given where that is a copy."""
-    place = {PATH: str(here.absolute()), HOST: platform.node()}
+def tags(directory: Path, original: Run | None = None) -> dict[str, str]:
+    """Return the tags for a directory; `original` is given for a copy."""
+    place = {PATH: str(directory.absolute()), HOST: platform.node()}
     return place if original is None else {**place, ORIGINAL: original.info.run_id}
 
 
-def follow(client: MlflowClient, there: Run, here: Path) -> None:
-    """Tell an MLflow run where its directory was moved to; a name that someone gave it in MLflow stays."""
-    if _names(there, here) or there.info.lifecycle_stage != "active":
+def follow(client: MlflowClient, run: Run, directory: Path) -> None:
+    """Update the directory in an MLflow run after a move; a name that the user gave it in MLflow stays."""
+    if _names(run, directory) or run.info.lifecycle_stage != "active":
         return
-    for key, value in tags(here).items():
-        client.set_tag(there.info.run_id, key, value)
-    named = _named(there)
-    if named is not None and there.info.run_name == named.name:
-        client.update_run(there.info.run_id, name=here.absolute().name)
+    for key, value in tags(directory).items():
+        client.set_tag(run.info.run_id, key, value)
+    before = _path_tag(run)
+    if before is not None and run.info.run_name == before.name:
+        client.update_run(run.info.run_id, name=directory.absolute().name)
 
 
-def directory_of(there: Run) -> str:
-    """The directory that an MLflow run names, empty where it names none."""
-    return str(there.data.tags.get(PATH, ""))
+def directory_of(run: Run) -> str:
+    """Return the directory that an MLflow run names, or ""."""
+    return str(run.data.tags.get(PATH, ""))
 
 
-def _named(there: Run) -> Path | None:
-    return Path(directory_of(there)) if directory_of(there) else None
+def _path_tag(run: Run) -> Path | None:
+    return Path(directory_of(run)) if directory_of(run) else None
 
 
-def _names(there: Run, here: Path) -> bool:
-    named = _named(there)
-    return named is not None and _same(named, here)
+def _names(run: Run, directory: Path) -> bool:
+    path = _path_tag(run)
+    return path is not None and _same(path, directory)
 
 
 def _same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)  # a link leads to the directory itself
-    except (OSError, ValueError):  # it is gone; a name with a null character is no file's
+    except (OSError, ValueError):  # it is gone, or its name has a null character
         return False
 
 
 def _uid(directory: Path) -> str:
-    """The identity of the run or the sweep in a directory, empty where there is neither."""
+    """Return the uid of the run or the sweep in a directory, or "" if it has neither."""
     for path in (directory / "config.json", directory / SWEEP):
         if regular(path):
             with suppress(BadFile):
-                about = from_json(path)
-                return str(about.get("uid", "")) if isinstance(about, dict) else ""
+                content = from_json(path)
+                return str(content.get("uid", "")) if isinstance(content, dict) else ""
     return ""

@@ -28,7 +28,7 @@ def write(run: Path) -> Path | None:
     """Write `episodes.parquet` into a run directory; None for a run without a finished episode.
 
     Columns: `step` (env step of the end), `return`, `length`, `worker`, `time` (of the record, milliseconds), and
-    `info/NAME` for each number that the environment said at the end of one; null where it did not.
+    `info/NAME` for each number in `info` at the end of an episode; null without one.
     """
     kept = list(read(run / "journal.jsonl", kinds=("episodes",)))
     said = dict.fromkeys(name for record in kept for name in record.data if name.startswith(INFO))

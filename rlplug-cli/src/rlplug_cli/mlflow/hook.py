@@ -16,7 +16,7 @@ from rlplug_core.runs.files import shell_word
 if TYPE_CHECKING:
     from rlplug_core.runs.api import Run
 
-#: Seconds that the end of a run waits for the rest to be sent; the environment may say otherwise.
+#: Environment variable: how many seconds the end of a run waits for the rest to be sent.
 DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"
 
 _senders: dict[Path, Sender] = {}
@@ -34,18 +34,18 @@ def rlplug_run_end(run: Run) -> None:
     sender = _senders.pop(run.path, None)
     if sender is not None and not sender.drain() and run.path.exists():
         warn(
-            f"MLflow has not got all of this run yet; 'rlplug sync {shell_word(run.path)}' sends the rest"
+            f"MLflow does not have all of this run yet; 'rlplug sync {shell_word(run.path)}' sends the rest"
         )
 
 
 class Sender:
-    """The process `rlplug_cli.mlflow.sender` of one run, as this process sees it; what it says goes to stderr."""
+    """The process `rlplug_cli.mlflow.sender` of one run; its output goes to stderr."""
 
     def __init__(self, run: Path) -> None:
         self.seconds = float(os.environ.get(DRAIN, "30"))
-        # -P: the working directory is the user's and not a place to import from. A process group of its own keeps the
+        # -P: nothing is imported from the working directory. A process group of its own keeps the
         # signals of a terminal away; the pipe's end tells it that this process is gone. The session is the run's, since
-        # Linux weighs processes by their niceness within a session alone.
+        # Linux compares the niceness of processes only within a session.
         words = [
             sys.executable,
             "-P",
@@ -62,13 +62,11 @@ class Sender:
             text=True,
             process_group=0,
         )
-        self._relay = threading.Thread(
-            target=self._say_what_it_says, name="rlplug-mlflow", daemon=True
-        )
+        self._relay = threading.Thread(target=self._relay_output, name="rlplug-mlflow", daemon=True)
         self._relay.start()
 
     def drain(self) -> bool:
-        """Wait until all is sent; False where it is not in time, or the user will not wait."""
+        """Wait until everything is sent; return False if the time is up or the user presses Ctrl-C."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -81,7 +79,7 @@ class Sender:
         self.process.stdout.close()
         return code == 0
 
-    def _say_what_it_says(self) -> None:
+    def _relay_output(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             warn(line)

@@ -1,4 +1,4 @@
-"""Import MLflow as `mlflow-skinny` is imported: without what it has for tables of data.
+"""Imports MLflow like `mlflow-skinny`: without its packages for tables of data.
 
 A process that only sends needs neither pandas nor pyarrow, which take 74 MiB and more than a second of a core
 (`docs/decisions/0056-what-a-run-takes-in-memory.md`).
@@ -12,16 +12,16 @@ from importlib.metadata import distributions
 from rlplug_cli.mlflow import store
 
 TABLES = ("pandas", "pyarrow")
-#: Distributions whose entry points for MLflow do without.
+#: Distributions with entry points for MLflow that do not need the tables.
 OURS = ("mlflow", "mlflow-skinny", "rlplug-cli")
 
 
 def import_mlflow() -> None:
-    """Import MLflow without the tables, unless a plugin of MLflow's may want them; whoever asks later has them."""
-    store.settle()
-    absent = [] if plugged() else [name for name in TABLES if name not in sys.modules]
+    """Import MLflow without the tables, unless one of its plugins may need them; later imports of them work."""
+    store.apply_settings()
+    absent = [] if has_plugins() else [name for name in TABLES if name not in sys.modules]
     for name in absent:
-        sys.modules[name] = None  # type: ignore[assignment]  # as Python says that a module is not there
+        sys.modules[name] = None  # type: ignore[assignment]  # this is how Python marks a missing module
     try:
         import mlflow  # noqa: F401
     finally:
@@ -29,8 +29,8 @@ def import_mlflow() -> None:
             del sys.modules[name]
 
 
-def plugged() -> bool:
-    """Return whether some other distribution gives MLflow a store or a provider, which it loads when it is imported."""
+def has_plugins() -> bool:
+    """Return whether another distribution has an MLflow plugin, which MLflow loads when it is imported."""
     return any(
         point.group.startswith("mlflow.")
         for found in distributions()

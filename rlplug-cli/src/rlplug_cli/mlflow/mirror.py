@@ -1,7 +1,7 @@
-"""One run's mirror in MLflow: sends what the journal holds beyond a saved cursor, in batches that may be sent twice.
+"""One run's mirror in MLflow: sends the journal's records after a saved cursor, in batches that may be sent twice.
 
-MLflow's key of a metric is (run, key, value, step, timestamp), so a batch that is sent again with the journal's own
-timestamps adds nothing; that makes every crash between sending and saving the cursor harmless.
+MLflow's key of a metric is (run, key, value, step, timestamp), so sending a batch again with the journal's
+timestamps adds nothing. A crash between sending a batch and saving the cursor is therefore harmless.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STATE = "mlflow.json"
 #: MLflow's limit on the metrics of one request.
 BATCH = 1000
-#: The tag that says what a run failed of.
+#: The tag with the error of a failed run.
 ERROR = "rlplug.error"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
@@ -45,11 +45,11 @@ class Busy(UsageError):
 
 @dataclass
 class State:
-    """The content of `mlflow.json`: where the mirror is and the last record that it has.
+    """The content of `mlflow.json`: the address of the mirror and its last record.
 
     Attributes:
-        cursor, time: of that record, the sequence number and the time.
-        ahead: whether MLflow once had more than the journal, which had lost its end.
+        cursor, time: sequence number and time of that record.
+        ahead: whether MLflow once had more records than the journal, which had lost its end.
     """
 
     tracking_uri: str
@@ -62,7 +62,7 @@ class State:
 
     @classmethod
     def read(cls, run: Path) -> State | None:
-        """The saved state of a run, None where nothing was sent yet.
+        """Return the saved state of a run, or None if nothing was sent yet.
 
         Raises:
             BadFile: it cannot be read.
@@ -72,7 +72,7 @@ class State:
             return as_type(from_json(path), cls, path) if os.path.lexists(path) else None
         except BadFile as error:
             raise BadFile(
-                path, f"{error.reason}; delete it, and MLflow gets what it has not got"
+                path, f"{error.reason}; delete it, and MLflow gets the missing records"
             ) from error
 
     def write(self, run: Path) -> None:
@@ -83,7 +83,7 @@ class State:
 
 @dataclass
 class Batch:
-    """The content of one request; `end` is the run's status where the last record ends it."""
+    """The content of one request; `end` is the last record if it ends the run."""
 
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Batch:
     resumed: bool = False
 
     def add(self, record: Record) -> None:
-        """Take in a record; one that is damaged within is passed over, as it must not hold up those behind it."""
+        """Add a record; a damaged one is skipped, so that it does not block later records."""
         try:
             metrics = _metrics(record)
             tags = _record_tags(record)
@@ -109,7 +109,7 @@ class Batch:
 
 
 class Mirror:
-    """Sends one run. Only one process at a time; `close` lets the next one. What a user should know goes to `say`."""
+    """Sends one run. Only one process can do so at a time, until `close`. Notes for the user go to `say`."""
 
     def __init__(
         self, run: Path, uri: str | None = None, say: Callable[[str], None] = warn
@@ -117,11 +117,12 @@ class Mirror:
         self.run = run
         self._say = say
         self.state = _state(run, uri or store.tracking_uri())
-        self.batches = self.records = 0
+        self.batches = 0
+        self.records = 0
         self._position = 0
-        #: What MLflow has of each metric, as (step, value), where it was ahead of the journal.
-        self._there: dict[str, set[tuple[int, str]]] = {}
-        #: When the last record was made that no `end` followed, in milliseconds.
+        #: The points of each metric in MLflow, as (step, value), if MLflow was ahead of the journal.
+        self._sent_points: dict[str, set[tuple[int, str]]] = {}
+        #: Time of the last record that no `end` follows, in milliseconds; 0 after an `end`.
         self._open_since = 0
         self._client: MlflowClient | None = None
         self._lock = _lock(run / "mlflow.lock")
@@ -130,23 +131,22 @@ class Mirror:
         self._lock.close()
 
     def send(self) -> bool:
-        """Send the next batch, if there is one; whether there was. Raises whatever MLflow raises."""
+        """Send the next batch and return whether there was one; raises the errors of MLflow."""
         if not self._position:
             if self.state.run_id:
-                self._connect()  # where it is a copy, all of it is to be sent
+                self._connect()  # a copy is sent from the start
             self._compare()
         position = self._position
         batch, after = self._next(position)
         if not batch.cursor:
             self._position = after
             return False
-        _sync(
-            self.run / "journal.jsonl"
-        )  # a loss of power must not leave MLflow ahead of the journal
+        with opened(self.run / "journal.jsonl") as file:
+            os.fsync(file.fileno())  # a loss of power must not leave MLflow ahead of the journal
         client = self._connect()
         if batch.resumed:
             client.update_run(self.state.run_id, status="RUNNING")
-            if ERROR in client.get_run(self.state.run_id).data.tags:  # which it goes on from
+            if ERROR in client.get_run(self.state.run_id).data.tags:  # the run continues after it
                 client.delete_tag(self.state.run_id, ERROR)
         self._log(client, batch)
         if batch.end is not None:
@@ -160,8 +160,8 @@ class Mirror:
         return True
 
     @property
-    def ended(self) -> bool:
-        """Return whether the last record that was read ends the run's last process."""
+    def is_over(self) -> bool:
+        """Return whether the last record ends the run's last process."""
         return not self._open_since
 
     def conclude(self) -> None:
@@ -171,48 +171,51 @@ class Mirror:
             self._open_since = 0
 
     def _connect(self) -> MlflowClient:
-        """The client, with the store and the run made on first use."""
+        """Return the client; the first call creates the store and the MLflow run."""
         if self._client is None:
-            store.settle()
+            store.apply_settings()
             store.prepare(self.state.tracking_uri)
             relocation.settle_artifacts(self.state.tracking_uri)
             from mlflow import MlflowClient
 
             client = MlflowClient(tracking_uri=self.state.tracking_uri)
-            there = duplicates.noted(client, self.state.run_id)
-            if there is not None and duplicates.is_copy(there, self.run):
+            run = duplicates.run_with_id(client, self.state.run_id)
+            if run is not None and duplicates.is_copy(run, self.run):
                 self.state = State(self.state.tracking_uri)
             if not self.state.run_id:
-                self._create(client, there)
-            elif there is not None:
-                duplicates.follow(client, there, self.run)
+                self._create(client, run)
+            elif run is not None:
+                duplicates.follow(client, run, self.run)
             self._client = client
         return self._client
 
     def _create(self, client: MlflowClient, original: Run | None) -> None:
-        """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
+        """Find or create the MLflow run; it is found by its uid if a process died before it could save the id."""
         config = RunDirectory(self.run).config
-        experiment = _experiment(client, _shown(config["env"]), self.state.tracking_uri)
+        env = config["env"]
+        name = env.rpartition("/")[2] if ".py:" in env else env  # a file without its directory
+        experiment = _experiment(client, name, self.state.tracking_uri)
         found = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
-        found += (
-            [original] if original is not None else []
-        )  # which may be deleted there, and so not be found
+        found += [original] if original is not None else []  # a search does not find deleted runs
         run = duplicates.own(found, self.run)
         if run is not None:
             duplicates.follow(client, run, self.run)
         else:
-            run = self._made(client, experiment, config, original or duplicates.original(found))
+            run = self._create_run(
+                client, experiment, config, original or duplicates.original(found)
+            )
         self.state.experiment_id = experiment
         self.state.run_id = run.info.run_id
         self._params(client, config, run.data.params)
         self.state.write(self.run)
 
-    def _made(
+    def _create_run(
         self, client: MlflowClient, experiment: str, config: Mapping[str, Any], original: Run | None
     ) -> Run:
         tags = _tags(config) | duplicates.tags(self.run, original)
-        if above := parent_of(self.run, client, self.state.tracking_uri, experiment):
-            tags["mlflow.parentRunId"] = above
+        parent = parent_of(self.run, client, self.state.tracking_uri, experiment)
+        if parent:
+            tags["mlflow.parentRunId"] = parent
         run = client.create_run(
             experiment, int(config["created"] * 1000), tags, self.run.absolute().name
         )
@@ -224,12 +227,12 @@ class Mirror:
     def _params(
         self, client: MlflowClient, config: Mapping[str, object], there: Mapping[str, str]
     ) -> None:
-        """Parameters are write-once in MLflow, so only those that are not there yet."""
+        """Log the missing parameters; MLflow accepts each only once."""
         from mlflow.entities import Param
 
         new = [
             Param(_key(name), _text(value))
-            for name, value in _said(config).items()
+            for name, value in _parameters(config).items()
             if _key(name) not in there
         ]
         client.log_batch(self.state.run_id, params=new)
@@ -252,10 +255,10 @@ class Mirror:
         client.set_terminated(self.state.run_id, status, moment)
 
     def _compare(self) -> None:
-        """Begin again where the journal has not got, or no longer has, the record that MLflow got last.
+        """Start again if the journal does not have the last record that MLflow got.
 
-        A loss of power on a disk that lies, or a copy from a backup, may do that. What MLflow has stays out then, even
-        where the run recorded it once more with another time.
+        This happens after a loss of power on an unreliable disk, or with a copy from a backup. Points that MLflow has
+        are then not sent again, even if the run recorded them once more with another time.
         """
         there = (
             record
@@ -269,16 +272,18 @@ class Mirror:
             self.state.ahead = True
 
     def _missing(self, client: MlflowClient, batch: Batch) -> list[tuple[str, float, int, int]]:
-        """The points of a batch that MLflow has not got, where it was ahead of the journal."""
+        """Return the points of a batch that MLflow does not have; all of them unless it was ahead of the journal."""
         if not self.state.ahead:
             return batch.metrics
-        for key in {key for key, *_ in batch.metrics} - self._there.keys():
+        for key in {key for key, *_ in batch.metrics} - self._sent_points.keys():
             points = client.get_metric_history(self.state.run_id, key)
-            self._there[key] = {(point.step, repr(point.value)) for point in points}
-        return [one for one in batch.metrics if (one[2], repr(one[1])) not in self._there[one[0]]]
+            self._sent_points[key] = {(point.step, repr(point.value)) for point in points}
+        return [
+            one for one in batch.metrics if (one[2], repr(one[1])) not in self._sent_points[one[0]]
+        ]
 
     def _next(self, position: int) -> tuple[Batch, int]:
-        """The records from a byte position of the journal that fit one request, and the position behind them."""
+        """Return the records from a byte position of the journal that fit one request, and the next position."""
         batch = Batch()
         last = self.state.cursor if position else 0
         for record, after in tail(self.run / "journal.jsonl", position, last):
@@ -293,8 +298,8 @@ class Mirror:
         return batch, position
 
 
-def _said(config: Mapping[str, Any]) -> dict[str, object]:
-    """A run's parameters: algorithm, environment, options that say something, and the runner that it took."""
+def _parameters(config: Mapping[str, Any]) -> dict[str, object]:
+    """Return a run's parameters: algorithm, environment, options with a value, and the runner."""
     options = {
         name: value for name, value in config["options"].items() if value not in (None, "", [])
     }
@@ -315,7 +320,7 @@ def _metrics(record: Record) -> list[tuple[str, float, int, int]]:
         for key, value in record.data.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     )
-    # An infinity would be stored as 1.8e308 and ruin the axis of every chart it is in.
+    # MLflow stores an infinity as 1.8e308, which would spoil the axis of every chart.
     return [
         (_key(key), value, record.step, record.time)
         for key, value in numbers
@@ -352,7 +357,7 @@ def _record_tags(record: Record) -> dict[str, str]:
 
 
 def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
-    """Files of a run that MLflow keeps, each with its place there."""
+    """Yield the files of a run to send to MLflow, each with its path there."""
     for path in _files(run, "*"):
         if path.name in ("config.json", episodes.NAME, "error.txt"):
             yield path, None
@@ -368,32 +373,32 @@ def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def _files(directory: Path, pattern: str) -> list[Path]:
-    """The regular files of a directory, in order; a link in a run leads somewhere else, and is not followed."""
+    """Return the sorted regular files of a directory; links are not followed, because they may be planted."""
     return sorted(filter(regular, directory.glob(pattern))) if own_directory(directory) else []
 
 
 def _state(run: Path, wanted: str) -> State:
-    """The place of a run's mirror: where `mlflow.json` says, if this is `wanted` or this account wrote it.
+    """Return the state of a run's mirror: that of `mlflow.json`, if it names `wanted` or this account wrote it.
 
     Raises:
-        UsageError: it is somewhere else, or gone.
+        UsageError: it names another store and somebody else wrote it, or the store is gone.
     """
     state = State.read(run)
     if state is None:
         return State(wanted)
-    ours = genuine(asdict(state))
+    written_here = genuine(asdict(state))
     uri = plain(state.tracking_uri)
-    place = relocation.found(state.tracking_uri, run, state.run_id, wanted)
+    place = relocation.locate(state.tracking_uri, run, state.run_id, wanted)
     if place is None:
         raise UsageError(
-            f"the store {uri} of {run} is gone; where it was moved, say {store.URI}='sqlite:///PATH', else delete "
-            f"{run / STATE}, and MLflow gets all of the run anew"
+            f"the store {uri} of {run} is gone; if it was moved, set {store.URI}='sqlite:///PATH', else delete "
+            f"{run / STATE}, and MLflow gets the whole run again"
         )
     state.tracking_uri = place
-    if ours or place == wanted:
+    if written_here or place == wanted:
         return state
     raise UsageError(
-        f"{run / STATE}, which this account did not write, sends to {uri}; if that is yours, say "
+        f"{run / STATE}, which this account did not write, names {uri}; if that is yours, set "
         f"{store.URI}='{plain(place)}', else delete the file"
     )
 
@@ -409,7 +414,7 @@ def _experiment(client: MlflowClient, name: str, uri: str) -> str:
     tags = {"mlflow.experiment.primaryMetric.name": "eval/return_mean"}
     tags["mlflow.experiment.primaryMetric.greaterIsBetter"] = "True"
     tags["mlflow.experimentKind"] = (
-        "custom_model_development"  # or the UI opens it as one of prompts and traces
+        "custom_model_development"  # otherwise the UI shows prompts and traces
     )
     found = client.get_experiment_by_name(name)
     if found is None:
@@ -429,11 +434,6 @@ def _experiment(client: MlflowClient, name: str, uri: str) -> str:
             f"--experiment-id {found.experiment_id}, with MLFLOW_TRACKING_URI={plain(uri)}"
         )
     return str(found.experiment_id)
-
-
-def _shown(env: str) -> str:
-    """The name of an experiment: an environment's id, or its file's name without the folder."""
-    return env.rpartition("/")[2] if ".py:" in env else env
 
 
 def _tags(config: Mapping[str, Any]) -> dict[str, str]:
@@ -462,20 +462,15 @@ def _user() -> str:
 
 
 def _key(name: str) -> str:
-    """A name that MLflow takes, which must look like a path below."""
+    """Return a name that MLflow accepts; it must look like a relative path."""
     key = re.sub(r"[^\w\-. /:]", "_", name)[:250] or "_"
     return (
         key if posixpath.normpath(key) == key and key[0] not in "/." else re.sub(r"[/.]", "_", key)
     )
 
 
-def _sync(path: Path) -> None:
-    with opened(path) as file:
-        os.fsync(file.fileno())
-
-
 def _text(value: object) -> str:
-    """MLflow refuses parameters over 6,000 characters."""
+    """Return a value as text; MLflow refuses parameters over 6,000 characters."""
     return (value if isinstance(value, str) else json.dumps(value))[:6000]
 
 
@@ -486,6 +481,6 @@ def _lock(path: Path) -> IO[bytes]:
     except BlockingIOError as error:
         file.close()
         raise Busy(
-            f"run {path.parent} is being sent by another process; wait until it has ended"
+            f"another process is sending run {path.parent}; wait until it has ended"
         ) from error
     return file

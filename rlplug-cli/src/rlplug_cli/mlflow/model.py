@@ -1,6 +1,6 @@
 """An exported policy as an MLflow model, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
 
-MLflow loads it through this module: the files of the export lie beside the model's description, and no pickle does.
+MLflow loads it through this module from the files of the export; there is no pickle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def save(export: Path) -> Path:
     """Write the policy of an export as an MLflow model below it; returns its directory.
 
     Raises:
-        UsageError: observations or actions have parts, for which MLflow's requests have no form.
+        UsageError: observations or actions are Dict or Tuple, which MLflow's requests cannot express.
     """
     policy = load(export)
     beside = export.with_name(f".{export.name}.{NAME}")
@@ -55,9 +55,7 @@ def signature(policy: Policy) -> ModelSignature:
 
     def schema(space: Space) -> Schema:
         if space.shape is None or space.dtype is None:
-            raise UsageError(
-                f"{space} has parts, for which MLflow's requests have no form; use policy.json or --onnx"
-            )
+            raise UsageError(f"MLflow's requests cannot express {space}; use policy.json or --onnx")
         return Schema([TensorSpec(np.dtype(space.dtype), (-1, *space.shape))])
 
     return ModelSignature(
@@ -66,7 +64,7 @@ def signature(policy: Policy) -> ModelSignature:
 
 
 class Served:
-    """A policy as MLflow asks it; each request begins an episode, for policies with memory."""
+    """A policy for MLflow's requests; each request starts a new episode of a policy with memory."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy

@@ -32,7 +32,7 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
         return None
     with _lock(directory):
         state = _read(directory, uri)
-        parent = duplicates.noted(client, state["parents"].get(experiment, ""))
+        parent = duplicates.run_with_id(client, state["parents"].get(experiment, ""))
         if parent is None or duplicates.is_copy(parent, directory):
             state["parents"][experiment] = _find_or_create(directory, client, experiment)
             content = json.dumps(sealed(state), indent=1)

@@ -1,7 +1,7 @@
 """Runs a command in its own process group and ends the whole group when the process that started it is gone.
 
 A server's grandchildren outlive a parent that is killed; a pipe does not: its other end closes however the parent ends.
-A process of its own looks at the pipe, because whoever kills the parent may kill its children as well, as Ray does.
+A separate process watches the pipe, because Ray, for example, kills the children of a killed parent too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ TICK = 0.05
 def main(command: list[str], patience: float) -> int:
     """Run `command` until it ends or until stdin closes; this process must lead its process group.
 
-    `patience` is how many seconds lie between asking the group to end and ending it. Returns the exit code as a shell
-    has it: 128 and the signal's number where a signal ended the command.
+    `patience` is the number of seconds between SIGTERM and SIGKILL. Returns the exit code like a shell: 128 plus the
+    signal's number if a signal ended the command.
     """
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(

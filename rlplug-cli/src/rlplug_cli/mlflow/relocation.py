@@ -1,4 +1,4 @@
-"""Find the local store of runs again that was moved with them, and let it find its artifacts."""
+"""Finds a local store that was moved together with its runs, and corrects the paths of its artifacts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from rlplug_cli.mlflow.store import ARTIFACTS, artifact_root, reading, sqlite_path, sqlite_uri
 
-#: Where a store keeps places of artifacts, by table and column.
+#: Tables and columns of a store with paths of artifacts.
 _PLACES = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -17,10 +17,10 @@ _PLACES = (
 )
 
 
-def found(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
-    """The URI of the store that a run is in: `uri`, or if that is a SQLite file which is gone, where it is now.
+def locate(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
+    """Return the URI of the store that has a run: `uri`, or its new place if that SQLite file is gone.
 
-    Looks at `wanted` and for a file of its name in each folder above the run; None where none of them has the run.
+    Candidates are `wanted` and a file with the same name in each directory above the run. None if none has the run.
     """
     path = sqlite_path(uri)
     if path is None or path.exists():
@@ -30,10 +30,10 @@ def found(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
 
 
 def settle_artifacts(uri: str) -> None:
-    """Let a local store that was moved with its artifacts find them: MLflow notes absolute places alone."""
+    """Correct the artifact paths in a local store that was moved: MLflow stores only absolute paths."""
     path = sqlite_path(uri)
     new = artifact_root(uri)
-    old = _noted(uri)
+    old = _artifact_path(uri)
     if (
         path is None
         or not old.endswith(f"/{ARTIFACTS}")
@@ -49,19 +49,19 @@ def settle_artifacts(uri: str) -> None:
 
 
 def _holds(uri: str, run_id: str) -> bool:
-    """Return whether a local store has an MLflow run of this id; False for a server, which is not asked."""
+    """Return whether a local store has an MLflow run with this id; always False for a server."""
     return bool(_first(uri, "select 1 from runs where run_uuid = ?", run_id))
 
 
-def _noted(uri: str) -> str:
-    """The folder of all artifacts as a local store notes it, by that of MLflow's own experiment; else empty."""
+def _artifact_path(uri: str) -> str:
+    """Return the artifact directory in a local store, from that of MLflow's default experiment, or ""."""
     return _first(
         uri, "select artifact_location from experiments where experiment_id = ?", "0"
     ).removesuffix("/0")
 
 
 def _first(uri: str, query: str, value: str) -> str:
-    """The first answer of a local store as text; empty where there is none, and where it is no store of MLflow's."""
+    """Return the first answer of a local store as text; "" without one, and if it is not a store of MLflow."""
     path = sqlite_path(uri)
     with suppress(sqlite3.DatabaseError):
         if path is not None and path.is_file():

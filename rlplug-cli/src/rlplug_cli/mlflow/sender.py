@@ -1,7 +1,7 @@
 """The process that mirrors one run in MLflow while it trains: `python -m rlplug_cli.mlflow.sender RUN SECONDS`.
 
-It is a process because a thread would hold the interpreter's lock while it imports MLflow, and training would crawl
-(`docs/decisions/0011-the-sender-is-a-process.md`). It ends when its stdin does, that is when the run ends or is killed.
+It is a process because a thread that imports MLflow would hold the interpreter's lock and slow training down
+(`docs/decisions/0011-the-sender-is-a-process.md`). It ends when its stdin is closed: when the run ends or is killed.
 """
 
 from __future__ import annotations
@@ -24,30 +24,35 @@ from rlplug_core.runs.directory import RunDirectory
 #: Seconds between two looks at the journal, and the longest wait after a failure.
 EVERY = 1.0
 LONGEST = 60.0
-#: How much of the processor is left to those who train: of one that they keep busy it takes a tenth.
+#: Priority below training: on a busy core the sender gets about a tenth.
 NICE = 10
 
 
 def main(run: Path, seconds: float) -> int:
     """Send until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
     for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)  # meant for the run, which ends this process
+        signal.signal(number, signal.SIG_IGN)  # for the run, which then ends this process
     os.nice(NICE)
     ended = threading.Event()
-    threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
     try:
         import_mlflow()
         return 0 if Sender(_mirror(run, ended, seconds), ended, seconds).send() else 1
-    except Exception as error:  # noqa: BLE001 - a terminal is no place for this process's traceback
+    except Exception as error:  # noqa: BLE001 - the user needs no traceback of this process
         _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
         return 1
 
 
 def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
-    """The mirror of a run; that of a process before may still wait for its store, and has its turn first.
+    """Return the mirror of a run, after an earlier process has released it.
 
     Raises:
-        Busy: it kept it for longer than `seconds` behind the end of the run.
+        Busy: that process still holds it `seconds` after the end of the run.
     """
     deadline = float("inf")
     while True:
@@ -62,7 +67,7 @@ def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
 
 
 class Sender:
-    """Sends what is new about once a second; waits longer and longer while MLflow does not answer."""
+    """Sends new records about once a second; waits longer and longer while MLflow does not answer."""
 
     def __init__(self, mirror: Mirror, ended: threading.Event, seconds: float) -> None:
         self.mirror = mirror
@@ -73,7 +78,7 @@ class Sender:
         self.damaged = False
 
     def send(self) -> bool:
-        """Until the run has ended and all is sent; False if that took too long."""
+        """Send until the run has ended and all is sent; return False if that took too long."""
         wait = EVERY
         deadline = float("inf")
         while True:
@@ -87,35 +92,35 @@ class Sender:
             if self.done:
                 break
             if time.monotonic() > deadline or (self.damaged and self.ended.is_set()):
-                return False  # a damaged store waits for its owner, not for time to pass
+                return False  # only its owner can repair a damaged store
             wait = min(2 * wait, LONGEST) if self.failure else EVERY
             _pause(self.ended, min(wait, deadline - time.monotonic()))
         self.mirror.close()
         return True
 
     def _try(self) -> bool:
-        """Send one batch; a failure is said once, and the journal keeps what was not sent."""
+        """Send one batch; report a failure once. The journal keeps the rest."""
         over = self.ended.is_set()
         try:
             sent = self.mirror.send()
-            self.done = over and not sent and self._concluded()
-        except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
-            said = bool(self.failure)
+            self.done = over and not sent and self._conclude()
+        except Exception as error:  # noqa: BLE001 - MLflow may raise anything; training continues
+            already_reported = bool(self.failure)
             self.failure = plain(str(error)) or type(error).__name__
             self.damaged = isinstance(error, Damaged)
-            if not said:
+            if not already_reported:
                 uri = self.mirror.state.tracking_uri
                 _say(
-                    f"MLflow at {uri} takes nothing now ({self.failure}); training goes on, the journal keeps all"
+                    f"cannot reach MLflow at {uri} ({self.failure}); training continues and nothing is lost"
                 )
             return False
         self.failure = ""
         self.damaged = False
         return sent
 
-    def _concluded(self) -> bool:
-        """Say to MLflow that the run was killed, if it was; not while its process still dies, or another is at it."""
-        if not self.mirror.ended and RunDirectory(self.mirror.run).running():
+    def _conclude(self) -> bool:
+        """End a killed run in MLflow; return False while a process still works on it."""
+        if not self.mirror.is_over and RunDirectory(self.mirror.run).running():
             return False
         self.mirror.conclude()
         return True
@@ -129,13 +134,8 @@ def _pause(ended: threading.Event, seconds: float) -> None:
         ended.wait(seconds)
 
 
-def _wait_for_end(ended: threading.Event) -> None:
-    sys.stdin.read()
-    ended.set()
-
-
 def _say(sentence: str) -> None:
-    with contextlib.suppress(OSError):  # whoever listened may be gone
+    with contextlib.suppress(OSError):  # the reader may be gone
         print(clean(sentence), flush=True)
 
 

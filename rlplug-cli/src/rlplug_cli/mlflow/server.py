@@ -1,7 +1,7 @@
-"""MLflow's web application behind a token: `rlplug ui` serves this one, by MLflow's own entry point for applications.
+"""MLflow's web application with a token check: `rlplug ui` serves it through MLflow's entry point for applications.
 
-MLflow's server has no accounts, and makes experiments whose artifacts lie anywhere: whoever reaches its port reads
-every file of its user. On a machine with other accounts 127.0.0.1 is no wall, so that each request must bring the token
+MLflow's server has no accounts, and can make experiments with artifacts in any directory: a client of its port can read
+every file of its user. Other accounts of the machine can reach 127.0.0.1 too, so each request must bring the token
 that `rlplug ui` prints: in the address (`?token=…`, which sets a cookie), as that cookie, or as `Authorization: Bearer
 …`, as MLflow's clients send it where `MLFLOW_TRACKING_TOKEN` is set.
 """
@@ -50,7 +50,9 @@ class Guarded:
             )
         elif scope["type"] == "lifespan" or self._knows(scope):
             await self.application(scope, receive, send)
-        elif scope["type"] == "http" and self._is(_in_address(scope)):
+        elif scope["type"] == "http" and self._is(
+            parse_qs(scope.get("query_string", b"")).get(b"token", [b""])[0]
+        ):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
             place = f"{ui_redirect.PATH}{number}" if number else "/"
@@ -80,11 +82,6 @@ class Guarded:
         return hmac.compare_digest(given, self.token)
 
 
-def _in_address(scope: Message) -> bytes:
-    found: list[bytes] = parse_qs(scope.get("query_string", b"")).get(b"token", [b""])
-    return found[0]
-
-
 def _cookie(scope: Message) -> str:
     return COOKIE.format(port=(scope.get("server") or ("", 0))[1])
 
@@ -100,7 +97,7 @@ async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], b
 
 
 def app() -> Application:
-    """Return MLflow's application behind the token of the environment."""
+    """Return MLflow's application with a check of the token in the environment."""
     from mlflow.server.fastapi_app import app as mlflow_app
 
     return Guarded(mlflow_app, os.environ.pop(TOKEN, ""))

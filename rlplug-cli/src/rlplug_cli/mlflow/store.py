@@ -1,4 +1,4 @@
-"""Find the MLflow store of runs: the MLflow tracking URI, and the safe creation of a local SQLite store.
+"""The MLflow store of runs: the tracking URI, and the safe creation of a local SQLite store.
 
 A plain first start of MLflow on a fresh SQLite file is not safe to kill (half of the kills left it unusable) or to race
 (three of four processes died), so the store is built under a temporary name, under a file lock, and renamed into place.
@@ -18,27 +18,27 @@ from rlplug_core.errors import RlplugError
 
 URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
-#: What SQLAlchemy does not take for a part of the path in a URL; its versions differ on what is quoted.
+#: Parts of a path that SQLAlchemy reads differently in a URL; its versions differ in quoting.
 _NO_PATH = re.compile(r"\?|%[0-9A-Fa-f]{2}")
-#: The folder of artifacts beside a SQLite file.
+#: The directory of artifacts next to a SQLite file.
 ARTIFACTS = "mlartifacts"
-#: Set before mlflow is imported; whoever set one of them already keeps it.
+#: Environment variables to set before mlflow is imported, unless they are set already.
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sender has a back-off of its own; the default blocks for minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sender retries itself; the default blocks for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
-    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",  # it loses what is queued when the process is killed
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",  # it loses its queue when the process is killed
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
 
 class Damaged(RlplugError):
-    """The store takes nothing until its owner mends it: it is not an SQLite file, or its experiment was deleted."""
+    """The store cannot be used until its owner repairs it: not a SQLite database, or the experiment was deleted."""
 
 
-def settle() -> None:
+def apply_settings() -> None:
     """Apply `SETTINGS`."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -63,20 +63,20 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def check_path(path: Path, remedy: str) -> None:
-    """Refuse a path of a SQLite file that its URL cannot say; `remedy` is what helps beside another directory.
+    """Refuse a path of a SQLite file that a URL cannot express; `remedy` names another way than renaming.
 
     Raises:
         RlplugError: it is one.
     """
     if found := _NO_PATH.search(str(path)):
         raise RlplugError(
-            f"no SQLite store can lie at {path}: '{found[0]}' means something else in its URL; rename the directory, "
+            f"no SQLite store can be at {path}: '{found[0]}' means something else in its URL; rename the directory, "
             f"or {remedy}"
         )
 
 
 def artifact_root(uri: str) -> str | None:
-    """Return the place of a local store's artifacts, as an absolute URI; None where the server decides."""
+    """Return the absolute URI of a local store's artifacts; None if a server decides."""
     path = sqlite_path(uri)
     return None if path is None else (path.parent / ARTIFACTS).as_uri()
 
@@ -85,23 +85,23 @@ def prepare(uri: str) -> None:
     """Create a local store that does not exist yet; any number of processes may ask at once, and be killed.
 
     Raises:
-        Damaged: what is there is no SQLite file. RlplugError: nothing can be there. OSError: the directory cannot be
+        Damaged: the file is not a SQLite database. RlplugError: the path cannot be used. OSError: it cannot be
             written.
     """
     path = sqlite_path(uri)
     if path is None:
         return
-    check_path(path, f"say {URI}='sqlite:///PATH' with another path")
+    check_path(path, f"set {URI}='sqlite:///PATH' with another path")
     if path.exists():
         _examine(path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.with_name(f"{path.name}.lock")):
+    with _lock(path.with_name(f"{path.name}.lock")):
         if path.exists():
             return
         for stale in path.parent.glob(
             f"{path.name}.creating-*"
-        ):  # under the lock, every one is a dead process's
+        ):  # the lock is held, so these are from dead processes
             stale.unlink(missing_ok=True)
         temporary = path.with_name(f"{path.name}.creating-{os.getpid()}")
         _create(temporary, str(artifact_root(uri)))
@@ -115,7 +115,7 @@ def reading(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     with open(path, "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -136,7 +136,7 @@ def _examine(path: Path) -> None:
 
 def _create(path: Path, artifacts: str) -> None:
     """All migrations of the schema (seconds), then write-ahead logging, which stays with the file."""
-    settle()
+    apply_settings()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     store = SqlAlchemyStore(sqlite_uri(path), artifacts)

@@ -1,7 +1,7 @@
-"""The page that `rlplug ui` links to: it opens an experiment's runs as reinforcement learning wants to see them.
+"""The page that `rlplug ui` links to: it opens an experiment's runs with columns for reinforcement learning.
 
-MLflow keeps in the browser which columns it shows, and opens at its view for chats otherwise. What someone has chosen
-there already is left alone. Another version of MLflow may call these things otherwise, and then shows its own view.
+MLflow stores the shown columns in the browser, and otherwise opens its view for chats. The page changes no setting that
+the user already has. Another version of MLflow may use other names, and then shows its own view.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS = (
     "params.`seed`",
     "params.`total_timesteps`",
 )
-#: The rest of what MLflow keeps for the page of an experiment, as it is where nobody has chosen anything.
+#: The other settings of an experiment's page, with MLflow's defaults.
 VIEW = {
     "searchFilter": "",
     "datasetsFilter": [],
@@ -62,13 +62,13 @@ EVERYWHERE = {
 
 
 def experiment(path: str) -> str:
-    """Return the experiment whose runs a path stands for; empty where it is another path."""
+    """Return the experiment id in a path of this page, or "" for another path."""
     found = _PAGE.fullmatch(path)
     return found[1] if found else ""
 
 
 def page(number: str) -> bytes:
-    """The page that stores what is not yet chosen, and goes on to an experiment's runs."""
+    """Return the page that stores missing settings, then opens the experiment's runs."""
     key = f'MLflowLocalStorage-1.1-ExperimentPage-["{number}"]-ReactComponentState'
     stored = {**EVERYWHERE, key: json.dumps({**VIEW, **SORTED, "selectedColumns": COLUMNS})}
     query = urlencode(

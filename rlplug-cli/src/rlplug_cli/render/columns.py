@@ -10,7 +10,7 @@ from itertools import zip_longest
 def uncut(
     lines: list[tuple[str, ...]], room: int, spared: Sequence[str], wrapped: Collection[str]
 ) -> str:
-    """Columns whose words are whole, without as few of the `spared` as will do; or every row by itself."""
+    """Return columns without broken words, leaving out as few of `spared` as possible; or each row as a list."""
     left = lines
     for title in (None, *spared):
         left = left if title is None else without(left, title)
@@ -25,14 +25,14 @@ def uncut(
 
 
 def _least(column: Sequence[str], wrapped: Collection[str]) -> int:
-    """The least width of a column in which no word is broken, and no cell of one that is not `wrapped`."""
+    """Return the least width of a column without a broken word; only `wrapped` columns may break cells."""
     title, *cells = column
     words = [word for cell in cells for word in (cell.split() if title in wrapped else [cell])]
     return max(map(len, (*title.split(), *words)))
 
 
 def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """The lines that one takes whose every cell may go on below itself."""
+    """Return the lines of a row; each cell may wrap."""
     cells = [
         textwrap.wrap(cell, width, break_on_hyphens=False)
         for cell, width in zip(line, widths, strict=True)

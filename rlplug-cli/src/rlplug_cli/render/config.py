@@ -1,4 +1,4 @@
-"""All options of a run as TOML, each with where its value is from; it can be read again with `--config`."""
+"""Writes all options of a run as TOML with the origin of each value; `--config` can read it again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from rlplug_core.config.schema import Option
 
-#: What an origin is called in a comment.
+#: The name of each origin in a comment.
 WORDS = {
     "option": "typed",
     "set": "--set",
@@ -20,9 +20,9 @@ WORDS = {
 def config_text(
     values: Mapping[str, object], origins: Mapping[str, str], options: Iterable[Option]
 ) -> str:
-    """A line for each option, those that are not set by anyone with their defaults.
+    """Return a line for each option; unset options have their defaults.
 
-    An option that is none has a line of comment: TOML has no null, and `"none"` says it.
+    TOML has no null, so an option without a value is `"none"`.
     """
     names = [one.name for one in options]
     rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
@@ -30,7 +30,7 @@ def config_text(
         (one.name, values.get(one.name, one.default), origins.get(one.name, "default"))
         for one in options
     ]
-    lines += rest  # arguments of the environment, whose names no schema knows
+    lines += rest  # arguments of the environment, which no schema lists
     texts = [f"{name} = {toml(value)}" for name, value, _ in lines]
     width = max(map(len, texts))
     words = [WORDS.get(origin, origin) for _, _, origin in lines]
@@ -38,7 +38,7 @@ def config_text(
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it in one line; none is a text."""
+    """Return a value as one line of TOML; None is a string."""
     if value is None:
         return '"none"'
     if isinstance(value, dict):

@@ -18,20 +18,20 @@ from rlplug_core.plugins.presets import is_known
 if TYPE_CHECKING:
     from rlplug_core.runs.inspection import Inspection
 
-#: What is shown, as JSON.
+#: The facts about an environment, as JSON.
 Found: TypeAlias = dict[str, Any]
 
 
 def tell_environment(
     env: str, arguments: Mapping[str, object], as_json: bool, frame: Path | None
 ) -> None:
-    """Make an environment, step it, and say what it is; its first frame goes to `frame`, if that is named.
+    """Make an environment, step it, and print facts about it; the first frame is written to `frame`, if given.
 
     Raises:
         UnknownEnv, MissingPackage, PluginError, UsageError: it cannot be made, or not be drawn.
     """
     one_thread()
-    found = described(env, arguments)
+    found = describe(env, arguments)
     if frame is not None:
         from rlplug_core.runs.inspection import first_frame
 
@@ -40,7 +40,7 @@ def tell_environment(
     echo_json(found) if as_json else echo(text(found))
 
 
-def described(env: str, arguments: Mapping[str, object]) -> Found:
+def describe(env: str, arguments: Mapping[str, object]) -> Found:
     """Everything about an environment, as JSON."""
     from rlplug_core.runs.inspection import inspect  # with torch and gymnasium, so only here
 
@@ -67,7 +67,7 @@ def described(env: str, arguments: Mapping[str, object]) -> Found:
 
 
 def algorithms(env: str, about: Inspection) -> list[dict[str, str]]:
-    """The algorithms that say that they suit it, each with which preset it has here: id, kind or default."""
+    """Return the algorithms that suit it, each with the preset that applies: by id, by kind or default."""
     usable = [
         row for row in rows("algorithms") if row["status"] == "ok" and about.takes in row["actions"]
     ]
@@ -121,14 +121,18 @@ def text(found: Found) -> str:
 
 
 def _resumes(found: Found) -> str:
-    """Say whether a run goes on to the same bits; a family may know that its environments do not repeat themselves."""
+    """Return how exactly a run can resume; a family can declare that its environments are not deterministic."""
     family = family_of(found["env"])
     if family is not None and family.resumes.startswith("no"):
         return family.resumes
-    return "exactly" if found["exact"] else f"exactly with --resume-exact alone: {found['inexact']}"
+    return (
+        "exactly"
+        if found["exact"]
+        else f"exactly, but only with --resume-exact: {found['inexact']}"
+    )
 
 
-#: How the lists of algorithms are headed, by which preset they have.
+#: Headings of the lists of algorithms, by the preset that applies.
 _PRESETS = {
     "id": "algorithms with its own preset",
     "kind": "with the preset for {kind}",

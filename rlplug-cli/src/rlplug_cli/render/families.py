@@ -9,11 +9,11 @@ from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.plugins.families import Family, families
 
 
-def chosen(names: Sequence[str]) -> list[Family]:
-    """The families of these names; all of them where none is named.
+def select_families(names: Sequence[str]) -> list[Family]:
+    """Return the families with these names; all families without a name.
 
     Raises:
-        UsageError: there is no such family.
+        UsageError: no family has this name.
     """
     every = families()
     known = [family.name for family in every]
@@ -48,7 +48,7 @@ def overview(found: Sequence[Family]) -> str:
 
 
 def members(found: Sequence[Family]) -> str:
-    """Every id of these families, below what the family is."""
+    """Return every id of these families, below a line about the family."""
     return "\n\n".join(
         f"{one.name}: {one.summary}\n{_state(one)}\n  " + "\n  ".join(one.ids) for one in found
     )

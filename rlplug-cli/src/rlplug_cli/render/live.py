@@ -29,7 +29,7 @@ LOSSES = ("loss/value", "loss/policy")
 
 @contextmanager
 def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
-    """Return the function for `train(watch=…)`; live where `stream` (stdout without one) is a terminal."""
+    """Yield the function for `train(watch=…)`; the display is live if `stream` (default: stdout) is a terminal."""
     stream = stream or sys.stdout
     title = plain(title)
     if redraws(stream):
@@ -40,7 +40,7 @@ def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Prog
 
 
 class Lines:
-    """The title with the first sign of life, then one line per twentieth of the run and per new evaluation."""
+    """Prints the title at the first progress, then one line per twentieth of the run and per evaluation."""
 
     def __init__(self, title: str, stream: TextIO, parts: int = 20) -> None:
         self.title = title
@@ -59,7 +59,7 @@ class Lines:
 
 
 def line(progress: Progress) -> str:
-    """A run's progress in one line: what of it is known."""
+    """Return a run's progress in one line."""
     parts = [f"{progress.steps:>{len(f'{progress.total:,}')},}/{progress.total:,} steps"]
     if progress.steps_per_second > 0:
         parts.append(f"{speed(progress.steps_per_second)} steps/s")
@@ -73,7 +73,7 @@ def line(progress: Progress) -> str:
 
 
 def speed(value: float) -> str:
-    """A speed; a dash before it is known."""
+    """Return a speed, or a dash before it is known."""
     return f"{value:,.0f}" if value > 0 else "-"
 
 
@@ -82,7 +82,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds; a dash where it is not known."""
+    """Return hours, minutes and seconds, or a dash if they are not known."""
     if not math.isfinite(seconds):
         return "-"
     minutes, second = divmod(round(seconds), 60)
@@ -105,7 +105,7 @@ def _live(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
 
 
 class Screen:
-    """The live display: a title, a bar, and the figures under it."""
+    """The live display: a title, a bar, and numbers below it."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -121,7 +121,9 @@ class Screen:
         from rich.console import Group
         from rich.text import Text
 
-        self._note(progress)
+        loss = next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
+        self.traces["return"].add(progress.steps, progress.return_mean)
+        self.traces["loss"].add(progress.steps, loss)
         lines = [
             Text.assemble((f"{name:<7}", "dim"), one.drawn())
             for name, one in self.traces.items()
@@ -132,14 +134,9 @@ class Screen:
         title = Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim"))
         return Group(title, _bar(progress), _figures(progress), *lines)
 
-    def _note(self, progress: Progress) -> None:
-        self.traces["return"].add(progress.steps, progress.return_mean)
-        loss = next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
-        self.traces["loss"].add(progress.steps, loss)
-
 
 def _bar(progress: Progress) -> Table:
-    """The share of the run that is done, how fast it goes and when it ends."""
+    """Return the bar with the speed and the remaining time."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 

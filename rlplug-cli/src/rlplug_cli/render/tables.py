@@ -14,7 +14,7 @@ from rlplug_core.errors import plain
 from rlplug_core.plugins import index
 from rlplug_core.plugins.records import Group
 
-#: What the last column keeps before others give way, and what no column falls below.
+#: The least width of the last column, and of every other column.
 LEAST = 24
 SHORTEST = 6
 #: Characters of a cell that anyone reads.
@@ -67,12 +67,12 @@ def table(
             everything = without(everything, title)
             widths = widths_of(everything)
     if room and whole(widths) > room:
-        widths = fitted(widths, room - 2 * (len(widths) - 1))
+        widths = fit(widths, room - 2 * (len(widths) - 1))
     return "\n".join(text for line in everything for text in _texts(line, widths))
 
 
 def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
-    """Titles in a column of `width` characters, and beside each a text, which on a terminal goes on below itself."""
+    """Return titles in a column of `width` characters with a text next to each; on a terminal the texts wrap."""
     room = max(terminal() - width, LEAST) if terminal() else WIDEST * WIDEST
     return "\n".join(
         textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(
@@ -83,11 +83,11 @@ def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
 
 
 def terminal() -> int:
-    """Return how many characters a line of the terminal has; 0 where it is none."""
+    """Return the number of characters in a line of the terminal; 0 if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def fitted(widths: Sequence[int], room: int) -> list[int]:
+def fit(widths: Sequence[int], room: int) -> list[int]:
     """Widths that add up to `room`: first the last column gives way, then the widest of all."""
     found = list(widths)
     found[-1] = max(min(found[-1], LEAST), found[-1] - max(0, sum(found) - room))
@@ -109,7 +109,7 @@ def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """A text of at most `width` characters; what is missing in the middle is an ellipsis."""
+    """Return a text of at most `width` characters, with an ellipsis for its middle."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2

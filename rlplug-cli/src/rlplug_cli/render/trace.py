@@ -18,7 +18,7 @@ class Trace:
         self.apart = 0
 
     def add(self, steps: int, value: float | None) -> None:
-        """Take the value at `steps`, unless it is none, or nearer to the one before than what is kept."""
+        """Add the value at `steps`, unless it is None or too close to the previous point."""
         if value is None or not math.isfinite(value) or steps - self.steps <= self.apart:
             return
         self.values.append(value)

@@ -1,4 +1,4 @@
-"""Many runs as one: which there are, where they are carried out, how far they are; `rlplug run --seeds` and `sweep`.
+"""Many runs as one: their tasks, the places that run them, their progress; `rlplug run --seeds` and `sweep`.
 
-What comes of them is told in `compare/`; which options to try next is found in `tune/`.
+`compare/` reports their results; `tune/` searches for better options.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ORDER = ("running", "failed", "killed", "interrupted", "waiting", "finished")
 #: Lines of the terminal that are not rows of runs.
 MARGIN = 6
-#: Columns of figures, and the order in which a narrow terminal leaves them out.
+#: Columns of figures, and those that a narrow terminal leaves out, the first one first.
 FIGURES = ("STEPS", "STEPS/S", "RETURN", "EVALUATION", "BEST", "TO GO")
 LEAST_IMPORTANT = ("STEPS/S", "RETURN", "EVALUATION", "TO GO", "STEPS")
 

@@ -119,7 +119,10 @@ def tasks(
                 name = _name(algorithm, env, parts, seed)
                 grid.append(Task(name, algorithm, env, seed, words))
     names = [task.name for task in grid]
-    return [task if names.count(task.name) == 1 else _with_digest(task) for task in grid]
+    for index, task in enumerate(grid):
+        if names.count(task.name) > 1:
+            grid[index] = replace(task, name=f"{task.name}-{digest(task.options)}")
+    return grid
 
 
 def _name(algorithm: str, env: str, parts: Iterable[str], seed: int) -> str:
@@ -129,11 +132,6 @@ def _name(algorithm: str, env: str, parts: Iterable[str], seed: int) -> str:
     if len(stem) > 120:
         stem = f"{stem[:100]}-{digest([algorithm, env, *parts])}"
     return f"{stem}-s{seed}"
-
-
-def _with_digest(task: Task) -> Task:
-    """Return a task with a digest in its name, because another task has the same name."""
-    return replace(task, name=f"{task.name}-{digest(task.options)}")
 
 
 def digest(words: Iterable[str]) -> str:

@@ -60,7 +60,10 @@ class Outcome:
         complete = [trial for trial in self.trials if trial["state"] == "complete"]
         rows = []
         for trial in sorted(complete, key=lambda trial: -trial["value"])[:ROWS]:
-            params = [_short(trial["params"].get(name)) for name in names]
+            params = []
+            for name in names:
+                value = trial["params"].get(name)
+                params.append(f"{value:.4g}" if isinstance(value, float) else value_text(value))
             rows.append((str(trial["number"]), number(trial["value"]), *params))
         best = table(("TRIAL", "RETURN", *names), rows) if rows else "no trial is complete"
         lines = [best, "", state_counts(self.trials)]
@@ -159,7 +162,3 @@ def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: S
         pictures=tuple(paths),
         failure=search.pool.failure_reason(failed[-1]) if failed else "",
     )
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else value_text(value)

@@ -22,7 +22,7 @@ _BETWEEN = re.compile(r"^(?P<low>[^.,:]\S*?)\.\.(?P<high>[^:]+)(?::(?P<kind>log|
 NONE = "none"
 
 
-def declared_ranges(options: Iterable[Option]) -> dict[str, Range]:
+def ranges_of(options: Iterable[Option]) -> dict[str, Range]:
     """Return the ranges that an algorithm's author declared."""
     return {
         option.name: _as_integers(option, option.search)

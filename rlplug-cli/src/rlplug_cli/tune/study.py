@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -140,11 +139,8 @@ def best(study: Study) -> FrozenTrial | None:
     from optuna.trial import TrialState
 
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return max(complete, key=_value, default=None)
-
-
-def _value(trial: FrozenTrial) -> float:
-    return -math.inf if trial.value is None else trial.value
+    with_value = [trial for trial in complete if trial.value is not None]
+    return max(with_value, key=lambda trial: trial.value or 0.0, default=None)
 
 
 def importances(study: Study, space: Mapping[str, Range]) -> dict[str, float]:
