@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between kinds of plugins.
+    """The differences between kinds of plugins.
 
     Attributes:
         target: the target of the entry point inside the package.

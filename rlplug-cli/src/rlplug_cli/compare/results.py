@@ -50,7 +50,7 @@ class Improvement(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one arm's runs on one environment took until an evaluation reached `target`.
+    """The steps and seconds of one arm's runs on one environment until an evaluation reached `target`.
 
     Each cost is (median, least, most) over the seeds; infinite if a run, or half of them, never reached it. A run
     that is not finished counts once it has reached it.
