@@ -122,7 +122,7 @@ def test_a_folder_that_leads_elsewhere_is_left_alone(tmp_path: Path, capsys: pyt
     (run.path / "tensorboard").symlink_to(elsewhere)
     assert resume(run, total_timesteps=600).status == "finished"
     assert not list(elsewhere.iterdir())
-    assert "it is no directory of the run's own" in capsys.readouterr().err
+    assert "it is not a directory of the run's own" in capsys.readouterr().err
 
 
 def test_a_logger_is_short() -> None:
