@@ -124,7 +124,7 @@ def test_the_first_frame_is_a_png(rlplug: Callable[..., Done], tmp_path: Path) -
 def test_a_frame_that_cannot_be_is_refused_in_one_sentence(rlplug: Callable[..., Done], tmp_path: Path) -> None:
     assert "first.png" in rlplug("info", f"{__name__}:Striped", "--frame", "first.jpg").err
     assert rlplug("info", CHAIN, "--frame", "first.png").code != 0
-    assert "is no environment" in rlplug("info", "ppo", "--frame", "first.png").err
+    assert "is not an environment" in rlplug("info", "ppo", "--frame", "first.png").err
 
 
 def test_errors_of_unknown_environments_stay_unchanged(rlplug: Callable[..., Done]) -> None:

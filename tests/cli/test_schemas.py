@@ -25,6 +25,7 @@ SAME = {"resume": "run"}
 #: A run named `one` is there, and one that cannot be read.
 CASES = {
     "runs": ["runs"],
+    "show": ["show", "one"],
     "list": ["list"],
     "list that is filtered": ["list", "--actions", "Box"],
     "list of environments": ["list", "envs"],

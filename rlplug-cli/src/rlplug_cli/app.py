@@ -20,6 +20,7 @@ COMMANDS = {
     "export": ("export", "Export a run's policy to files."),
     "reproduce": ("reproduce", "Train a run again and compare the bits."),
     "runs": ("runs", "List runs, delete some, clean up after killed ones."),
+    "show": ("show", "Show one run: options, scores, curve, checkpoints, how to resume."),
     "sweep": ("sweep", "Train algorithms on environments over seeds and options."),
     "compare": ("compare", "Compare runs over seeds, with intervals."),
     "plot": ("plot", "Draw learning curves of runs."),

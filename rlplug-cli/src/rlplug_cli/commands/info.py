@@ -11,12 +11,13 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.run import options_of
-from rlplug_cli.completion import environments
+from rlplug_cli.completion import OUT, environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import TYPES, value_text
 from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import facts, table
 from rlplug_core import plugins
+from rlplug_core.config.files import regular
 from rlplug_core.config.import_string import is_target, load_target
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import Option, schema
@@ -28,6 +29,7 @@ from rlplug_core.plugins.names import provider_in, usable
 from rlplug_core.plugins.presets import preset, usual
 from rlplug_core.plugins.records import NOUNS, Group
 from rlplug_core.plugins.user_envs import is_environment
+from rlplug_core.runs.files import shell_word
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 #: The end of an environment id; no other name ends like this.
@@ -58,6 +60,8 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 )
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     """Show options of an algorithm, wrapper or controller, or an environment; with ENV an algorithm's preset there."""
+    if not is_target(name) and name not in plugins.ids("algorithms") and _is_run(name):
+        raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")
     group = _group(name)
     arguments = single_env_arguments(click.get_current_context())
     if group == "envs" and env is None:
@@ -90,6 +94,10 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     if values:
         lines = [(name, value_text(value)) for name, value in values.items()]
         echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
+
+
+def _is_run(name: str) -> bool:
+    return any(regular(path / "config.json") for path in (Path(name), OUT / name))
 
 
 def _group(name: str) -> Group:

@@ -7,17 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlplug_cli.commands.run import owners_of
 from rlplug_cli.completion import runs
 from rlplug_cli.lookup import find_run, one_thread
 from rlplug_cli.parameters import PositiveInt
 from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import schema
+from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_core.runs.api import Run
 
 
-@click.command("resume")
+class Resume(click.Command):
+    """The command; an option of training leads to `rlplug run --init`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flag = error.option_name
+            known = {option.name for option in schema(RunOptions)}
+            if flag.lstrip("-").replace("-", "_") in known or owners_of(flag):
+                raise UsageError(
+                    f"a run keeps its options, so resume has no '{flag}'; to start a new run from its weights: "
+                    f"rlplug run ALGORITHM ENV --init RUN {flag} …"
+                ) from error
+            raise
+
+
+@click.command("resume", cls=Resume)
 @click.argument(
     "run",
     shell_complete=runs,

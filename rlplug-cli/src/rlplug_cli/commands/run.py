@@ -42,10 +42,11 @@ class Algorithms(click.Group):
     """The installed algorithms as commands; help and completion read only the index."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = list(args)  # click takes words out of `args`
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise UsageError(_option_before_algorithm(error.option_name, args)) from error
+            raise UsageError(_option_before_algorithm(error.option_name, words)) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -17,8 +17,8 @@ from rlplug_cli.render.tables import table
 from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs.listing import Summary, remove
 
-#: The columns that a narrow terminal goes without, the first of them first: most names of runs say the same.
-SPARED = ("SEED", "ALGORITHM", "ENVIRONMENT", "BEST", "STATUS", "STEPS", "FINAL LAST/BEST")
+#: The columns that a narrow terminal leaves out, the first one first: most names of runs have the first two.
+SPARED = ("ALGORITHM", "ENVIRONMENT", "LAST", "BEST", "FINAL LAST/BEST", "STEPS")
 HEADER = (
     "RUN",
     "STATUS",
@@ -76,10 +76,14 @@ _OUT = click.option(
     help="Only runs of this group, all seeds of one configuration; its first characters are enough.",
 )
 @click.option(
-    "--sort", type=click.Choice(list(KEYS)), default="created", help="What to sort by  [created]"
+    "--sort",
+    type=click.Choice(list(KEYS)),
+    help="Sort by this, ascending  [created, newest first]",
 )
 @click.option(
-    "--reverse", is_flag=True, help="The other way round: the highest or the newest first."
+    "--reverse",
+    is_flag=True,
+    help="Reverse the order.",
 )
 @click.option(
     "--limit",
@@ -99,7 +103,7 @@ def command(
     env: str | None,
     status: str | None,
     group: str | None,
-    sort: str,
+    sort: str | None,
     reverse: bool,
     limit: int | None,
     json: bool,
@@ -114,7 +118,8 @@ def command(
         "group": f"{group}*" if group else None,
     }
     every = [summary(path) for path in directories(out)]
-    found = sort_runs([run for run in every if _fits(run, wanted)], sort, reverse)[:limit]
+    fitting = [run for run in every if _fits(run, wanted)]
+    found = sort_runs(fitting, sort or "created", reverse != (sort is None))[:limit]
     if json:
         echo_json([run.plain() for run in found])
         return
@@ -144,12 +149,27 @@ def command(
 )
 def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
     """Delete run directories by path, name or pattern; their copies in MLflow stay."""
-    paths = list(dict.fromkeys(find_run(name, out) for name in names))
+    paths = list(dict.fromkeys(path for name in names for path in _matches(name, out)))
     if not yes:
         click.confirm(f"delete {', '.join(map(str, paths))}?", abort=True)
     for path in paths:
         remove(path)
         echo(f"deleted {path}")
+
+
+def _matches(name: str, out: Path) -> list[Path]:
+    """Return the run of a path or name, or all runs with names that match a pattern such as `pix*`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not any(character in name for character in "*?["):
+        return [find_run(name, out)]
+    every = directories(out)
+    paths = [path for path in every if fnmatchcase(str(path.relative_to(out)), name)]
+    if not paths:
+        raise UsageError(f"no run in {out}/ matches {name} ('rlplug runs' lists them)")
+    return paths
 
 
 @command.command("reap")

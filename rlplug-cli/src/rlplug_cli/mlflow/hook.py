@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Environment variable: how many seconds the end of a run waits for the rest to be sent.
 DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"
+#: Seconds before a message explains the wait.
+NOTICE = 2.0
 
 _senders: dict[Path, Sender] = {}
 
@@ -71,7 +73,15 @@ class Sender:
         assert self.process.stdout is not None
         try:
             self.process.stdin.close()
-            code = self.process.wait(self.seconds)
+            try:
+                code = self.process.wait(min(NOTICE, self.seconds))
+            except subprocess.TimeoutExpired:
+                if self.seconds <= NOTICE:
+                    raise
+                warn(
+                    f"sending the rest of the run to MLflow, for at most {self.seconds:.0f} s; Ctrl-C skips it"
+                )
+                code = self.process.wait(self.seconds - NOTICE)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             self.process.kill()
             code = self.process.wait()

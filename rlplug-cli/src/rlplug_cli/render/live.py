@@ -96,10 +96,13 @@ def _live(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
     from rich.live import Live
 
     screen = Screen(title)
-    with Live(screen.starting(), console=Console(file=stream), auto_refresh=False) as live:
+    console = Console(file=stream)
+    # Printed before the live display starts, so that lines of the environment's report do not run into it.
+    console.print(screen.starting())
+    with Live(console=console, auto_refresh=False) as live:
 
         def watch(progress: Progress) -> None:
-            live.update(screen.draw(progress), refresh=True)
+            live.update(screen.draw(progress, console.width), refresh=True)
 
         yield watch
 
@@ -117,7 +120,7 @@ class Screen:
 
         return Text.assemble((self.title, "bold"), ("   starting", "dim"))
 
-    def draw(self, progress: Progress) -> Group:
+    def draw(self, progress: Progress, width: int = 80) -> Group:
         from rich.console import Group
         from rich.text import Text
 
@@ -125,7 +128,7 @@ class Screen:
         self.traces["return"].add(progress.steps, progress.return_mean)
         self.traces["loss"].add(progress.steps, loss)
         lines = [
-            Text.assemble((f"{name:<7}", "dim"), one.drawn())
+            Text.assemble((f"{name:<7}", "dim"), one.draw(width - 7))
             for name, one in self.traces.items()
             if one.values
         ]

@@ -29,9 +29,10 @@ class Trace:
             ]
             self.apart = max(1, steps // WIDTH)
 
-    def drawn(self) -> str:
-        """The last `WIDTH` values as bars, with the least and the highest of them."""
-        values = self.values[-WIDTH:]
+    def draw(self, width: int = 2 * WIDTH) -> str:
+        """Return the last values as at most `WIDTH` bars with their range, in at most `width` characters."""
+        scale = f"  {min(self.values):,.4g} to {max(self.values):,.4g}"
+        values = self.values[-max(1, min(WIDTH, width - len(scale) - 4)) :]
         low = min(values)
         high = max(values)
         spread = high - low or 1.0

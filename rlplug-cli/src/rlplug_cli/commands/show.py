@@ -1,0 +1,114 @@
+"""`rlplug show RUN`: one page about one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from rlplug_cli.completion import runs
+from rlplug_cli.lookup import end_reason, file_name, find_run, short_path, summary
+from rlplug_cli.output import echo, echo_json
+from rlplug_cli.parameters import value_text
+from rlplug_cli.render.live import duration, number
+from rlplug_cli.render.tables import facts, table, terminal
+from rlplug_cli.render.trace import Trace
+from rlplug_cli.sweep.progress import RunProgress
+from rlplug_core.config.files import own_directory, regular
+from rlplug_core.errors import RlplugError
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.files import shell_word
+from rlplug_core.runs.listing import Summary
+
+
+@click.command("show")
+@click.argument("run", shell_complete=runs)
+@click.option("--json", is_flag=True, help="Write everything as JSON.")
+def command(run: str, json: bool) -> None:
+    """Show RUN, a path or a name in runs/: options, scores, curve, checkpoints, disk use and how to resume."""
+    path = find_run(run)
+    about = summary(path)
+    if about.problem:
+        raise RlplugError(about.problem)
+    config = RunDirectory(path).config
+    progress = RunProgress(path, 1)
+    progress.read_new_records()
+    origins = config.get("origins", {})
+    checkpoints = {one.name: size(one) for one in _checkpoints(path)}
+    if json:
+        echo_json(
+            {
+                **about.plain(),
+                "options": config["options"],
+                "origins": origins,
+                "evaluations": [[step, value] for step, value in progress.evaluations.items()],
+                "checkpoints": checkpoints,
+                "bytes": size(path),
+            }
+        )
+        return
+    lines = [*_status(about, path), *_scores(about, progress.evaluations)]
+    lines += [("checkpoint", f"{name}  {megabytes(used)}") for name, used in checkpoints.items()]
+    lines += [("disk", f"{megabytes(size(path))} in {short_path(path)}")]
+    lines += [("resume", _resume(about, run))]
+    echo(facts(lines, 12))
+    values = config["options"]
+    rows = [
+        (name, value_text(values[name]), origin)
+        for name, origin in origins.items()
+        if origin != "default" and name in values
+    ]
+    if rows:
+        echo(f"\n{table(('OPTION', 'VALUE', 'ORIGIN'), rows)}")
+
+
+def _status(about: Summary, path: Path) -> Iterator[tuple[str, str]]:
+    reason = end_reason(path)
+    total = f" of {about.total_timesteps:,}" if about.total_timesteps else ""
+    yield "run", about.name
+    yield "algorithm", file_name(about.algorithm)
+    yield "environment", f"{file_name(about.env)}, seed {about.seed}"
+    yield "status", f"{about.status}{f': {reason}' if reason else ''}"
+    yield "steps", f"{about.steps:,}{total} in {duration(about.seconds)}"
+
+
+def _scores(about: Summary, evaluations: dict[int, float]) -> Iterator[tuple[str, str]]:
+    """Yield the curve of evaluations as bars, the best and the last one, and the final evaluation."""
+    trace = Trace()
+    for step, value in evaluations.items():
+        trace.add(step, value)
+    if trace.values:
+        yield "evaluations", trace.draw((terminal() or 80) - 12)
+        yield "", f"best {number(about.best)}, last {number(about.last)}"
+    if about.final_eval is not None:
+        final = about.final_eval
+        last = number(final.get("last_return_mean"))
+        best = number(final.get("return_mean"))
+        yield "final", f"last weights {last}, best checkpoint {best}"
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    """Return the checkpoint directories of a run."""
+    folder = path / "checkpoints"
+    return sorted(filter(own_directory, folder.glob("[!.]*"))) if own_directory(folder) else []
+
+
+def size(directory: Path) -> int:
+    """Return the bytes of the regular files in a directory."""
+    return sum(path.lstat().st_size for path in directory.rglob("*") if regular(path))
+
+
+def megabytes(used: int) -> str:
+    """Return a number of bytes in MB."""
+    return f"{used / 1e6:,.1f} MB"
+
+
+def _resume(about: Summary, run: str) -> str:
+    """Return the command that continues the run."""
+    command = f"rlplug resume {shell_word(run)}"
+    if about.status == "running":
+        return "the run is running"
+    if about.status == "finished":
+        return f"{command} --total-timesteps {2 * (about.total_timesteps or about.steps)}"
+    return command
