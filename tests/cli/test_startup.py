@@ -28,7 +28,8 @@ with contextlib.redirect_stdout(out):
     except SystemExit as stop:
         code = stop.code
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
-print(json.dumps({"code": code, "out": out.buffer.getvalue().decode(), "loaded": sorted(loaded)}))
+modules = sorted(set(sys.modules) - before)
+print(json.dumps({"modules": modules, "code": code, "out": out.buffer.getvalue().decode(), "loaded": sorted(loaded)}))
 """
 
 
@@ -75,6 +76,15 @@ def test_informational_commands_import_little(words: str) -> None:
     result = call(*words.split())
     assert result["code"] == 0
     assert is_light(result), result["loaded"]
+
+
+@pytest.mark.parametrize(("words", "most"), [("list", 95), ("run a3c --help", 138)])
+def test_informational_commands_import_few_modules(words: str, most: int) -> None:
+    """A module costs 0.2 to 20 ms of every start; a new one needs a reason and a larger number here."""
+    modules = call(*words.split())["modules"]
+    assert isinstance(modules, list)
+    assert not {"subprocess", "rlplug_core.runs.listing"} & {*modules}
+    assert len(modules) <= most, modules
 
 
 def test_doctor_adds_hooks_alone() -> None:

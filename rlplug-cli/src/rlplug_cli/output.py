@@ -15,7 +15,6 @@ from typing import IO, TextIO
 import click
 
 from rlplug_core.errors import UsageError, clean
-from rlplug_core.loop.safe_streams import lasting
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,11 @@ def stdout_to_stderr(
         number = -1
         saved = -1
     file = os.fdopen(os.dup(saved), "w", encoding="utf-8") if number == 1 else stdout
-    own = lasting(file) if ignore_broken_pipe else file
+    own: IO[str] = file
+    if ignore_broken_pipe:
+        from rlplug_core.loop.safe_streams import lasting  # not needed by help and lists
+
+        own = lasting(file)
     try:
         if number == 1:
             os.dup2(2, 1)

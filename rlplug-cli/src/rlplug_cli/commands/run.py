@@ -17,7 +17,6 @@ from rlplug_cli import arguments, sections
 from rlplug_cli.arguments import TakesArguments
 from rlplug_cli.completion import assignments, environments, run_names
 from rlplug_cli.file_checks import refuse_path
-from rlplug_cli.lookup import one_thread
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, collect, flag_of, network_prefixes, option_words
 from rlplug_cli.render.config import config_text
@@ -165,6 +164,8 @@ class AlgorithmCommand(TakesArguments):
         jobs: int | None,
         **typed: object,
     ) -> None:
+        from rlplug_cli.lookup import one_thread  # the list of runs, which help does not need
+
         one_thread()
         refuse_path(name)
         values, origins = self.resolve_options(click.get_current_context())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -84,7 +83,11 @@ def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
 
 def terminal() -> int:
     """Return the number of characters in a line of the terminal; 0 if stdout is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if not sys.stdout.isatty():
+        return 0
+    import shutil  # with its compression modules, which output to a pipe does not need
+
+    return shutil.get_terminal_size().columns
 
 
 def fit(widths: Sequence[int], room: int) -> list[int]:

@@ -7,11 +7,14 @@ name if the pipe between them closes too early. It costs 30 ms, and is started f
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rlplug_core.errors import plain
+
+if TYPE_CHECKING:
+    import subprocess
 
 #: The small process: it prints the first line again if no second one follows.
 _CODE = """
@@ -29,6 +32,8 @@ def named(what: str, remedy: str) -> Iterator[None]:
     """Import `what` inside this block: if the process dies there, stderr says so, with the `remedy`."""
     sentence = f"the process died while {plain(what)} was imported: it crashed, or called os._exit; {plain(remedy)}"
     words = [sys.executable, "-I", "-S", "-c", _CODE]
+    import subprocess  # 4 modules that commands without a plugin do not need
+
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as watcher:
         _tell(watcher, f"rlplug: {sentence}\n")
         try:
