@@ -115,11 +115,19 @@ def assert_one_sentence(done: Any, code: int, pattern: str) -> None:
     assert "Traceback" not in done.out + done.err
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_one_sentence(rlplug: Callable[..., Any], place: Path, case: tuple[str, int, str]) -> None:
-    command, code, pattern = case
-    assert_one_sentence(rlplug(*command.split()), code, pattern)
-    assert not [path for path in place.iterdir() if path.name != "mlflow.db.lock"]
+def test_every_mistake_is_one_sentence_and_writes_nothing(
+    rlplug: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = []
+    for name, (command, code, pattern) in CASES.items():
+        monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "")  # option `-P` of an earlier command sets it
+        done = rlplug(*command.split())
+        lines = done.err.splitlines()
+        sentence = len(lines) == 1 and lines[0].startswith("rlplug: ") and "Traceback" not in done.out
+        if done.code != code or not sentence or not re.search(pattern, lines[0]):
+            faults.append(f"{name}: code {done.code}: {done.err}")
+        faults += [f"{name} wrote {path.name}" for path in place.iterdir() if path.name != "mlflow.db.lock"]
+    assert not faults, "\n".join(faults)
 
 
 def test_a_config_file_that_is_not_toml(rlplug: Callable[..., Any], place: Path) -> None:

@@ -111,8 +111,12 @@ def flags(command: click.Command) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("clause", dict.fromkeys(instead().values()))
-def test_suggested_commands_exist(clause: str) -> None:
+def test_suggested_commands_exist() -> None:
+    for clause in dict.fromkeys(instead().values()):
+        assert_commands_exist(clause)
+
+
+def assert_commands_exist(clause: str) -> None:
     with click.Context(run) as context:
         known = flags(run.get_command(context, "ppo"))
     for quoted in re.findall(r"'rlplug ([^']+)'", clause):
