@@ -1,4 +1,4 @@
-"""The agent that runs an exported program, and a stand-in for its environment."""
+"""The agent that runs an exported program, and a substitute for its environment."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class ExportedPolicy:
 
     @property
     def env(self) -> Env:
-        """Return a stand-in for the environment with its spaces."""
+        """Return a substitute for the environment with its spaces."""
         obs = space_from_json(self.about["env_observation_space"])
         action = space_from_json(self.about["action_space"])
         return DetachedEnv(

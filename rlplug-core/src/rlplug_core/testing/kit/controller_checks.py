@@ -7,7 +7,7 @@ from rlplug_core.loop.controllers import ControllerGroup, settings_of
 from rlplug_core.seeds import global_state
 from rlplug_core.testing.kit.controllers import EVENTS, ControllerSubject
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.state import saved_and_read
+from rlplug_core.testing.kit.state import save_and_read
 from rlplug_core.testing.kit.trees import difference, leaves
 
 
@@ -36,7 +36,7 @@ def state(subject: ControllerSubject) -> None:
     whole, _ = subject.play()
     for middle in (1, EVENTS // 3, EVENTS // 2):
         _, half = subject.play(end=middle)
-        rest, _ = subject.play(middle, EVENTS, saved_and_read(half))
+        rest, _ = subject.play(middle, EVENTS, save_and_read(half))
         for number, (one, other) in enumerate(zip(whole[middle:], rest, strict=True), middle):
             if one != other:
                 raise Failed(

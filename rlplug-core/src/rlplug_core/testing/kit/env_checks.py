@@ -13,10 +13,10 @@ from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.envs import names_code
-from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copied, play, rows
+from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copy_leaves, play, rows
 from rlplug_core.testing.kit.leaks import children
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.state import saved_and_read
+from rlplug_core.testing.kit.state import save_and_read
 from rlplug_core.testing.kit.trees import difference
 from rlplug_core.types import Array, Obs, Spec, Timestep, tree_map
 
@@ -90,16 +90,16 @@ def arrays(subject: EnvSubject) -> None:
     env = subject.make()
     actions = play(subject.make(), TURNS).actions
     before = env.reset(7)
-    kept = copied(before)
+    kept = copy_leaves(before)
     for turn, action in enumerate(actions):
         now = env.step(action)
-        found = copied(before)
+        found = copy_leaves(before)
         if path := difference(kept, found):
             raise Failed(
                 f"step {turn + 1} overwrites '{path}' of the step before it; return two arrays in turn"
             )
         before = now
-        kept = copied(now)
+        kept = copy_leaves(now)
 
 
 def state(subject: EnvSubject) -> None:
@@ -114,11 +114,13 @@ def state(subject: EnvSubject) -> None:
     for turn, action in enumerate(actions):
         now = env.step(action)
         if turn == TURNS // 2:
-            found = saved_and_read({"env": env.state_dict()})["env"]
+            found = save_and_read({"env": env.state_dict()})["env"]
             if "inexact" in found:
                 raise Skipped(f"its state cannot be captured: {found['inexact']}")
             fresh.load_state_dict(found)
-        elif turn > TURNS // 2 and (path := difference(copied(now), copied(fresh.step(action)))):
+        elif turn > TURNS // 2 and (
+            path := difference(copy_leaves(now), copy_leaves(fresh.step(action)))
+        ):
             raise Failed(
                 f"{turn - TURNS // 2} steps after loading its state '{path}' differs; put all that matters later "
                 "into `state_dict`, generators too, or give a reason in spec.inexact"
@@ -156,7 +158,7 @@ def _check_obs(space: Any, obs: Obs, where: str) -> None:
     for row in range(rows_of(obs)):
         one = tree_map(lambda leaf, row=row: leaf[row], obs)
         if not space.contains(one):
-            raise Failed(f"{where} is not in the space {space}: {_shown(one)}")
+            raise Failed(f"{where} is not in the space {space}: {_shorten(one)}")
 
 
 def _check_flags(now: Timestep, count: int, turn: int) -> None:
@@ -206,6 +208,6 @@ def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:
         )
 
 
-def _shown(one: object) -> str:
+def _shorten(one: object) -> str:
     text = " ".join(repr(one).split())
     return text if len(text) < 160 else f"{text[:157]}…"

@@ -99,7 +99,7 @@ def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None 
     """Reset an environment, or continue from `first`, with random actions that are equal for equal masks."""
     now = env.reset(seed) if first is None else first
     env.spec.action.seed(seed)
-    played = Played([copied(now)], [])
+    played = Played([copy_leaves(now)], [])
     for _ in range(turns):
         action = sample(env.spec.action, env.spec.num_envs)
         mask = mask_of(env.spec, now.obs)
@@ -107,11 +107,11 @@ def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None 
             action = legal(env.spec.action, action, mask)
         played.actions.append(action)
         now = env.step(action)
-        played.steps.append(copied(now))
+        played.steps.append(copy_leaves(now))
     return played
 
 
-def copied(now: Timestep) -> Leaves:
+def copy_leaves(now: Timestep) -> Leaves:
     """Return copies of the leaves of a timestep."""
     tree: dict[str, object] = {field.name: getattr(now, field.name) for field in fields(now)}
     tree["episodes"] = [one.plain() for one in now.episodes]

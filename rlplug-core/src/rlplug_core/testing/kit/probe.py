@@ -110,7 +110,7 @@ class Probe:
         over = (self.age >= story.length) & (story.ends != "never")
         self.age[over] = 0
         self.number += over
-        obs = self._seen(obs)
+        obs = self._observations(obs)
         final = _where(over, self._final(), obs) if over.any() else obs
         self.gone = self._leaving(over, was_gone)
         obs = _where(self.gone, self.draw(self.garbage), obs) if self.gone.any() else obs
@@ -134,7 +134,7 @@ class Probe:
         reward *= np.float32(self.story.scale)
         return np.full_like(reward, np.nan) if 0 < self.story.broken <= self.turn else reward
 
-    def _seen(self, obs: Obs) -> Obs:
+    def _observations(self, obs: Obs) -> Obs:
         """Return observations [N, ...], some from another series."""
         moves = {"sequel": self.number % 2 == 1, "later": self.age > 0}
         if self.story.moved not in moves:

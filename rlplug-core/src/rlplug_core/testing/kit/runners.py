@@ -47,7 +47,7 @@ def decoupled(subject: Subject) -> None:
         subject, {"runner": "decoupled", "actors": 1, "max_lag": 0, "chunk_steps": 1}
     ):
         raise Failed(
-            f"with a decoupled actor whose steps arrive at once it learns other weights than the synchronous loop "
+            f"with a decoupled actor without lag it learns other weights than the synchronous loop "
             f"('{path}'); let the buffer copy all that it keeps of a step, and do not use the actor in it"
         )
     _run(subject, {"runner": "decoupled", "actors": 2})

@@ -61,7 +61,7 @@ def save_load(subject: Subject) -> None:
 
 def _check_round_trip(noun: str, live: Stateful, fresh: Stateful) -> None:
     before = leaves(live.state_dict())
-    components = saved_and_read({noun: live.state_dict()})
+    components = save_and_read({noun: live.state_dict()})
     for part, which in ((fresh, "a new one"), (live, "the same one")):
         part.load_state_dict(components[noun])
         if path := difference(before, leaves(part.state_dict())):
@@ -83,7 +83,7 @@ def saved(components: dict[str, State]) -> Iterator[Saved]:
         yield where
 
 
-def saved_and_read(components: dict[str, State]) -> dict[str, State]:
+def save_and_read(components: dict[str, State]) -> dict[str, State]:
     """Return the components after saving and reading a checkpoint.
 
     Raises:
@@ -113,7 +113,7 @@ def resume(subject: Subject) -> None:
 def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) -> None:
     turns = stopped.turns
     updates = len(stopped.updates.metrics)
-    components = saved_and_read(stopped.state())
+    components = save_and_read(stopped.state())
     resumed = (
         Trial(subject, subject.home_env(), seed=1).resume(components, turns).run(straight.turns)
     )

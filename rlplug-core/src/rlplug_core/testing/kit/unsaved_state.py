@@ -13,7 +13,7 @@ import torch
 
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.short_run import Trial
-from rlplug_core.testing.kit.state import require_exact, saved_and_read
+from rlplug_core.testing.kit.state import require_exact, save_and_read
 from rlplug_core.testing.kit.subject import BUDGET, Subject
 
 #: Maximum depth of nested objects, and maximum number of parts of a list.
@@ -28,7 +28,7 @@ def hidden(subject: Subject) -> None:
     """After a resume every counter, flag and generator equals that of an uninterrupted run."""
     require_exact(subject)
     turns = subject.horizon.turns
-    components = saved_and_read(Trial(subject, subject.home_env()).run(turns).state())
+    components = save_and_read(Trial(subject, subject.home_env()).run(turns).state())
     resumed = Trial(subject, subject.home_env()).resume(components, turns)
     resumed.run_updates(1, BUDGET)  # the first update creates some attributes
     straight = Trial(subject, subject.home_env()).run(resumed.turns)
@@ -39,7 +39,7 @@ def hidden(subject: Subject) -> None:
         for path in one.keys() & other.keys():
             if one[path] != other[path]:
                 raise Failed(
-                    f"{path} is {_shown(other[path])} after a resume and {_shown(one[path])} in an uninterrupted run; "
+                    f"{path} is {_shorten(other[path])} after a resume and {_shorten(one[path])} without; "
                     "add it to the state_dict, or compute it from the clock"
                 )
 
@@ -56,13 +56,13 @@ def attributes(
         yield path, value.get_state().numpy().tobytes()
     elif isinstance(value, random.Random):
         yield path, repr(value.getstate())
-    elif id(value) not in seen and depth < DEEP and not _closed(value):
+    elif id(value) not in seen and depth < DEEP and not _is_opaque(value):
         seen.add(id(value))
         for name, part in _parts(value):
             yield from attributes(part, f"{path}{name}", seen, depth + 1)
 
 
-def _closed(value: object) -> bool:
+def _is_opaque(value: object) -> bool:
     return isinstance(value, _CLOSED) or type(value).__module__.partition(".")[0] in _KNOWN
 
 
@@ -76,5 +76,5 @@ def _parts(value: object) -> Iterator[tuple[str, Any]]:
         yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 
-def _shown(text: str | bytes) -> str:
+def _shorten(text: str | bytes) -> str:
     return text if isinstance(text, str) and len(text) < 40 else "another"

@@ -7,9 +7,9 @@ import numpy as np
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import Env
-from rlplug_core.testing.kit.env_subject import TURNS, WrapperSubject, copied, play
+from rlplug_core.testing.kit.env_subject import TURNS, WrapperSubject, copy_leaves, play
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.state import saved_and_read
+from rlplug_core.testing.kit.state import save_and_read
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Array, Spec, State, Timestep
 
@@ -37,11 +37,11 @@ class WriteDetector:
     def check(self) -> None:
         """Raise `Failed` if an array was changed."""
         for now, kept in self.handed[-1:]:
-            if path := difference(kept, copied(now)):  # type: ignore[arg-type]
+            if path := difference(kept, copy_leaves(now)):  # type: ignore[arg-type]
                 raise Failed(f"it writes into '{path}' of the environment below; work on a copy")
 
     def _hand_out(self, now: Timestep) -> Timestep:
-        self.handed = [(now, copied(now))]
+        self.handed = [(now, copy_leaves(now))]
         return now
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def learned_state(subject: WrapperSubject) -> None:
     if not complete(env).learned():
         raise Skipped("it learns nothing, or lacks `learned` and `freeze`")
     play(env)
-    found = saved_and_read({"wrappers": complete(env).learned()})["wrappers"]
+    found = save_and_read({"wrappers": complete(env).learned()})["wrappers"]
     other = subject.make(1)
     freeze(other, found)
     play(other, 50)
