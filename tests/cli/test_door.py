@@ -193,22 +193,18 @@ def test_impossible_options_are_refused_before_anything_is_written(
     assert not (place / "runs").exists()
 
 
-#: A world of PettingZoo's kind.
-PLAYED = "import pettingzoo\nclass Played(pettingzoo.ParallelEnv): pass\n"
 #: An environment of Gymnasium's predecessor.
 OLD = "class Old:\n def reset(self): return 0\n def step(self, action): return 0, 0.0, True, {}\n"
 
 
 def test_a_function_that_makes_something_else(mine: str, place: Path) -> None:
-    (place / "mine.py").write_text(f"def make(): return 3\ndef forgot(): Ellipsis\nnumber = 4\n{OLD}{PLAYED}")
+    (place / "mine.py").write_text(f"def make(): return 3\ndef forgot(): Ellipsis\nnumber = 4\n{OLD}")
     with pytest.raises(PluginError, match=r"make' made a int, which is no environment: return a gymnasium.Env"):
         trained(f"{mine}:make")
     with pytest.raises(PluginError, match=r"forgot' made None, which is no environment: return a gymnasium.Env"):
         trained(f"{mine}:forgot")
     with pytest.raises(PluginError, match=r"Old' made a Old, .* derive its class from gymnasium.Env .* has 'spec'"):
         trained(f"{mine}:Old")
-    with pytest.raises(PluginError, match=r"Played' made a Played, a world of many agents: .* as pettingzoo/MODULE"):
-        trained(f"{mine}:Played")
     with pytest.raises(PluginError, match=r"mine.py:number' is a int; an environment is a subclass of gymnasium.Env"):
         trained(f"{mine}:number")
 

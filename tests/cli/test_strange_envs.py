@@ -18,7 +18,9 @@ from gymnasium import spaces
 
 from rlplug_core import load, train
 from rlplug_core.errors import BadEnv, MissingPackage, PluginError
+from rlplug_core.plugins.env_kind import unscaled_observations
 from rlplug_core.runs.checkpoint import read
+from rlplug_core.testing import env_checks
 
 SHORT = {"total_timesteps": 300, "num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 1}
 
@@ -282,3 +284,52 @@ def test_names_that_a_module_makes_when_asked_say_which_package_they_need(tmp_pa
             said = f"'gymnasium:{name}' needs the module 'array_api_compat', which is not installed"
             with pytest.raises(MissingPackage, match=said):
                 train("ppo", "CartPole-v1", {**SHORT, "wrap": [f"gymnasium:{name}"]}, out=tmp_path, hooks=False)
+
+
+class Memory(Plain):
+    """Observes bytes that are not an image."""
+
+    observation_space = spaces.Box(0, 255, (128,), np.uint8)
+
+    def observe(self) -> Any:
+        return np.zeros(128, np.uint8)
+
+
+class Parts(Plain):
+    observation_space = spaces.Dict(screen=spaces.Box(0, 255, (9, 9), np.uint8), speed=spaces.Box(-1, 1, (2,)))
+
+    def observe(self) -> Any:
+        return {"screen": np.zeros((9, 9), np.uint8), "speed": np.zeros(2, np.float32)}
+
+
+@pytest.mark.parametrize(("env", "which"), [(Memory, ""), (Parts, " 'screen'")])
+def test_integers_that_enter_the_network_unscaled_are_said(
+    env: Any, which: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train("ppo", env, SHORT, out=tmp_path, hooks=False)
+    said = f"observations{which} of {__name__}:{env.__name__} are integers that enter the network unscaled"
+    assert said in capsys.readouterr().err
+    (scale,) = (check for check in env_checks(f"{__name__}:{env.__name__}") if check.name == "env-scale")
+    assert "integers that networks take unscaled; observe floats" in scale.outcome().message
+    train("ppo", env, {**SHORT, "net.normalize_obs": True}, out=tmp_path, hooks=False)
+    assert "unscaled" not in capsys.readouterr().err
+
+
+def test_floats_and_images_are_not_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train("ppo", Plain, SHORT, out=tmp_path, hooks=False)
+    assert "unscaled" not in capsys.readouterr().err
+    image = spaces.Dict(picture=spaces.Box(0, 255, (84, 84, 4), np.uint8), count=spaces.Box(0, 9, (3,), np.uint8))
+    assert unscaled_observations(image) == []
+
+
+def test_the_render_modes_are_consulted_before_render(tmp_path: Path) -> None:
+    run = train("ppo", TextOnly, SHORT, out=tmp_path, hooks=False)
+    with pytest.raises(BadEnv, match=r"TextOnly draws no frames: its metadata names the render modes 'ansi'"):
+        run.play(episodes=1, video=tmp_path / "film.webp")
+
+
+class TextOnly(Plain):
+    metadata: Any = {"render_modes": ["ansi"]}
+
+    def render(self) -> Any:
+        raise AssertionError("asked for a frame")

@@ -220,7 +220,10 @@ def test_a_mask_covers_the_choices_of_all_parts() -> None:
         (lambda: Car(DIALS, (np.ones(3), np.ones(2))), r"info\['action_mask'\] is no array of numbers; give one array"),
         (lambda: Car(DICT, {"gear": np.ones(3)}), r"info\['action_mask'\] is no array of numbers"),
         (lambda: Car(spaces.Dict({"a": spaces.Text(3)})), "actions of type Text are not supported; wrap the environm"),
-        (lambda: Car(spaces.Tuple([spaces.Box(0, 3, (1,), np.int64)])), "actions of type Box of integers are not"),
+        (
+            lambda: Car(spaces.Tuple([spaces.Box(0, 1000, (1,), np.int64)])),
+            "has more than 1,000 integers; wrap",
+        ),
     ],
 )
 def test_impossible_requests_are_one_sentence(make: Callable[[], Car], message: str) -> None:
@@ -233,3 +236,38 @@ def test_actions_of_the_wrong_width_are_refused() -> None:
     env.reset(0)
     with pytest.raises(BadEnv, match=r"Car-v0: the actions have shape \(1, 2\), expected \(1, 3\)"):
         env.step(np.zeros((1, 2), np.float32))
+
+
+class Integers(gymnasium.Env[Any, Any]):
+    """Takes integers from a Box, and observes the last ones."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        self.action_space = space
+        self.observation_space = spaces.Box(-1e6, 1e6, space.shape, np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(self.action_space.shape), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return action.astype(np.float64), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-3, 5, (2, 3), np.int64),
+        spaces.Box(0, 255, (2,), np.uint8),
+        spaces.Box(np.array([0, 10], np.int16), np.array([0, 12], np.int16), dtype=np.int16),
+    ],
+)
+def test_places_of_a_box_of_integers_are_choices(space: spaces.Box) -> None:
+    env = SerialEnvs(lambda: Integers(space), 2, "Integers-v0")
+    assert env.spec.inexact == ""
+    assert isinstance(env.spec.action, spaces.MultiDiscrete)
+    counts = (space.high.astype(int) - space.low + 1).reshape(-1)
+    assert env.spec.action.nvec.tolist() == counts.tolist()
+    env.reset(0)
+    least, most = np.zeros((2, len(counts)), np.int64), np.tile(counts - 1, (2, 1))
+    assert np.array_equal(env.step(least).obs, np.stack([space.low] * 2))
+    assert np.array_equal(env.step(most).obs, np.stack([space.high] * 2))

@@ -196,6 +196,19 @@ class SupportsAdopt(Protocol):
 
 
 @runtime_checkable
+class SupportsAdoptWorlds(Protocol):
+    """A provider that can put foreign worlds of many agents behind our interface."""
+
+    def adopt_worlds(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
+        """`num_envs` worlds from `make`, which returns a new `pettingzoo.ParallelEnv` or `pettingzoo.AECEnv`."""
+        ...
+
+    def hold_world(self, world: Any, id: str) -> Env:
+        """A world that exists already; it stays open."""
+        ...
+
+
+@runtime_checkable
 class SupportsAdoptVector(Protocol):
     """A provider that can put a foreign vector of environments behind our interface."""
 

@@ -152,3 +152,9 @@ class Turns:
             else:
                 self.turn = [agent]
         return seen
+
+
+def game_of(world: World) -> Game:
+    """Return a world of many agents with one of PettingZoo's interfaces as a game; only AEC has `agent_selection`."""
+    takes_turns = hasattr(type(world), "last") or hasattr(world, "agent_selection")
+    return Turns(world) if takes_turns else Parallel(world)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.errors import BadEnv
+from rlplug_core.errors import BadEnv, quoted
 from rlplug_core.protocols import Show
 from rlplug_core.types import Array, GymEnv, GymWrapper
 
@@ -17,6 +17,8 @@ NUMBER = (bool, int, float, np.bool_, np.integer, np.floating)
 MOST = 32
 #: Where environments say in `info` whether an episode succeeded.
 SUCCESS = ("is_success", "success")
+#: Render modes that give frames.
+FRAMES = {"rgb_array", "rgb_array_list"}
 #: What is drawn, in messages.
 FRAME = "[height, width, 3] of uint8"
 
@@ -27,6 +29,12 @@ class Shown(GymWrapper):
     def __init__(self, env: GymEnv, show: Show) -> None:
         super().__init__(env)
         self.show = show
+        modes = env.metadata.get("render_modes") or ()
+        if env.render_mode != "human" and modes and not FRAMES & {*modes}:
+            raise BadEnv(
+                f"{type(env.unwrapped).__name__} draws no frames: its metadata names the render modes {quoted(modes)}; "
+                "add 'rgb_array' to them, and return such a frame from render"
+            )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None

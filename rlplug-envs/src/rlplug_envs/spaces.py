@@ -20,6 +20,8 @@ from rlplug_core.types import MASK, Array, Obs, Space
 from rlplug_envs.observation_dtypes import ERRORS, WHOLE, fit, misfit, part
 
 INT64 = np.dtype(np.int64)
+#: The most integers that a place of a Box of actions may have.
+MOST_CHOICES = 1_000
 
 
 class View:
@@ -160,12 +162,34 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], ob
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         rescale = Rescale(space)
         return rescale.canonical, rescale
-    kind = "Box of integers" if isinstance(space, spaces.Box) else type(space).__name__
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
+        return canonical_integers(space, id)
     raise BadEnv(
-        f"{id}: actions of type {kind} are not supported; "
-        "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or floating-point Box actions, or "
-        "Dicts and Tuples of these"
+        f"{id}: actions of type {type(space).__name__} are not supported; "
+        "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or Box actions, or Dicts and "
+        "Tuples of these"
     )
+
+
+def canonical_integers(space: spaces.Box, id: str) -> tuple[Space, Callable[[Array], object]]:
+    """Return the choices of each place of a Box of integers, and a function that makes its actions of them.
+
+    Raises:
+        BadEnv: a place has more choices than a network can tell apart.
+    """
+    choices = space.high.astype(np.float64) - space.low.astype(np.float64) + 1
+    if choices.max(initial=0) > MOST_CHOICES:
+        raise BadEnv(
+            f"{id}: a place of its action space {plain(str(space), 60)} has more than {MOST_CHOICES:,} integers; wrap "
+            "the environment so that it has fewer, or takes a Box of floats"
+        )
+
+    def to_env(action: Array) -> Array:
+        places = action.reshape(len(action), *space.shape).astype(np.int64)
+        own: Array = (places + space.low).astype(space.dtype)
+        return own
+
+    return spaces.MultiDiscrete(choices.astype(np.int64).reshape(-1)), to_env
 
 
 def _counting(space: spaces.Discrete) -> Callable[[Array], object] | None:

@@ -53,11 +53,13 @@ from rlplug_envs.spaces import INT64, View, allocate, masked, put
 from rlplug_envs.watch import (
     FLAGS,
     NUMBERS,
+    OLD_GYM,
     Watch,
     check_info,
     check_late_mask,
     check_reset,
     check_result,
+    check_signature,
     checked_reward,
     close_env,
 )
@@ -140,6 +142,7 @@ class SerialEnvs:
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
+        check_signature(id or type(env.unwrapped).__name__, env)
         _, info = check_reset(id or type(env.unwrapped).__name__, env.reset(seed=0))
         self._view = View(
             env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__
@@ -272,7 +275,12 @@ class SerialEnvs:
             result, tuple
         ):  # a TypeError may come of its arguments
             five = "(observation, reward, terminated, truncated, info)"
-            raise BadEnv(f"{where}: step() returned something else than {five}: {error}") from error
+            old = ""
+            if isinstance(result, tuple) and len(result) == 4:
+                old = f", but four values, as in {OLD_GYM}: split its 'done' into terminated and truncated"
+            raise BadEnv(
+                f"{where}: step() returned something else than {five}{old or f': {error}'}"
+            ) from error
 
     def _check_info(self, row: int, info: Any) -> None:
         """Raise BadEnv for an info that is no dictionary, or has a mask that the first reset did not have."""

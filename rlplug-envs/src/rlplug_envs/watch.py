@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing import parent_process
@@ -18,6 +19,8 @@ from rlplug_core.plugins.single_wrappers import INSTEAD, learns
 from rlplug_core.types import MASK, Array, GymEnv, Obs, Space
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, count_unusable, wrong
 
+#: The interface before Gymnasium.
+OLD_GYM = "the old package gym"
 #: An observation further out than this many times its bounds is said to be so.
 FAR = 10.0
 #: The environments of which it was said in this process.
@@ -151,10 +154,25 @@ def check_reset(where: str, result: Any) -> Any:
     if isinstance(result, tuple) and len(result) == 2:
         check_info(where, result[1], "reset")
         return result
-    told = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
+    values = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
     raise BadEnv(
-        f"{where}: reset() returned {told}; return two, the observation and a dictionary: return obs, {{}}"
+        f"{where}: reset() returned {values}; return two, the observation and a dictionary: return obs, {{}} (only the "
+        f"observation is the interface of {OLD_GYM})"
     )
+
+
+def check_signature(id: str, env: GymEnv) -> None:
+    """Raise BadEnv if `reset` does not take a seed by name, as in the old gym package."""
+    bare: object = env.unwrapped
+    try:
+        parameters = inspect.signature(type(bare).reset).parameters  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):  # written in C, or in another odd way
+        return
+    kinds = {one.kind for one in parameters.values()}
+    if "seed" not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise BadEnv(
+            f"{id}: its reset takes no argument 'seed', as in {OLD_GYM}; write reset(self, *, seed=None, options=None)"
+        )
 
 
 def check_info(where: str, info: Any, method: str) -> None:

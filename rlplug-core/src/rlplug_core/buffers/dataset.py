@@ -250,6 +250,11 @@ def _canonical(actions: Array, space: Space) -> Array | None:
         raise UsageError(
             f"data sets of {type(space).__name__} actions cannot be read; those of one Box or Discrete can"
         )
+    if space.dtype.kind in "iu":  # agents choose one of the integers of each place
+        whole = (actions == actions.astype(np.int64)).all()
+        inside = ((actions >= space.low) & (actions <= space.high)).all()
+        choices = actions.astype(np.int64) - space.low
+        return choices.reshape(len(choices), -1) if whole and inside else None
     return _unscaled(actions, space)
 
 

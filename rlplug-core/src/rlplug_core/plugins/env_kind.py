@@ -12,7 +12,7 @@ from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
 
 if TYPE_CHECKING:
-    from rlplug_core.types import Spec
+    from rlplug_core.types import Space, Spec
 
 
 def kind_of(spec: Spec) -> str:
@@ -27,6 +27,25 @@ def kind_of(spec: Spec) -> str:
     return (
         "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
     )
+
+
+def unscaled_observations(space: Space) -> list[str]:
+    """Return the names of parts with small integers beyond 10 that are not images; "" is the whole space.
+
+    Networks take them unscaled, such as the 128 bytes of an Atari game's memory, and learn badly.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return [
+            f"{name}/{part}".rstrip("/")
+            for name, inner in space.spaces.items()
+            for part in unscaled_observations(inner)
+        ]
+    if not isinstance(space, spaces.Box) or len(space.shape) == 3:
+        return []
+    small = space.dtype.kind in "iu" and space.dtype.itemsize <= 2
+    return [""] if small and space.high.max(initial=0) > 10 else []
 
 
 def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:

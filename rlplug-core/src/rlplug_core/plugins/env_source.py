@@ -20,7 +20,14 @@ from rlplug_core.config.parse import nest
 from rlplug_core.config.schema import flat
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import make_env, make_shown
-from rlplug_core.plugins.user_envs import adopted, adopted_vector, held, made
+from rlplug_core.plugins.user_envs import (
+    adopted,
+    adopted_vector,
+    adopted_worlds,
+    held,
+    is_world,
+    made,
+)
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env
@@ -91,7 +98,8 @@ class EnvSource:
             return None
         from rlplug_core.types import Spec  # with gymnasium, so only here
 
-        own = self.given.spec if isinstance(self.given.spec, Spec) else self.given
+        spec = getattr(self.given, "spec", None)
+        own = spec if isinstance(spec, Spec) else self.given
         return int(getattr(own, "num_envs", 1))
 
     def apart(self) -> EnvSource:
@@ -136,6 +144,8 @@ class _Copies:
         def new() -> Any:
             return copy.deepcopy(self.env)
 
+        if is_world(self.env):
+            return adopted_worlds(new, num_envs, self.name)
         if isinstance(self.env, Single):
             return adopted(new, num_envs, self.name)
         return adopted_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()

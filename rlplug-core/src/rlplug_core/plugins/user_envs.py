@@ -13,7 +13,7 @@ from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, usable
 
 if TYPE_CHECKING:
-    from rlplug_core.protocols import Env
+    from rlplug_core.protocols import Env, SupportsAdoptWorlds
 
 T = TypeVar("T")
 #: The parameter with which a function gets the number of environments to return.
@@ -53,6 +53,8 @@ def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]
                 f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
             )
         return adopted(_beginning(first, make, name), num_envs, name)
+    if is_world(first):
+        return adopted_worlds(_beginning(first, make, name), num_envs, name)
     if isinstance(first, VectorEnv):
         first = adopted_vector(_beginning(first, make, name), name)
     return checked(first, name, num_envs)
@@ -109,13 +111,14 @@ def _beginning(first: Any, make: Callable[[], object], name: str) -> Callable[[]
     from gymnasium.vector import VectorEnv
 
     waiting = [first]
-    world = first.unwrapped
+    world = getattr(first, "unwrapped", first)
 
     def following() -> object:
         if waiting:
             return waiting.pop()
         made = make()
-        if isinstance(made, Single | VectorEnv) and made.unwrapped is world:
+        bare = getattr(made, "unwrapped", made)
+        if bare is world and (is_world(made) or isinstance(made, Single | VectorEnv)):
             raise PluginError(
                 f"'{name}' returned the same environment twice, which training and evaluation would share; make a new "
                 "one at every call, or give the environment itself in place of a function"
@@ -149,6 +152,28 @@ def adopted_vector(make: Callable[[], object], name: str) -> Env:
     return called(lambda: adopter.adopt_vector(make, name), name)
 
 
+def is_world(env: object) -> bool:
+    """Return whether an object is a world of many agents with one of PettingZoo's interfaces."""
+    parts = ("possible_agents", "observation_space", "action_space", "reset", "step")
+    return all(hasattr(env, part) for part in parts)
+
+
+def adopted_worlds(make: Callable[[], object], num_envs: int, name: str) -> Env:
+    """Return worlds of many agents side by side."""
+    return _worlds(name, lambda adopter: adopter.adopt_worlds(make, num_envs, name))
+
+
+def _worlds(name: str, adopt: Callable[[SupportsAdoptWorlds], Env]) -> Env:
+    from rlplug_core.protocols import SupportsAdoptWorlds
+
+    adopter = build(usable("envs", DEFAULT))
+    if not isinstance(adopter, SupportsAdoptWorlds):
+        raise PluginError(
+            f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
+        )
+    return called(lambda: adopt(adopter), name)
+
+
 def held(env: object, name: str) -> Env:
     """Return an existing environment unchanged; closing the result leaves it open."""
     from gymnasium import Env as Single
@@ -156,6 +181,8 @@ def held(env: object, name: str) -> Env:
 
     from rlplug_core.protocols import SupportsHold
 
+    if is_world(env):
+        return _worlds(name, lambda adopter: adopter.hold_world(env, name))
     if not isinstance(env, Single | VectorEnv):
         return checked(env, name, None)
     adopter = build(usable("envs", DEFAULT))
@@ -203,10 +230,10 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
 
 def _instead(env: object, missing: list[str]) -> str:
     """Describe an object that is not an environment, and the accepted forms."""
-    if any(base.__module__.startswith("pettingzoo.") for base in type(env).__mro__):
+    if any(base.__module__.partition(".")[0] == "gym" for base in type(env).__mro__):
         return (
-            "a world of many agents: name the module that makes it, as pettingzoo/MODULE; it needs a function "
-            "parallel_env, or env where agents act in turn"
+            "an environment of the old package gym: derive its class from gymnasium.Env, whose reset returns (obs, "
+            "info) and whose step returns (obs, reward, terminated, truncated, info)"
         )
     remedy = "return a gymnasium.Env or a gymnasium.vector.VectorEnv"
     if not {"reset", "step"} & set(missing):

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.import_path import named, with_names
 from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
@@ -38,7 +39,7 @@ from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.messages import apart, remarks, survey
+from rlplug_core.runs.messages import apart, remarks, scale_warning, survey
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.python_hints import noted
 from rlplug_core.runs.reproducibility import differences, environment, writers
@@ -102,7 +103,10 @@ def train(
     plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
     called.choose(plan.options.log)
     plan, timing = settled(plan)
-    buffer = _fitting(warm, _probe(plan), plan)
+    learner = _probe(plan)
+    buffer = _fitting(warm, learner, plan)
+    if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
+        warn(warning)
     if say is not None:
         for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
             say(found)

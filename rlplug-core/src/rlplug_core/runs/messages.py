@@ -19,7 +19,7 @@ from rlplug_core.errors import BadCheckpoint, quoted
 from rlplug_core.loop.env_timing import cores
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_kind import kind_of
+from rlplug_core.plugins.env_kind import kind_of, unscaled_observations
 from rlplug_core.plugins.families import time_limit
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
@@ -53,6 +53,19 @@ def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
     yield from _without_effect(plan, given)
     if "env_workers" in given:
         yield from _idle(plan)
+
+
+def scale_warning(plan: Plan, spec: Spec) -> str:
+    """Return a sentence about observations that enter the network unscaled; "" if there are none."""
+    parts = unscaled_observations(spec.obs)
+    if not parts or plan.flat.get("net.normalize_obs") or plan.flat.get("net.factory"):
+        return ""
+    names = quoted(filter(None, parts))
+    option = "--net.normalize-obs" if "net.normalize_obs" in plan.flat else "--wrap normalize-obs"
+    return (
+        f"observations{names and ' ' + names} of {spec.id} are integers that enter the network unscaled, and it learns "
+        f"badly from them; add {option}"
+    )
 
 
 def _batches(plan: Plan) -> Iterator[str]:

@@ -24,8 +24,10 @@ from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_core.types import GymEnv
 from rlplug_envs.adapter import Adapter, GymVector, MakeVector
+from rlplug_envs.agents import Agents
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
+from rlplug_envs.games import World, game_of
 from rlplug_envs.needs_wrapper import build_or_defer
 from rlplug_envs.vector import SerialEnvs, Wrap
 from rlplug_envs.watch import say_learning
@@ -115,6 +117,14 @@ class Gymnasium:
         """A vector of environments that no registry holds."""
         return Adapter(make, id)
 
+    def adopt_worlds(self, make: Callable[[], World], num_envs: int, id: str) -> Env:
+        """`num_envs` worlds of many agents that `make` makes, with either interface of PettingZoo."""
+        return Agents(lambda: game_of(make()), num_envs, id)
+
+    def hold_world(self, world: World, id: str) -> Env:
+        """A world that exists already; it stays open, and cannot resume exactly."""
+        return HeldAgents(lambda: game_of(world), 1, id, HELD)
+
     def hold(self, env: GymEnv | GymVector, id: str) -> Env:
         """An environment that exists already, or a vector of them; it stays open, and cannot resume exactly."""
         if isinstance(env, gymnasium.vector.VectorEnv):
@@ -171,6 +181,13 @@ class Held(SerialEnvs):
         around = self.around(wrap)
         (env,) = self.envs
         return Held(lambda: around(env), 1, self.spec.id, 0, HELD)
+
+    def close(self) -> None:
+        pass
+
+
+class HeldAgents(Agents):
+    """A world of many agents that is someone else's to close."""
 
     def close(self) -> None:
         pass

@@ -101,6 +101,7 @@ RULES = (
 #: Checks of an environment; a wrapped environment must pass them too.
 ENV_RULES = (
     Rule("env-spaces", "contract", "env_checks:spaces", since=2),
+    Rule("env-scale", "contract", "env_checks:scale", ("env-spaces",), since=2),
     Rule("env-steps", "contract", "env_checks:steps", ("env-spaces",), since=2),
     Rule("env-seeding", "contract", "env_checks:seeding", ("env-spaces",), since=2),
     Rule("env-arrays", "contract", "env_checks:arrays", ("env-seeding",), since=2),

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.batches import rows_of
-from rlplug_core.errors import RlplugError, UnknownEnv
+from rlplug_core.errors import RlplugError, UnknownEnv, quoted
 from rlplug_core.nets.actions import shape_of, stuck
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.env_kind import unscaled_observations
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copy_leaves, play, rows
 from rlplug_core.testing.kit.leaks import children
@@ -42,6 +43,18 @@ def spaces(subject: EnvSubject) -> None:
                 _check_obs(env.spec.obs, obs, f"{name} of step {turn + 1}")
     finally:
         env.close()
+
+
+def scale(subject: EnvSubject) -> None:
+    """Small integers are observed only in images, which networks scale by themselves."""
+    env = subject.make()
+    env.close()
+    if parts := unscaled_observations(env.spec.obs):
+        names = quoted(filter(None, parts))
+        raise Skipped(
+            f"observations{names and ' ' + names} are integers that networks take unscaled; observe floats from 0 to "
+            "1, or train with --net.normalize-obs"
+        )
 
 
 def steps(subject: EnvSubject) -> None:
