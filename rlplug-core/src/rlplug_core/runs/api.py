@@ -70,21 +70,21 @@ def train(
 
     Args:
         algorithm: an id from `rlplug list`, `module:Class`, `./file.py:Class`, or the class itself.
-        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. What no name
-            rebuilds, such as an object or a lambda, is given again to `resume`, `open_run` and `load`.
+        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. One that no name
+            rebuilds, such as an object or a lambda, is passed again to `resume`, `open_run` and `load`.
         options: run options (`options.RunOptions`), the algorithm's own, by dotted name, and under `env` keyword
             arguments for the environment; presets fill the rest.
-        out: where run directories are made; `name` is the directory's name.
-        origins: where each option came from, if the caller resolved presets already.
+        out: the folder of run directories; `name` is the directory's name.
+        origins: the origin of each option, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
-        hooks: whether hook plugins (such as MLflow's) take part; a list of objects with hooks takes part beside them.
-        say: called at the start with what an environment was taken for that no preset names, and with options that look
+        hooks: whether hook plugins (such as MLflow's) take part; objects with hooks in a list take part too.
+        say: called at the start with a summary of an environment without a preset, and with options that look
             like a mistake.
 
     Raises:
-        UsageError, PluginError: it cannot be started; nothing was written, except where only the environments all
+        UsageError, PluginError: it cannot be started; nothing was written, unless only the environments all
             together showed it, as of a replay too small for so many.
-        Interrupted, RlplugError: it stopped or failed; what was recorded stays.
+        Interrupted, RlplugError: it stopped or failed; its records stay.
     """
     word = absolute(_word(algorithm))
     source = source_of(env)
@@ -120,13 +120,13 @@ def train(
 def _with_num_envs(
     values: dict[str, object], origins: Mapping[str, str], source: EnvSource
 ) -> dict[str, object]:
-    """An object is as many environments as it is, whatever a preset would have."""
+    """Let an object keep its number of environments, whatever a preset says."""
     chosen = "num_envs" in values and origins.get("num_envs") != "preset"
     return values if source.num_envs is None or chosen else {**values, "num_envs": source.num_envs}
 
 
 def _word(algorithm: str | type[object]) -> str:
-    """Return what an algorithm is recorded by: a name that other processes import, if there is one.
+    """Return the recorded name of an algorithm: one that other processes import, if there is one.
 
     Raises:
         UsageError: it is neither a name nor a class.
@@ -142,7 +142,7 @@ def _word(algorithm: str | type[object]) -> str:
 
 
 def probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
-    """Refuse what `train` would not begin with these options, presets included; data sets and other runs are not read.
+    """Refuse options that `train` would not start with, presets included; data sets and other runs are not read.
 
     Raises:
         UsageError, PluginError: it would not.
@@ -175,7 +175,7 @@ def _probe(plan: Plan) -> AnyLearner:
 
 
 def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
-    """A learner for the environment, where runner, wrappers and data fit both."""
+    """Return a learner for the environment, if runner, wrappers and data fit both."""
     if plan.options.offline and complete(env).learned():
         raise UsageError(
             "a wrapper learns from environment steps, which an offline run has none of; leave it out"
@@ -195,7 +195,7 @@ def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
 
 
 def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
-    """The plan with what it begins with, if something is named; its path is absolute from here on."""
+    """Return the plan with the run or export that it starts from, if one is named, under an absolute path."""
     if not plan.options.init:
         return plan, None
     warm = WarmStart.of(plan.options.init, plan.options.init_parts)
@@ -213,7 +213,7 @@ def again(
     name: str,
     watch: Watch | None = None,
 ) -> Run:
-    """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
+    """Train again from a run's record, without presets; no hook plugin takes part."""
     origins = dict.fromkeys(options, "record")
     return train(
         algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False
@@ -221,7 +221,7 @@ def again(
 
 
 def _fitting(warm: WarmStart | None, learner: AnyLearner, plan: Plan) -> Mapping[str, Any] | None:
-    """The buffer's state to begin with, if one is taken over; it fits that of a learner of this run."""
+    """Return the buffer state that a run starts from, if it takes one over; it fits a learner of this run."""
     buffer = warm.buffer() if warm else None
     if warm and buffer is not None:
         warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
@@ -279,18 +279,18 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
 
-    A run that was killed before its first checkpoint begins anew in its own directory; of one that was killed behind
+    A run that was killed before its first checkpoint starts again in its own directory; of one that was killed after
     its last, the final evaluation is made up for.
 
     Args:
-        env: the environment, where no name rebuilds it, or where it has moved.
-        total_timesteps: where to end instead; schedules keep the old total unless `rescale`.
+        env: the environment, if no name rebuilds it or if it has moved.
+        total_timesteps: the new end; schedules keep the old total unless `rescale`.
         trust: whether to execute code that came with the run although this account has not written it.
-        on: where the actors are from now on, as the option `on` says it.
+        on: the machines of the actors from now on, as in the option `on`.
 
     Raises:
         Untrusted: there is such code.
-        UsageError: there is no such run, it is running, no name rebuilds its environment, or it is finished and no
+        UsageError: the run does not exist, it is running, no name rebuilds its environment, or it is finished and no
             larger `total_timesteps` is given.
         BadCheckpoint: no checkpoint can be read.
     """
@@ -320,7 +320,7 @@ def _total(given: object) -> int | None:
 
 
 def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
-    """The hooks of a resumed run, and the loggers that it was begun with."""
+    """Return the hooks of a resumed run, with the loggers that it was started with."""
     hooks = hooks_for(given)
     hooks.choose(plan.options.log)
     return hooks
@@ -361,7 +361,7 @@ def _resume(
         total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
     limit = total_timesteps or components["clock"]["limit"]
     if rescale:
-        total_timesteps = limit  # on record, so that whoever repeats the run rescales there too
+        total_timesteps = limit  # recorded, so that a reproduction of the run rescales there too
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
         if status == "finished":
             raise _finished(run, saved, limit, components["events"]["ended"])
@@ -371,13 +371,15 @@ def _resume(
     now = environment(plan)
     for difference in differences(then, now):
         warn(f"this resume will not give the same bits: {difference}")
-    plan.make_env(1).close()  # what cannot be made is said while the run is still what it was
+    plan.make_env(
+        1
+    ).close()  # an environment that cannot be made is reported before the run changes
     point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
     session(plan).train(point, total_timesteps, rescale)
 
 
 def _check_none_gone(run: Run, status: str) -> None:
-    """Raise UsageError where a run had a checkpoint to go on from: begun anew, it would take back what it recorded."""
+    """Raise UsageError if a run had a checkpoint: starting again would supersede its records."""
     made = (
         [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
         if run.journal.exists()
@@ -432,14 +434,14 @@ def load(
     """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
 
     Args:
-        checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has one policy alone.
+        checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has only one policy.
         deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
-        env: the environment, where no name rebuilds it, or where it has moved.
+        env: the environment, if no name rebuilds it or if it has moved.
         trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
-        UsageError: there is no such run or checkpoint, or no name rebuilds its environment. Untrusted: it has code that
-            nobody here vouches for.
+        UsageError: the run or the checkpoint does not exist, or no name rebuilds its environment. Untrusted: it has
+            code that you have not trusted.
     """
     if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
         from rlplug_core.runs.exporting import (

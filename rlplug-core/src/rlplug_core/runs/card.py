@@ -1,4 +1,4 @@
-"""The model card of an exported policy: what it is, how good, how it was made, how to use it. Markdown for any hub."""
+"""The model card of an exported policy: content, results, training, use. Markdown for any hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.listing import Summary
 from rlplug_core.types import Spec
 
-#: Options that are typed once for each of their values, whose commas are their own.
+#: Options that are typed once for each value; a comma is part of a value.
 REPEATED = ("wrap", "eval_wrap", "controller")
 _CARD = """---
 library_name: rlplug
@@ -69,10 +69,10 @@ def card(
     """The card of a run's policy.
 
     Args:
-        about: what the export says of itself: `checkpoint`, `step`, `wrap`, `wrap_each`.
-        spec: what the policy that is loaded sees and answers, in the environment's own units.
+        about: the export's description: `checkpoint`, `step`, `wrap`, `wrap_each`.
+        spec: the input and output of the loaded policy, in the environment's own units.
         untrained: whether no update was made until then.
-        program: what `policy.onnx` and `policy.pt` take and give, where there is one.
+        program: the inputs and outputs of `policy.onnx` and `policy.pt`, if there is one.
     """
     chosen = {
         name: value
@@ -112,7 +112,7 @@ def card(
 
 
 def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
-    """Say in a sentence what the policy is."""
+    """Return a sentence that describes the policy."""
     taken = f"{step:,} of {found.total_timesteps:,} {unit}, seed {found.seed}"
     if untrained:
         return (
@@ -127,12 +127,12 @@ def _listed(wrap: Sequence[str]) -> str:
 
 
 def _each(wrap: Sequence[str]) -> str:
-    """Say what goes around the environment before the policy sees anything of it, in a line of its own."""
+    """Return a line that lists the wrappers around the environment."""
     return f"\n- Around the environment itself, put them there: {_listed(wrap)}" if wrap else ""
 
 
 def _needs(wrap: Sequence[str], files: bool) -> str:
-    """Say what the policy needs beside rlplug-core, as the end of a sentence."""
+    """Return the packages that the policy needs in addition to rlplug-core, as the end of a sentence."""
     if files:
         return ", and with the wrapper's file, which it looks for at the place above"
     return ", and the plugins of the wrappers" if wrap else ""
@@ -153,7 +153,7 @@ def _scores(found: Summary) -> str:
 
 
 def _command(found: Summary, typed: Mapping[str, Any]) -> str:
-    """The command line that makes the run again, and those that extend it as it was extended."""
+    """Return the command line that trains the run again, and those that repeat its extensions."""
     if any(name.startswith("__main__") for name in (found.algorithm, found.env)):
         return "# made in Python, from a class that no command line reaches"
     words = [f"rlplug run {shell_word(found.algorithm)} {shell_word(found.env)}"]

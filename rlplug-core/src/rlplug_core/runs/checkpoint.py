@@ -39,7 +39,7 @@ from rlplug_core.runs.files import writing
 from rlplug_core.runs.schemas import Manifest, check_component
 from rlplug_core.types import Array, State
 
-#: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
+#: Increased when the files change, or a component's content, so that older ones cannot be read.
 FORMAT = 3
 #: Before the name of a checkpoint that another is about to replace.
 ASIDE = ".old-"
@@ -61,7 +61,7 @@ class OtherFormat(BadCheckpoint):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint on disk: what kind, at which env step, where."""
+    """A checkpoint on disk: its kind, env step and path."""
 
     kind: str
     step: int
@@ -81,7 +81,7 @@ class Checkpoints:
         """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest.
 
         Raises:
-            NotWritten: the system refused; what was there before is there still.
+            NotWritten: the system refused; the previous files are unchanged.
         """
         self._entries()
         saved = Saved(kind, step, self.directory / f"{kind}-{step:012d}")
@@ -135,14 +135,14 @@ class Checkpoints:
     def load(
         self, kinds: Sequence[str], *only: str
     ) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
-        """The newest readable checkpoint of these kinds: where, components, manifest, why newer ones were passed over.
+        """Return the newest readable checkpoint of these kinds: path, components, manifest, why newer ones were skipped.
 
         Args:
             kinds: such as `step`, `final`, `best`.
             only: the components to read; all without.
 
         Raises:
-            BadCheckpoint: none is left that can be read.
+            BadCheckpoint: no readable one is left.
         """
         warnings: list[str] = []
         foreign = False
@@ -178,7 +178,7 @@ class Checkpoints:
         return list(self.directory.iterdir())
 
     def _replace(self, temporary: Path, final: Path) -> None:
-        """Put a checkpoint in its place; one of its name is set aside first, where `kept` finds it after a kill."""
+        """Put a checkpoint in its place; an older one of its name moves aside first, for `kept` to find after a kill."""
         aside = self.directory / f"{ASIDE}{final.name}"
         if final.exists():
             shutil.rmtree(aside, ignore_errors=True)
@@ -196,18 +196,18 @@ class Checkpoints:
             if saved not in staying:
                 saved.path.rename(
                     self.directory / f".tmp-{saved.path.name}"
-                )  # so that none is ever seen half removed
+                )  # so that no half-removed one is ever visible
         self.drop_unfinished()
 
     def drop_unfinished(self) -> int:
-        """Delete what was being written or deleted when a process ended; how many there were."""
+        """Delete unfinished files of a process that ended; return their number."""
         stale = [path for path in self._entries() if path.name.startswith(".tmp-")]
         for path in stale:
             shutil.rmtree(path, ignore_errors=True)
         return len(stale)
 
 
-#: What parts of a run may raise when they are given a state that is none of theirs.
+#: Exceptions that a part of a run may raise for a state of another part.
 UNFIT = (
     KeyError,
     TypeError,
@@ -223,9 +223,9 @@ UNFIT = (
 
 @contextmanager
 def understood(path: Path, writers: Sequence[str] = ()) -> Iterator[None]:
-    """Turn what a foreign state raises, where it is loaded from `path`, into one sentence.
+    """Turn the exception of a foreign state, loaded from `path`, into one sentence.
 
-    Its files are as they were written, so other code wrote it: `writers`, packages of other versions than those here,
+    Its files are intact, so other code wrote it: `writers`, packages of other versions than those here,
     or code that has changed under its version.
 
     Raises:
@@ -274,7 +274,7 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
 
 
 def digests(path: Path, component: str) -> dict[str, str]:
-    """The hashes of a component's files: where two checkpoints have the same, they hold the same.
+    """Return the hashes of a component's files: two checkpoints with equal hashes hold the same.
 
     Raises:
         BadCheckpoint: the manifest cannot be read.
@@ -338,7 +338,7 @@ def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
     """Write arrays durably.
 
     Raises:
-        OSError: the system refused, which safetensors says in its text alone.
+        OSError: the system refused; safetensors says so only in its text.
     """
     try:
         save_file(arrays, path)
@@ -350,7 +350,7 @@ def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
 
 
 def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> State:
-    """One component, each file of which must have the hash in `digests`."""
+    """Read one component; each of its files must have the hash in `digests`."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError(f"'{name}' cannot be a component's name")
     tree = directory / f"{name}.json"
@@ -373,7 +373,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     the library's loader for torch that maps; the one for numpy reads.
 
     Raises:
-        OSError: the system refused, which torch says in its text alone.
+        OSError: the system refused; torch says so only in its text.
     """
     try:
         return {name: tensor.numpy() for name, tensor in load_file(path).items()}

@@ -42,7 +42,7 @@ def columns(journal: Path, *names: str) -> dict[str, Array]:
 
 
 def curve(journal: Path, name: str = "eval/return_mean") -> tuple[Array, Array]:
-    """Return the env steps [R] at which a metric was recorded, and its values [R]."""
+    """Return the env steps [R] with a record of a metric, and its values [R]."""
     found = columns(journal, name)
     return found["step"], found[name]
 

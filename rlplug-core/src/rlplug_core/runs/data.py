@@ -1,4 +1,4 @@
-"""The data set of a run: read when a run begins, held against its record when it goes on, recorded from its policy."""
+"""The data set of a run: read at the start, compared with its record on a resume, recorded from its policy."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from rlplug_core.types import Array, Timestep, tree_map
 def with_dataset(
     plan: Plan, recorded: Mapping[str, Any] | None = None, run: Path | None = None
 ) -> Plan:
-    """The plan with its data set, if it names one, whose path is absolute from here on.
+    """Return the plan with its data set, if it names one, under an absolute path.
 
     Args:
-        recorded: what the run's record says of the data set that it began with.
+        recorded: the description of its first data set in the run's record.
         run: the run's directory, which may have moved together with the data set.
 
     Raises:
@@ -53,7 +53,7 @@ def with_dataset(
 
 
 def _moved(place: str, run: Path) -> str:
-    """Return a data set's place, or where it is gone that of the nearest file of its name in the folders above the run.
+    """Return a data set's path; if it is gone, the nearest file of its name in the folders above the run.
 
     Whether it is the same one is up to its hash.
 
@@ -76,14 +76,14 @@ def _moved(place: str, run: Path) -> str:
 
 
 def unlike(dataset: Dataset, env: str) -> Iterator[str]:
-    """Sentences about what a data set says of itself and the run does not."""
+    """Return sentences about differences between a data set's description and the run."""
     if dataset.env and dataset.env != env and identity(dataset.env) != identity(env):
         yield f"the data set {dataset.place} says that it was recorded in {dataset.env}, and this run is in {env}"
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A data set as it was written, and the undiscounted returns of the episodes that ended in it."""
+    """Return a data set as stored, and the undiscounted returns of the episodes that ended in it."""
 
     dataset: Dataset
     returns: tuple[float, ...]
@@ -104,7 +104,7 @@ def record(
     environment's follow another's; the last step of each counts as truncated.
 
     Raises:
-        UsageError: the file exists, a number makes no sense, or there is no such checkpoint.
+        UsageError: the file exists, a number makes no sense, or the checkpoint does not exist.
         NotWritten: the disk takes no more.
     """
     if path.suffix != ".npz":
@@ -142,7 +142,7 @@ def record(
 def _played(
     agent: Agent, env: Env, seed: int, clock: Clock, steps: int, explore: bool
 ) -> tuple[dict[str, Any], tuple[float, ...]]:
-    """The transitions [M, ...], a row's steps behind each other, and the returns of the episodes that ended."""
+    """Return the transitions [M, ...], row by row, and the returns of the episodes that ended."""
     rows: list[dict[str, Any]] = []
     returns: list[float] = []
     count = 0

@@ -1,4 +1,4 @@
-"""A run directory: where everything about one run is, and the lock that lets one process at a time write it."""
+"""A run directory: all files of one run, and the lock that lets one process at a time write it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCK = "lock"
 #: The file of a directory that holds the runs of a sweep.
 SWEEP = "sweep.json"
 
-#: Options that say where a run is, which changes nothing about what it is.
+#: Options that place a run on machines and change nothing about its results.
 PLACES = frozenset({"on", "cpus_per_actor", "gpus"})
 
 
@@ -44,7 +44,7 @@ class RunDirectory:
     def create(cls, out: Path, name: str | None, stem: str) -> RunDirectory:
         """A new directory `out/name`, locked; without a name, one from `stem` and the time.
 
-        What a process left that was killed before it wrote down its configuration is taken over.
+        A directory left by a process that was killed before it wrote its configuration is reused.
 
         Raises:
             UsageError: its name cannot be printed or is a path, it exists already or cannot be written.
@@ -90,7 +90,7 @@ class RunDirectory:
         """An existing run directory.
 
         Raises:
-            UsageError: there is no run at `path`.
+            UsageError: `path` does not hold a run.
         """
         directory = cls(Path(path).absolute())
         if not regular(directory.config_path):
@@ -101,7 +101,7 @@ class RunDirectory:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The content of `config.json`; raises BadFile where it cannot be used."""
+        """Return the content of `config.json`; raise BadFile if it cannot be used."""
         return read_config(self.config_path)
 
     def write_config(self, config: Mapping[str, object]) -> None:
@@ -111,7 +111,7 @@ class RunDirectory:
     def lock(self) -> None:
         """Become the one process that writes this run; released at exit, however the process ends.
 
-        Two marks bear the lock: the file `lock`, and the directory itself, which stays where someone deletes the file.
+        Two marks bear the lock: the file `lock`, and the directory itself, which stays if the file is deleted.
 
         Raises:
             UsageError: another process holds it, or the directory cannot be written.
@@ -167,7 +167,7 @@ class RunDirectory:
         except BlockingIOError:
             raise
         except OSError:
-            if path != self.path:  # a network's file system may lock files alone
+            if path != self.path:  # a network's file system may lock only files
                 raise
 
     def _holder(self) -> str:
@@ -181,7 +181,7 @@ class RunDirectory:
         return "running" if self.running() else self.left()
 
     def left(self) -> str:
-        """Return how the last process left the run, or `killed` where one is at it."""
+        """Return how the last process left the run: `killed` if it left no end record."""
         status = "killed"
         if self.journal_path.exists():
             for record in read(self.journal_path, kinds=("start", "end")):
@@ -219,7 +219,7 @@ def _descriptor(path: Path, directory: bool, mode: Literal["rb", "ab+"] = "rb") 
 
 
 def _abandoned(path: Path) -> bool:
-    """Return whether a process made this directory and was killed before it wrote down what the run is."""
+    """Return whether a process made this directory and was killed before it wrote the configuration."""
     if path.is_symlink() or not path.is_dir():
         return False
     begun = any(os.path.lexists(path / name) for name in ("config.json", SWEEP))
@@ -227,7 +227,7 @@ def _abandoned(path: Path) -> bool:
 
 
 def _let_go() -> None:
-    """A child that an environment forks must not keep the lock of a run whose process has died."""
+    """Release the lock in a child that an environment forks: it may outlive the run's process."""
     for directory in _DIRECTORIES:
         directory.unlock()
 

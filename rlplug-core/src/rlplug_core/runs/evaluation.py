@@ -22,13 +22,13 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.messages import apart
 from rlplug_core.seeds import Seeds
 
-#: The checkpoints that a word stands for, the first that there is.
+#: The checkpoints that a word means; the first one that exists counts.
 KINDS = {"best": ("best",), "final": ("final",), "latest": ("final", "step", "best")}
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions under which episodes are played, where they are not those of the run's own evaluations.
+    """Conditions of episodes that differ from those of the run's own evaluations.
 
     Attributes:
         checkpoint: `best`, `final`, `latest`, or a name such as `step-000000010000`.
@@ -77,7 +77,7 @@ def evaluate_checkpoint(
     """Play `episodes` episodes, each in an environment of its own; the default seed is the final evaluation's.
 
     Raises:
-        UsageError: a number makes no sense, there is no such checkpoint, or it does not fit the environment.
+        UsageError: a number makes no sense, the checkpoint does not exist, or it does not fit the environment.
         BadCheckpoint: it cannot be read.
     """
     check_whole("episodes", episodes, 1)
@@ -168,10 +168,10 @@ def ready(
 def load_learner(
     plan: Plan, directory: RunDirectory, env: Env, checkpoint: str
 ) -> tuple[AnyLearner, Saved]:
-    """A learner with a checkpoint's weights, and which one it is; the environment's wrappers stand as they did then.
+    """Return a learner with a checkpoint's weights, and the checkpoint; wrappers get the state that they had then.
 
     Raises:
-        UsageError: there is no such checkpoint, or its weights do not fit the environment.
+        UsageError: the checkpoint does not exist, or its weights do not fit the environment.
         BadCheckpoint: none can be read.
     """
     saved, state = learner_state(Checkpoints(directory.checkpoints_path), checkpoint)
@@ -193,7 +193,7 @@ def load_learner(
 
 
 def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
-    """Compare an environment's spaces, in which a checkpoint cannot act, with those of the run.
+    """Compare the spaces of an environment that a checkpoint does not fit with those of the run.
 
     Raises:
         UsageError: they differ.
@@ -211,7 +211,7 @@ def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str,
     """The learner's part of the checkpoint that a word means.
 
     Raises:
-        UsageError: there is no such checkpoint. BadCheckpoint: none can be read.
+        UsageError: the checkpoint does not exist. BadCheckpoint: none can be read.
     """
     if not isinstance(word, str):
         raise UsageError(

@@ -35,7 +35,7 @@ def export_policy(
         torchscript: also as `policy.pt`.
 
     Raises:
-        UsageError: something lies there, or the policy cannot be exported.
+        UsageError: the folder is not empty, or the policy cannot be exported.
         MissingPackage: what writes ONNX is not installed.
     """
     config = directory.config
@@ -67,7 +67,7 @@ def export_policy(
 
 
 def _wrappers(plan: Plan) -> dict[str, list[str]]:
-    """Those that an export puts around its policy, and those around each environment, which it stands behind."""
+    """Return the wrappers that an export puts around its policy, and those around each environment."""
     each = [one.words for one in plan.wrappings if one.wrapper is around_each]
     return {
         "wrap": [one.words for one in plan.wrappings if one.wrapper is not around_each],
@@ -80,7 +80,7 @@ def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> 
 
     Raises:
         UsageError: it shall not be deterministic, or a wrapper is missing. RlplugError: its files are damaged.
-        Untrusted: a wrapper is no installed plugin, and `trust` does not allow it.
+        Untrusted: a wrapper is not an installed plugin, and `trust` does not allow it.
     """
     if not deterministic:
         raise UsageError(

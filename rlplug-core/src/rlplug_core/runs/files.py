@@ -1,4 +1,4 @@
-"""Puts files of runs into sentences: what the system refuses to write, with the way out, and paths to be typed."""
+"""Sentences about files of runs: write errors with their remedy, and paths to type."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def put_aside(path: Path) -> None:
 
 
 def shell_word(text: Path | str) -> str:
-    """A path as a shell takes it, in double quotes where it needs some: commands stand in single ones."""
+    """Return a path as a shell takes it, in double quotes if needed: messages put commands in single ones."""
     word = str(text)
     return word if quote(word) == word else '"' + re.sub(r'([$`"\\])', r"\\\1", word) + '"'

@@ -27,13 +27,13 @@ class Inspection:
     """One environment inside the wrappers that its provider's preset puts around it.
 
     Attributes:
-        observation, action: the spaces in words; `takes` is the class of the action space, by which algorithms choose.
-        limit: steps after which episodes are truncated; 0 where none is known.
+        observation, action: the spaces in words; `takes` is the class of the action space.
+        limit: steps after which episodes are truncated; 0 if it is unknown.
         rewards: the least and the largest that `steps` random actions gave.
-        agents: their names, where many share a world; `alike` says whether all have the same spaces, `turns`
+        agents: their names, if many share a world; `alike` says whether all have the same spaces, `turns`
             whether they act in turn.
-        inexact: why a run does not go on to the same bits; empty where it does.
-        steps_per_second: of one environment alone, measured here.
+        inexact: why a resumed run does not get the same bits; empty if it does.
+        steps_per_second: of one environment without an agent, measured here.
     """
 
     env: str
@@ -88,10 +88,11 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
 
 
 def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
-    """Write what an episode looks like when it begins, as a PNG.
+    """Write the first frame of an episode as a PNG.
 
     Raises:
-        UsageError: it has no frames, or the file is no PNG's. MissingPackage, PluginError: it cannot be drawn.
+        UsageError: it has no frames, or the file's name does not end in .png. MissingPackage,
+            PluginError: it cannot be drawn.
     """
     from PIL import Image
 

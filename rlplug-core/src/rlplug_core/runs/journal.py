@@ -1,11 +1,11 @@
-"""The journal: one JSON record per line, append-only; the run directory's truth, mirrored by whoever reads it.
+"""The journal: one JSON record per line, append-only; the truth of the run directory, which loggers mirror.
 
 A record is `{"seq": int, "time": int, "kind": str, "step": int, "data": {...}}`; `time` is milliseconds since the
 epoch, taken once. Kinds: `start`, `metrics`, `episodes`, `evaluation`, `checkpoint`, `final_eval`, `film`, `tag`,
 `error`, `end`.
 
-A process that goes on from a checkpoint takes back what was recorded behind it: its `start` says in `after` which
-record the checkpoint had seen last. `read` leaves out what was taken back; nothing is ever deleted.
+A process that continues from a checkpoint supersedes later records: `after` in its `start` names the last
+record that the checkpoint had seen. `read` skips superseded records; nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rlplug_core.runs.schemas import Record, parse_record
 
 __all__ = ["Journal", "Record", "read", "standing", "tail"]
 
-#: What training measured, which it measures again where it goes on from a checkpoint.
+#: Kinds of records that training measures again when it continues from a checkpoint.
 MEASURED = ("metrics", "episodes", "evaluation", "final_eval")
-#: Bytes that a line may have; a longer one is no record.
+#: Largest number of bytes of a line; a longer one is not a record.
 LINE = 64 << 20
 #: Bytes that are read at once in search of the last line's end.
 BLOCK = 2**20
@@ -36,8 +36,8 @@ BLOCK = 2**20
 class Journal:
     """Appends records; the only writer of its file.
 
-    Opened again, it drops a torn last line and goes on counting. With `after`, the last record that counts, it
-    remembers what was measured since: what is measured again at the same step keeps its first time, and a time
+    Opened again, it drops a torn last line and continues the count. With `after`, the last valid record, it
+    remembers later measurements: one that is made again at the same step keeps its first time, and a time
     measurement its first value, so that mirrors stay free of duplicates.
     """
 
@@ -71,7 +71,7 @@ class Journal:
         return record
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Flush all records to disk."""
         with writing(self.path):
             os.fsync(self._file.fileno())
 
@@ -80,7 +80,7 @@ class Journal:
 
     @property
     def lost(self) -> bool:
-        """Return whether the file is no longer where it was: someone deleted or moved it, or its directory."""
+        """Return whether the file, or its directory, was deleted or moved."""
         try:
             return not os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
         except OSError:
@@ -119,7 +119,7 @@ class Journal:
 def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Record]:
     """The whole records with a sequence number above `after` that no later start took back.
 
-    What a loss of power left of others is passed over. With `kinds`, those of other kinds are passed over too, most of
+    Lines that a loss of power damaged are skipped. With `kinds`, other kinds are skipped too, most of
     them without being parsed.
     """
     records = _whole(path, {*kinds, "start"} if kinds else ())
@@ -139,9 +139,9 @@ def standing(records: Iterable[Record]) -> list[Record]:
 
 
 def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[Record, int]]:
-    """The whole records from a byte position on, each with the position behind it; ends before a line that has no end.
+    """Yield the whole records from a byte position on, each with the position after it; stop before an unfinished line.
 
-    Whoever keeps the last position reads what is new the next time. What was taken back is among them. With the
+    A caller that keeps the last position reads only new records the next time. Superseded ones are included. With the
     sequence number of the `last` record before the position, a number that cannot come next counts as damage.
     """
     lines = _placed(path, position)
@@ -153,7 +153,7 @@ def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[R
 
 
 def _placed(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
-    """The record of each line that has an end, or None where it is damaged, and the position behind it."""
+    """Yield the record of each finished line, None if it is damaged, and the position after it."""
     with opened(path) as file:
         file.seek(position)
         for line in _lines(file):
@@ -171,7 +171,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 def _in_order(
     lines: Iterable[tuple[Record | None, int]], last: int
 ) -> Iterator[tuple[Record, int]]:
-    """Those whose numbers rise from `last`, by as many as damaged lines lie between; more, where the next goes on."""
+    """Yield records with numbers that rise from `last` by one more than the damaged lines between them."""
     missing = 0
     odd = None
     for record, place in lines:
@@ -188,7 +188,7 @@ def _in_order(
 
 
 def _whole(path: Path, kinds: Collection[str]) -> Iterator[Record]:
-    """Every whole record of these kinds (all without), what was taken back among them."""
+    """Yield every whole record of these kinds (default: all), superseded ones included."""
     wanted = re.compile(f'"kind":"({"|".join(kinds)})"'.encode()).search
     with opened(path) as file:
         for line in _lines(file):

@@ -19,7 +19,7 @@ from rlplug_core.runs.journal import MEASURED, Record, read
 OUT = Path("runs")
 #: How many runs a sentence names.
 SHOWN = 3
-#: What a configuration or a journal of another version or of a torn disk may raise.
+#: Exceptions for a configuration or a journal of another version or from a damaged disk.
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
@@ -27,8 +27,8 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Overflow
 class Summary:
     """One run; `problem` says why it cannot be read, and the rest is empty then.
 
-    `best` is the highest mean return of an evaluation, `last` that of the last one; `final_eval` is what the final
-    evaluation said of the best checkpoint, and under `last_…` of the last weights. `extensions` are the totals that
+    `best` is the highest mean return of an evaluation, `last` that of the last one; `final_eval` is the result of the
+    final evaluation of the best checkpoint, and under `last_…` of the last weights. `extensions` are the totals that
     resumes gave it, each above the one before, and whether its schedules were stretched to it.
     """
 
@@ -91,7 +91,7 @@ def directories(out: Path = OUT) -> list[Path]:
 
 
 def _made(path: Path) -> int:
-    """The time at which a file was written, in nanoseconds; 0 for one that was deleted meanwhile."""
+    """Return the time of the last write of a file in nanoseconds; 0 if it was deleted meanwhile."""
     try:
         return path.lstat().st_mtime_ns
     except OSError:
@@ -118,20 +118,20 @@ def records(path: Path) -> list[Record]:
 
 
 def final_evaluation(journal: Iterable[Record]) -> dict[str, object] | None:
-    """Return what the last final evaluation said."""
+    """Return the result of the last final evaluation."""
     found = [record.data for record in journal if record.kind == "final_eval"]
     return found[-1] if found else None
 
 
 def remove(path: Path) -> None:
-    """Delete a run directory; of a link to one the link alone.
+    """Delete a run directory; of a link to one only the link.
 
     Raises:
         UsageError: it is being written.
     """
     try:
         running = RunDirectory(path).running()
-    except BadFile:  # nobody holds a lock that is no file
+    except BadFile:  # a lock that is not a file is not held
         running = False
     if running:
         raise UsageError(f"run {path} is running; stop it before you remove it")
@@ -180,7 +180,7 @@ def _steps(journal: Sequence[Record]) -> int:
 
 
 def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
-    """Return where a run is to end: the total it began with, or the one that it got last."""
+    """Return the env step at which a run ends: its first total, or the latest extension."""
     goals = [
         record.data["limit"]
         for record in journal
@@ -190,13 +190,13 @@ def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
 
 
 def extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> list[tuple[int, bool]]:
-    """Return the totals that a run went on to, each with whether its schedules were stretched to it.
+    """Return the totals that a run was extended to, each with whether its schedules were stretched to it.
 
-    A process that goes on to the same total is the same extension.
+    A process that continues to the same total is the same extension.
 
     Args:
-        first: the total that it began with.
-        starts: what the `start` records of its processes say.
+        first: the total of its start.
+        starts: the `start` records of its processes.
     """
     found: list[tuple[int, bool]] = []
     for start in starts:
@@ -220,7 +220,7 @@ def _risen(first: int, further: Iterable[tuple[int, bool]]) -> tuple[tuple[int, 
 
 
 def _name(path: Path) -> str:
-    """Return what a run is called among others: that of a sweep with the sweep's name before its own."""
+    """Return the name of a run in lists; a run of a sweep has the sweep's name before its own."""
     return f"{path.parent.name}/{path.name}" if (path.parent / "sweep.json").exists() else path.name
 
 

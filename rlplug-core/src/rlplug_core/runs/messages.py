@@ -44,7 +44,7 @@ RUNNERS = {
 def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
     """Sentences about options that have less, or other, effect than their values suggest.
 
-    `origins` says of each option where its value is from, `preset` or whatever somebody chose it by.
+    `origins` names the source of each option's value: `preset`, or the way in which the user set it.
     """
     given = {name for name, origin in origins.items() if origin not in ("preset", "default")}
     yield from _batches(plan)
@@ -135,7 +135,7 @@ def _idle(plan: Plan) -> Iterator[str]:
         yield f"env_workers is {o.env_workers}, and there are {o.num_envs} environments: each gets a process, no more"
 
 
-#: Options that make steps smaller, and those for whoever a message names with such a word.
+#: Options that make steps smaller, and the words for them in a message.
 SMALLER = ("learning_rate", "critic_learning_rate", "target_kl", "kfac_clip")
 NAMED = {"critic": ("critic_learning_rate",), "policy": ("learning_rate", "target_kl", "kfac_clip")}
 
@@ -171,7 +171,7 @@ def smaller_steps(plan: Plan, what: str) -> dict[str, float]:
 
 
 def last_good(checkpoints: Checkpoints) -> Saved | None:
-    """The newest readable checkpoint whose weights are all finite."""
+    """Return the newest readable checkpoint with only finite weights."""
     return next(
         (saved for saved in checkpoints.kept("final", "step", "best") if _finite(saved)), None
     )
@@ -204,7 +204,7 @@ ENOUGH = 0.3
 
 
 def survey(plan: Plan) -> str:
-    """Spaces, time limit, preset, what is normalized, number of environments and speed; empty where a preset names it.
+    """Return spaces, time limit, preset, normalization, number of environments and speed; "" if a preset names it.
 
     An environment of its own is made and stepped with the actions of an untrained agent.
     """
@@ -231,7 +231,7 @@ class Walk:
     """The steps that an agent made to find out about an environment.
 
     Attributes:
-        steps: of all rows together. seconds: that the environment alone took for them.
+        steps: of all rows together. seconds: time in the environment only.
         low, high: the least and the largest reward among them.
     """
 
@@ -265,7 +265,7 @@ def walk(agent: Agent, env: Env) -> Walk:
 
 
 def shown(space: Space) -> str:
-    """A space in a few words; of a Box its bounds only where they are the same in all places."""
+    """Return a space in a few words; a Box with its bounds only if all its entries have the same."""
     if isinstance(space, spaces.Dict):
         return (
             "{" + ", ".join(f"{name}: {shown(part)}" for name, part in space.spaces.items()) + "}"
@@ -283,7 +283,7 @@ def shown(space: Space) -> str:
 
 
 def apart(here: Spec, there: Spec) -> str:
-    """In what the spaces of an environment differ from those of another, in words; empty where they do not."""
+    """Return in words how the spaces of two environments differ; empty if they do not."""
     return ", ".join(
         [
             *_apart(here.obs, there.obs, "observations"),
@@ -298,7 +298,7 @@ def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
         if here != there:
             said = (
                 str if shown(here) == shown(there) else shown
-            )  # a Box's bounds may differ in some places alone
+            )  # the bounds of a Box may differ in some entries only
             yield f"its {what} are {said(here)} instead of {said(there)}"
         return
     if lacking := [name for name in there if name not in here.spaces]:

@@ -1,4 +1,4 @@
-"""`Policy`: what a user loads from a run; observation in, action out."""
+"""`Policy`: loaded from a run; observation in, action out."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from rlplug_core.types import MASK, Array, Obs, Space
 class Policy:
     """Observation in, action out, as in evaluation: for one observation or a batch, in the environment's own units.
 
-    That is what the agent does when it must not explore: the best action it knows, unless an option such as
-    `eval_eps` asks for a chance of another one; with `deterministic=False` it is what the agent does in training at the
-    clock's progress. It begins with one row, whatever the batches' size: an agent that draws random numbers then draws
-    for as many rows as come. The wrappers of the run stand between: they see the observations in turn, as if it were
+    The agent does not explore: it takes the best action it knows, unless an option such as
+    `eval_eps` asks for a chance of another one; with `deterministic=False` it acts as in training at the
+    clock's progress. It starts with one row, whatever the batch size: an agent that draws random numbers then draws
+    for as many rows as come. The run's wrappers process the observations in turn, as if it were
     playing.
 
-    Another process that it is pickled for loads it anew from where it is from, with the same weights and no memory.
+    Unpickled in another process, it is loaded again from its run or export, with the same weights and no memory.
 
     Args:
-        origin: loads it anew, deterministic or not; without one it cannot be pickled.
+        origin: loads it again, deterministic or not; without one it cannot be pickled.
 
     Attributes:
-        observation_space, action_space: what goes in and what comes out.
+        observation_space, action_space: of its input and its output.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Policy:
         return made
 
     def reset(self) -> None:
-        """Forget what was seen; needed only by policies or wrappers with memory, between episodes."""
+        """Clear all memory; needed between episodes, and only by policies or wrappers with memory."""
         self._state = self._agent.initial(1)
         self._first = np.ones(1, dtype=bool)
 
     def __call__(self, obs: Obs) -> Any:
         """The action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
 
-        A policy with memory has one for each of B rows. Another number of rows than before begins anew.
+        A policy with memory has one for each of B rows. Another number of rows than before starts with an empty memory.
 
         Raises:
             UsageError: the observation has a wrong shape, a NaN in it or a number outside its space, or a part of it
@@ -117,7 +117,7 @@ class Policy:
         """The action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
 
         Args:
-            state: not used; where `episode_start` [B], or one for all, is true the policy forgets what it saw.
+            state: not used. If `episode_start` [B], or one value for all, is true, the policy clears its memory.
             deterministic: instead of how it was loaded, for this one action.
         """
         starts = np.atleast_1d(
@@ -135,7 +135,7 @@ class Policy:
             self.deterministic = before
 
     def _make_room(self, rows: int) -> None:
-        """Have a memory for each row: where their number is another one, these are others, and begin anew."""
+        """Make a memory for each row; if their number changes, start with empty ones."""
         if self._state is not None and rows != len(self._first):
             self._state = self._agent.initial(rows)
             self._first = np.ones(rows, dtype=bool)
@@ -165,7 +165,7 @@ def policy_of(
     """The policy of a run's checkpoint; `origin` loads that of a checkpoint by its name, deterministic or not.
 
     Raises:
-        UsageError: there is no such checkpoint. BadCheckpoint: it cannot be read.
+        UsageError: the checkpoint does not exist. BadCheckpoint: it cannot be read.
     """
     env = plan.make_env(1)
     with close_on_error(env):

@@ -1,4 +1,4 @@
-"""Errors speak of options as they are typed; where one leaves a function for users, a note adds Python's form."""
+"""Notes that add the Python form of options to errors, which name options as typed in a shell."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from rlplug_core.errors import RlplugError
 
-#: An option as it is typed, and a whole command, which is for a terminal as it stands.
+#: An option as typed in a shell, and a whole command, which stays as it reads.
 TYPED = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9.-]*)")
 COMMAND = re.compile(r"'rlplug [^']*'")
-#: What is an argument of its own in Python, and what needs no word there.
+#: Options that are arguments of their own in Python, and those that need no word there.
 ARGUMENTS = {
     "out",
     "name",
@@ -34,7 +34,7 @@ def noted(*own: str) -> Iterator[None]:
     """Add a note to an error that names options; the command line prints no notes, Python and notebooks do.
 
     Args:
-        own: options that are arguments of this function, where others take them among their options.
+        own: options that are arguments of this function; other functions take them in `options`.
     """
     try:
         yield
@@ -49,7 +49,7 @@ def noted(*own: str) -> Iterator[None]:
 
 
 def in_python(sentence: str, own: Collection[str] = ()) -> str:
-    """Return how the options that a sentence names are given in Python; nothing where it names none."""
+    """Return the Python form of the options that a sentence names; empty if it names no option."""
     found = dict.fromkeys(name.rstrip(".-") for name in TYPED.findall(COMMAND.sub("", sentence)))
     names = [name.replace("-", "_") for name in found if name not in UNSAID]
     arguments = ARGUMENTS.union(own)

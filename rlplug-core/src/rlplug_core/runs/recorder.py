@@ -1,4 +1,4 @@
-"""Films of a run's evaluations while it trains; whatever goes wrong with one, training goes on."""
+"""Films of a run's evaluations during training; if one fails, training continues."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LONGEST = 5_000
 
 @dataclass
 class Recorder:
-    """Plays an episode with the weights as they are, in an environment of its own, into `videos/step-….mp4`.
+    """Films an episode with the current weights, in an environment of its own, into `videos/step-….mp4`.
 
-    Its first film is due at the first evaluation, each further one `every` env steps behind the last.
+    Its first film is due at the first evaluation, each further one `every` env steps after the last.
     """
 
     plan: Plan
@@ -46,7 +46,7 @@ class Recorder:
     def record(
         self, learner: AnyLearner, seed: int, clock: Clock, wrappers: State
     ) -> dict[str, Any] | None:
-        """Make a film; what the journal says of it, or None where it cannot be made: then there will be no more."""
+        """Make a film and return its journal record, or None if it fails: then no more films are made."""
         path = self.run / FOLDER / f"step-{clock.steps:012d}{usual_suffix()}"
         try:
             return self._record(learner, path, seed, clock, wrappers)

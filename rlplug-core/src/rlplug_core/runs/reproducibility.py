@@ -37,7 +37,7 @@ def environment(plan: Plan) -> dict[str, Any]:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what has changed that bit-exact resume depends on, one sentence each."""
+    """Return one sentence for each change that prevents a bit-exact resume."""
     flat = [
         {**{key: value for key, value in side.items() if key != "versions"}, **side["versions"]}
         for side in (then, now)

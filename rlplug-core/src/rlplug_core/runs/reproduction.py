@@ -1,4 +1,4 @@
-"""Trains a run again from its record, and says where the two differ and what around them does."""
+"""Train a run again from its record, and report differences between the two and their surroundings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlplug_core.runs.reproducibility import differences, environment
 from rlplug_core.runs.run import Run, open_run, plan_of
 from rlplug_core.runs.sources import names
 
-#: What is measured and not computed, and differs from run to run.
+#: Measured values, which differ from run to run.
 MEASURED = "perf/"
 
 
@@ -29,8 +29,8 @@ class Reproduction:
 
     Attributes:
         run: the new one.
-        differs: what is not the same in the two, in sentences; nothing where all bits are.
-        surroundings: what the bits depend on and has changed since: packages, versions, threads, machine.
+        differs: sentences about differences; empty if all bits are equal.
+        surroundings: changes that the bits depend on: packages, versions, threads, machine.
     """
 
     run: Run
@@ -48,9 +48,9 @@ def reproduce(
     watch: Callable[[Progress], None] | None = None,
     trust: bool = False,
 ) -> Reproduction:
-    """Train a finished run again, in a new directory beside it, and compare weights and records.
+    """Train a finished run again, in a new directory next to it, and compare weights and records.
 
-    A run that went on to another total behind its end does so again.
+    A run that was extended after its end is extended again.
 
     Args:
         name: of the new run's directory; without it the old one's and `-again`.
@@ -90,7 +90,7 @@ def reproduce(
 
 
 def _extensions(run: Run) -> list[tuple[int, bool]]:
-    """The totals that a run went on to behind its end, each with whether its schedules were stretched to it.
+    """Return the totals that a finished run was extended to, each with whether its schedules were stretched to it.
 
     Raises:
         UsageError: it got one before its end, at a step that no repetition stops at.
@@ -117,7 +117,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
 
 
 def compared(one: RunDirectory, other: RunDirectory) -> list[str]:
-    """Return where two runs differ: the first record that is not the same, and the final learner's parts."""
+    """Return the differences between two runs: the first unequal record, and the final learner's parts."""
     found = []
     first = _first_difference(_numbers(one.path), _numbers(other.path))
     if first:
@@ -134,7 +134,7 @@ def _inexact(manifest: dict[str, object]) -> list[str]:
 
 
 def _numbers(path: Path) -> dict[tuple[int, str], float]:
-    """Return what was recorded, by env step and name, but for what was measured."""
+    """Return the recorded values by env step and name, without measured ones."""
     return {
         (record.step, key): value
         for record in records(path)

@@ -35,7 +35,7 @@ from rlplug_core.types import Array
 class Run:
     """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for.
 
-    `env` is its environment, where no name rebuilds it or where it has moved. `trust` says that code which came with
+    `env` is its environment, if no name rebuilds it or if it has moved. `trust` says that code which came with
     the run may be executed although this account has not written it.
     """
 
@@ -89,10 +89,10 @@ class Run:
         return tables.columns(self.journal, *names)
 
     def curve(self, name: str = "eval/return_mean") -> tuple[Array, Array]:
-        """The env steps [R] at which a metric was recorded, and its values [R].
+        """Return the env steps [R] of a metric's records, and its values [R].
 
         Raises:
-            UsageError: the run has recorded others, and none of this name.
+            UsageError: the run has recorded metrics, but not this one.
         """
         steps, values = tables.curve(self.journal, name)
         if not len(steps) and (known := [one for one in self.curves() if one != "step"]):
@@ -168,10 +168,10 @@ class Run:
 
         Args:
             path: a file that does not exist yet.
-            steps: environment steps, summed over `num_envs` environments; arguments as of `evaluate` beside.
+            steps: environment steps, summed over `num_envs` environments; other arguments as in `evaluate`.
 
         Raises:
-            UsageError: the file exists, or there is no such checkpoint. NotWritten: the system refuses the file.
+            UsageError: the file exists, or the checkpoint does not. NotWritten: the system refuses the file.
         """
         conditions = Conditions(
             checkpoint=checkpoint,
@@ -275,8 +275,8 @@ def open_run(
     """The run of this path, or of this name in `out`.
 
     Args:
-        env: its environment, where no name rebuilds it.
-        trust: whether its own code may be executed, whoever wrote it.
+        env: its environment, if no name rebuilds it.
+        trust: whether its own code may be executed, whatever its source.
 
     Raises:
         UsageError: there is none.
@@ -290,8 +290,8 @@ def plan_of(run: Run) -> Plan:
     """The plan that a run was made from, with its own copies of files.
 
     Raises:
-        Untrusted: it has code of its own that nobody here vouches for.
-        UsageError: no name rebuilds its environment, and nobody gave it.
+        Untrusted: it has code of its own that you have not trusted.
+        UsageError: no name rebuilds its environment, and `env` is missing.
     """
     config = run.config
     if not run.trust:
@@ -311,7 +311,7 @@ def plan_of(run: Run) -> Plan:
 
 
 def _policy(path: Path, env: object, trust: bool, checkpoint: str, deterministic: bool) -> Policy:
-    """The policy of a run's checkpoint, for a process that opens the run anew."""
+    """Return the policy of a run's checkpoint, for a process that opens the run again."""
     return Run(path, env, trust).policy(checkpoint, deterministic)
 
 

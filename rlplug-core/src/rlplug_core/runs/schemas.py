@@ -1,4 +1,4 @@
-"""The shape of a run's files: configuration, journal records and states, checked as they are read."""
+"""The shape of a run's files: configuration, journal records and states, checked when read."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Start(msgspec.Struct):
 
 
 class End(msgspec.Struct):
-    """The way in which a process left the run."""
+    """How a process left the run."""
 
     status: Literal["finished", "failed", "interrupted"]
     reason: str = ""
@@ -237,7 +237,7 @@ _Moment = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 class Source(msgspec.Struct):
-    """A kept copy of a source file: where it was, its name in the run, its SHA-256."""
+    """A copy of a source file: its original path, its name in the run, its SHA-256."""
 
     file: str
     copy: str

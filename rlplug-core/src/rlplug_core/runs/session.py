@@ -60,9 +60,9 @@ SLOW = 60.0
 
 @dataclass(frozen=True)
 class Point:
-    """A point to go on from: its env step, the components saved there, the last record that its checkpoint had seen.
+    """A point to continue from: its env step, its components, and the last record that its checkpoint had seen.
 
-    `writers` are the packages that saved it, where they have other versions here.
+    `writers` are the packages that saved it, if they have other versions here.
     """
 
     step: int
@@ -105,7 +105,7 @@ class Session:
     ) -> None:
         """Train to the end (or to `limit`), from a point that another process had reached if given.
 
-        A new run may begin with the state of another one's `buffer`.
+        A new run may start with the state of another one's `buffer`.
 
         What stopped the run early stops it again at once, unless there is a `limit`: then it has had its say.
 
@@ -129,7 +129,7 @@ class Session:
             )
 
     def conclude(self, steps: int, ended: str) -> None:
-        """Make up for the final evaluation of a run that was killed behind its final checkpoint, at env step `steps`.
+        """Run the final evaluation of a run that was killed after its final checkpoint, at env step `steps`.
 
         `ended` says why the run had ended early, or is empty.
         """
@@ -147,7 +147,7 @@ class Session:
 
     @contextmanager
     def _recorded(self, after: int | None) -> Iterator[None]:
-        """The run's journal, of which what is behind `after` is taken back; whatever ends the block, it says so."""
+        """Open the journal, supersede records after `after`, and always write an end record."""
         self.journal = Journal(self.directory.journal_path, after)
         put_aside(self.directory.path / FAILURE)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
@@ -177,7 +177,7 @@ class Session:
     def _start(self, steps: int, goal: Mapping[str, object]) -> None:
         before = (
             self.journal.seq > 0
-        )  # it has begun before, if only to be killed ahead of its first checkpoint
+        )  # it has started before, and was killed before its first checkpoint
         data = {"resumed": before, "after": self.journal.after, **goal, **self.directory.config}
         self.record("start", steps, data)
 
@@ -216,7 +216,7 @@ class Session:
     def _load(self, state: Mapping[str, State], limit: int | None, rescale: bool) -> None:
         if settings := state["events"]["controllers"][
             "settings"
-        ]:  # before an environment begins anew
+        ]:  # before an environment starts again
             self.runner.configure(settings)
         self.runner.load_state_dict(dict(state))
         self._aim(limit, rescale)  # the clock had another aim when it was saved
@@ -242,7 +242,7 @@ class Session:
         try:
             own.load_state_dict(dict(buffer))
             if isinstance(own, SupportsRestart):
-                own.restart()  # what comes does not follow what the other run saw last
+                own.restart()  # the next steps do not follow the other run's last ones
         except (
             ValueError,
             KeyError,
@@ -270,7 +270,7 @@ class Session:
             ) from error
 
     def _look(self) -> None:
-        """Raise `NonFinite` where a device has met what is: a NaN at which nobody has looked may be why a run fails."""
+        """Raise `NonFinite` if a device has found a NaN that was not checked yet: it may be why a run fails."""
         learner = (
             None if self.plan.runner == "async" else self.runner.snapshot()
         )  # its workers are on the CPU
@@ -278,11 +278,9 @@ class Session:
             optimizer.look()
 
     def _finish(self) -> None:
-        """Write down what was trained; a signal that comes from here on stops nothing any more."""
+        """Save the final checkpoint; a signal from here on no longer stops the run."""
         if self.signal:
-            if (
-                not self._anew
-            ):  # or its environments would begin anew here, as those of no other run do
+            if not self._anew:  # or its environments would start again here, as in no other run
                 self.events.checkpoint("step", "interrupted")
             self.status = "interrupted"
             return
@@ -310,7 +308,7 @@ class Session:
         self.record("final_eval", steps, found)
 
     def _failed(self, error: BaseException) -> None:
-        """Write down why, as far as the disk takes it: what is to be raised is `error`."""
+        """Record `error`, which is about to be raised, as far as the disk allows."""
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
         said = "".join(details + traceback.format_exception(error))
         with suppress(OSError):
@@ -340,7 +338,7 @@ class Session:
             os._exit(1)
 
     def _check_place(self) -> None:
-        """Stop where nothing may be written any more.
+        """Stop if the disk refuses to write.
 
         Raises:
             RlplugError: the run directory is gone.
@@ -407,18 +405,18 @@ class Session:
 
     @property
     def _anew(self) -> bool:
-        """Return whether environments begin anew at each checkpoint."""
+        """Return whether environments start again at each checkpoint."""
         return isinstance(self.runner, Sync) and self.runner.make_env is not None
 
     def _learned(self) -> State:
-        """Return what the wrappers of the training environment have learned so far."""
+        """Return the state that the wrappers of the training environment have learned so far."""
         return complete(self.runner.actor.env).learned() if isinstance(self.runner, Sync) else {}
 
     def checkpoint(
         self, kind: str, step: int, components: Mapping[str, State], reason: str
     ) -> None:
         self._check_place()
-        self.journal.sync()  # before the checkpoint, which says up to where it counts
+        self.journal.sync()  # before the checkpoint, which names the last record that counts
         inexact = self.runner.inexact or self._missing_state(components)
         about = {
             "reason": reason,

@@ -1,4 +1,4 @@
-"""The copies of source files that a run keeps: what `./file.py:Name` named stays as it was, whatever becomes of it."""
+"""Copies of source files in a run: the code that `./file.py:Name` named stays, whatever happens to the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlplug_core.plugins.spec import joined, split
 from rlplug_core.runs.files import writing
 
 FOLDER = "sources"
-#: The options of a run that list plugins with their options, any of which may be a file's.
+#: The options that list plugins with their options; each plugin may be in a file.
 LISTS = ("wrap", "eval_wrap", "controller", "log")
 
 
@@ -27,7 +27,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
 
     Returns:
         The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, `controller.0`, … and the targets
-        that is a file: where it lies, its copy, its SHA-256. With `modules`: the folder of each that is not installed.
+        that is a file: its path, its copy, its SHA-256. With `modules`: the folder of each that is not installed.
     """
     kept: dict[str, dict[str, str]] = {}
     named = roles(config, targets)
@@ -37,7 +37,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
             copied = content(path)
             copy = Path(
                 FOLDER, f"{path.stem}-{found[:8]}.py"
-            )  # two files of one name differ in what they hold
+            )  # two files of one name have different content
             with writing(run / copy):
                 (run / FOLDER).mkdir(exist_ok=True)
                 if not own_directory(run / FOLDER):  # as a stranger may have left it
@@ -56,7 +56,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
 def names(
     run: Path, config: Mapping[str, Any], say: Callable[[str], None]
 ) -> tuple[str, str, Mapping[str, Any]]:
-    """The algorithm, the environment and the options of a run, by its own copies; what has changed is said."""
+    """Return the algorithm, the environment and the options of a run with its own copies; warn about changed files."""
     kept = config.get("sources", {})
     folders = config.get("modules", {})
     options = config["options"]
@@ -78,7 +78,7 @@ def names(
 def identities(
     algorithm: str, env: str, options: Mapping[str, Any], targets: Iterable[str] = ()
 ) -> tuple[str, str, Mapping[str, object]]:
-    """The same for a comparison of runs: instead of a file, the hash of what it holds, wherever it is."""
+    """Return the same for a comparison of runs: the hash of a file's content instead of its path."""
     lists = {
         role: [joined(identity(name), values) for name, values in map(split, listed)]
         for role, listed in _lists(options).items()
@@ -88,7 +88,7 @@ def identities(
 
 
 def identity(name: str) -> str:
-    """The name of what is compared: instead of a file, the hash of what it holds."""
+    """Return a name to compare: the hash of a file's content instead of its path."""
     path = source_file(name)
     return name if path is None else f"{_held(path)}:{name.rpartition(':')[2]}"
 
@@ -111,7 +111,7 @@ def _lists(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
 
 
 def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:
-    """The run's copy of a file; None for what is no file.
+    """Return the run's copy of a file; None if the name is not a file.
 
     Raises:
         BadFile: it is not in the run's own `sources`.
@@ -128,7 +128,7 @@ def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:
 
 
 def as_given(run: Path, config: Mapping[str, Any], env: str) -> str:
-    """The name that a run was given for its environment, where `env` is its own copy's; any other as it is."""
+    """Return the original name of a run's environment if `env` names its own copy; any other name unchanged."""
     copy = copy_of(run, config, "env")
     return str(config["env"]) if copy is not None and source_file(env) == copy.resolve() else env
 
@@ -140,7 +140,7 @@ def _name(
     if copy is None:
         return name
     source = config["sources"][role]
-    importable(Path(source["file"]).parent)  # the copy imports what lies beside the file
+    importable(Path(source["file"]).parent)  # the copy imports modules next to the file
     if digest(copy) not in ("", source["sha256"]):
         say(f"{copy} has changed since the run began; this will not give the same bits")
     elif _held(Path(source["file"])) not in ("", source["sha256"]):
@@ -149,7 +149,7 @@ def _name(
 
 
 def _held(path: Path) -> str:
-    """The hash of a file, empty where something else lies there."""
+    """Return the hash of a file, or "" if it is not a file."""
     try:
         return digest(path)
     except BadFile:
@@ -157,7 +157,7 @@ def _held(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a regular file, empty where there is none.
+    """Return the SHA-256 of a regular file, or "" if it does not exist.
 
     Raises:
         BadFile: it is something else, or larger than a source file is.

@@ -77,7 +77,7 @@ def require_plugins(place: Path, wrappers: Iterable[str]) -> None:
 
 
 def names_code(name: str) -> bool:
-    """Return whether importing what this word names may execute code that is not installed.
+    """Return whether importing the target of this word may execute code that is not installed.
 
     A provider of environments may import the part after its slash (`pettingzoo/module.name`). A word of a record must
     not reach a module of the working directory that way.
@@ -93,7 +93,7 @@ def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
         return found
     folders = [f"modules in {plain(str(folder))}" for folder in config.get("modules", {}).values()]
     cluster = str(config["options"].get("on", ""))
-    # A driver unpickles what a cluster returns, so joining one is running its code.
+    # A driver unpickles the results of a cluster, so joining one is running its code.
     clusters = [f"code of the Ray cluster {plain(cluster)}"] if "://" in cluster else []
     return found + [f"{part}, which this account did not write here" for part in folders + clusters]
 
@@ -124,7 +124,7 @@ def _changed_sources(run: Path, config: Mapping[str, Any], written_here: bool) -
 
 def _seal(about: Mapping[str, object]) -> str:
     rest = {name: value for name, value in about.items() if name != SEAL}
-    # Sealed as it is read again: a tuple is a list by then.
+    # Sealed in the form in which it is read again: a tuple is a list by then.
     text = json.dumps(json.loads(json.dumps(rest)), sort_keys=True)
     key = _key(_place())
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest() if key else ""

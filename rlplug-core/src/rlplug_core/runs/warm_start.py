@@ -1,4 +1,4 @@
-"""Begins a run with what another one learned: its weights, its optimizers, its replay, or the policy of an export."""
+"""Start a run from another one: its weights, optimizers or replay, or the policy of an export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, read
 from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
 
-#: What may be taken over. All weights of a learner without a policy, such as one of action values, are its policy.
+#: The parts that can be taken over. All weights of a learner without a policy, such as a Q-network, are its policy.
 PARTS = ("policy", "critic", "optimizer", "buffer")
 
 
@@ -95,7 +95,7 @@ class WarmStart:
             ) from error
 
     def warn_of_wrappers(self) -> None:
-        """Say that what the wrappers of the other run have learned stays behind, where they have."""
+        """Warn if the wrappers of the other run have learned: their state is not taken over."""
         if {"policy", "critic"} & {*self.parts} and (self.path / "wrappers.json").is_file():
             warn(
                 f"the wrappers of {self.path} have learned from its observations, which --init does not take over: "
@@ -122,10 +122,10 @@ class WarmStart:
         return found
 
     def check(self, buffer: Mapping[str, Any], own: Mapping[str, Any], num_envs: int) -> None:
-        """Refuse a buffer's state in which numbers mean something else than in one of this run.
+        """Refuse a buffer's state if its numbers have another meaning in this run.
 
         Args:
-            buffer: as it is to be taken over.
+            buffer: the state to take over.
             own: the state of this run's, which is empty.
             num_envs: how many environments this run has.
 
@@ -195,7 +195,7 @@ def targets_of(learner: Algorithm[Any]) -> list[Target]:
 
 
 def part_of(name: str, names: Iterable[str]) -> str:
-    """Return the part of a learner that a tensor belongs to; beside a policy, everything else is the critic's."""
+    """Return the part of a learner that a tensor belongs to; everything but the policy is the critic's."""
     alone = not any("policy" in other.partition(".")[0] for other in names)
     return "policy" if alone or "policy" in name.partition(".")[0] else "critic"
 
@@ -211,7 +211,7 @@ def _difference(name: str, own: Mapping[str, Tensor], saved: Mapping[str, Tensor
 
 
 def _rows(buffer: Mapping[str, Any]) -> dict[str, int]:
-    """Return of how many environments a replay's state is, as an option; nothing where it is empty or no replay."""
+    """Return a replay state's number of environments as an option; "" if it is empty or not a replay."""
     data = buffer.get("data")
     if not isinstance(data, Mapping) or "fields" not in data:
         return {}

@@ -23,7 +23,7 @@ from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
 
 @dataclass(frozen=True)
 class Showing:
-    """Places to show episodes in; a window where nothing is named. Fields as in `Run.play`."""
+    """Targets of shown episodes; default: a window. Fields as in `Run.play`."""
 
     video: Path | None = None
     frames: Path | None = None
@@ -65,7 +65,7 @@ def watched(
     seed: int | None,
     conditions: Conditions,
 ) -> Evaluation:
-    """Play episodes with a checkpoint where they can be seen.
+    """Play episodes with a checkpoint and show them.
 
     Raises:
         UsageError: there is nothing to see, no display for a window, no such checkpoint, or a number makes no sense.
@@ -106,9 +106,9 @@ def shown_env(plan: Plan, render_mode: str) -> Env:
 
 
 def headless() -> None:
-    """Let what draws frames do without a window where none could open."""
+    """Let renderers work without a window if none can open."""
     if not has_display():
-        # Read when pygame starts. Highway draws nothing where it reads "dummy" alone; SDL takes the first that it has.
+        # Read when pygame starts. Highway draws nothing if it reads only "dummy"; SDL takes the first that it has.
         os.environ.setdefault("SDL_VIDEODRIVER", "offscreen,dummy")
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
 
@@ -122,7 +122,7 @@ def has_display() -> bool:
 
 @contextmanager
 def drawing(id: str) -> Iterator[None]:
-    """Turns what a foreign renderer raises into one sentence: a package or a graphics library that is missing."""
+    """Turn a foreign renderer's exception into one sentence: a missing package or graphics library."""
     try:
         yield
     except RlplugError:
