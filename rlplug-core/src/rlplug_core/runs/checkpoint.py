@@ -135,7 +135,7 @@ class Checkpoints:
     def load(
         self, kinds: Sequence[str], *only: str
     ) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
-        """Return the newest readable checkpoint of these kinds: path, components, manifest, why newer ones were skipped.
+        """Find the newest readable checkpoint of these kinds: path, components, manifest, why newer ones fail.
 
         Args:
             kinds: such as `step`, `final`, `best`.
@@ -178,7 +178,7 @@ class Checkpoints:
         return list(self.directory.iterdir())
 
     def _replace(self, temporary: Path, final: Path) -> None:
-        """Put a checkpoint in its place; an older one of its name moves aside first, for `kept` to find after a kill."""
+        """Put a checkpoint in its place; an older one of its name moves aside first: `kept` finds it."""
         aside = self.directory / f"{ASIDE}{final.name}"
         if final.exists():
             shutil.rmtree(aside, ignore_errors=True)
