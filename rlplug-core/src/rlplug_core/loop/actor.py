@@ -22,10 +22,10 @@ from rlplug_core.types import (
 
 
 class StepAgent:
-    """One agent that plays, without learning; the environment begins by `seed`.
+    """One agent that plays without learning; the environment starts from `seed`.
 
     Attributes:
-        now: what was seen last.
+        now: the last timestep.
     """
 
     def __init__(self, agent: Agent, env: Env, seed: int) -> None:
@@ -37,7 +37,7 @@ class StepAgent:
         self.held: Act | None = None
 
     def step(self, clock: Clock, explore: bool) -> Act:
-        """Act in every row once; return what was done there."""
+        """Act in every row once; return the actions."""
         before = self.recurrent_state
         first = self.is_first
         turn = self.now.turn
@@ -50,7 +50,7 @@ class StepAgent:
 
 
 def holding(turn: Array, act: Act, held: Act | None) -> Act:
-    """Return what each row did last in its turn; rows that wait, of the mask `turn` [N], are not asked again."""
+    """Return the last action of each row in its turn; rows outside the mask `turn` [N] keep theirs."""
     if held is None:
         return act
     pair = ({"action": one.action, "extras": one.extras} for one in (act, held))
@@ -61,15 +61,15 @@ def holding(turn: Array, act: Act, held: Act | None) -> Act:
 def carried(
     now: Timestep, act: Act, first: Array, before: RecurrentState
 ) -> tuple[Array, RecurrentState]:
-    """Return `is_first` [N] and the memory with which agents see what is there `now`.
+    """Return `is_first` [N] and the memory for the agents' next observation.
 
-    Who was absent in this step has seen nothing, and has yet to begin if it had not begun.
+    A row that was absent in this step has seen nothing; if its episode had not started, it still has to.
 
     Args:
-        now: what the environment said.
-        act: what the agents did, and would remember.
-        first: [N] `is_first` as it was when they acted.
-        before: what they remembered then.
+        now: the environment's timestep.
+        act: the agents' actions and new memory.
+        first: [N] `is_first` at the time of the action.
+        before: their memory at that time.
     """
     if before is None or now.count == len(now.valid):
         return now.is_first, act.recurrent_state
@@ -178,7 +178,7 @@ class Actor:
         self.agent.load_state_dict(state["agent"])
 
     def _begin_anew(self, env: State) -> None:
-        """An environment whose state cannot be captured starts fresh episodes, which nothing joins to the old ones.
+        """Start fresh episodes, not joined to the old ones: the environment's state could not be captured.
 
         What its wrappers have learned they keep.
         """
@@ -190,7 +190,7 @@ class Actor:
 
 
 def missing_env_state(state: object) -> str:
-    """Return why the state of an environment is missing from the state of a runner; "" if none is missing."""
+    """Return why the state of an environment is missing from the state of a runner; "" if all are there."""
     if isinstance(state, Mapping):
         if "inexact" in state:
             return str(state["inexact"])

@@ -25,8 +25,8 @@ def address_of(on: str) -> str:
 
 
 def before_import(on: str) -> None:
-    """Say what Ray reads when it is imported: a cluster of our own stays on the loopback interface, whose address Ray
-    takes for that of the machine on other systems than Linux; and Ray reports to nobody how it is used."""
+    """Set the variables that Ray reads on import: a cluster of our own stays on the loopback interface; Ray takes its
+    address for the machine's on systems other than Linux. Ray's usage reports are off."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not address_of(on):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

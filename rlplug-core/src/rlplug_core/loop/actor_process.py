@@ -16,7 +16,7 @@ from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.worker import CLOSE, attend, fetch, post
 from rlplug_core.types import State, tree_map
 
-#: Values of `ActorTask.paused`: actors stand still between two chunks; they leave even the chunk that they are at.
+#: Values of `ActorTask.paused`: actors pause between two chunks, or drop even their current chunk.
 PAUSED = 1
 OVER = 2
 
@@ -27,8 +27,8 @@ class ActorTask:
 
     Attributes:
         values: the options by dotted name.
-        places, slots: where the arrays of a chunk lie in a slot, and the slots [slots, bytes] that all processes share.
-        weights: where the learner publishes.
+        places, slots: the offsets of a chunk's arrays in a slot, and the slots [slots, bytes] that all processes share.
+        weights: published by the learner.
         paused: [1] not 0 while permits are to be declined: `PAUSED`, or `OVER`.
     """
 
@@ -43,7 +43,7 @@ class ActorTask:
 
 
 def work(task: ActorTask, parent: Connection, lifeline: Connection) -> None:
-    """Build an actor, tell the parent, do what it says until it ends the process."""
+    """Build an actor, tell the parent, and follow its messages until it ends the process."""
     attend(lambda: _Acting(task, parent).run(), parent, lifeline)
 
 

@@ -34,7 +34,7 @@ class Shared:
     """All that workers share: parameters and state of every optimizer by name, and tensors that no optimizer trains.
 
     Attributes:
-        absorbing: what a worker holds while it moves running moments, which are several tensors.
+        absorbing: the lock of a worker that updates running moments, which are several tensors.
     """
 
     states: dict[str, SharedState]
@@ -70,10 +70,10 @@ def share(
     place: Callable[[Tensor], Tensor],
     lock: Callable[[], AbstractContextManager[object]],
 ) -> Shared:
-    """Make `learner` the owner of shared state; `place` puts a tensor where all workers reach it, `lock` makes a lock.
+    """Make `learner` the owner of shared state; `place` puts a tensor into shared memory, `lock` makes one.
 
     Raises:
-        UsageError: the learner is not built on `Algorithm`, whose optimizers are the seam, or none has a parameter.
+        UsageError: the learner is not built on `Algorithm` with its optimizers, or it has no parameter.
     """
     if not isinstance(learner, Algorithm):
         raise UsageError(
@@ -122,7 +122,7 @@ class Worker:
         self.meter = Meter()
 
     def state_dict(self) -> State:
-        """All that is the worker's own; what is shared goes on changing while another worker is asked for its state."""
+        """Return the worker's own state; shared state still changes while other workers are asked for theirs."""
         return {
             "clock": self.clock.state_dict(),
             "learner": {
@@ -191,7 +191,7 @@ class Inline:
             self.clock.updates = sum(each.clock.updates for each in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """In the order in which they ended, however often they are asked for."""
+        """Return episodes in the order of their ends."""
         taken = [
             (steps, rank, episode)
             for rank, worker in enumerate(self.workers)
@@ -236,7 +236,7 @@ class Inline:
 
 
 def pulled(master: AnyLearner) -> AnyLearner:
-    """The owner of the shared state, with a private copy of the parameters as they are now."""
+    """The owner of the shared state, with a private copy of the current parameters."""
     assert isinstance(master, Algorithm)
     for optimizer in master.optimizers:
         optimizer.pull()

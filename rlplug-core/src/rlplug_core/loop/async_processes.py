@@ -38,7 +38,7 @@ def patience(ready: bool, timeout: float) -> float:
 
 
 def silence(ready: bool, limit: float) -> str:
-    """Return what is wrong with a process that was silent for that long, as the rest of a sentence."""
+    """Return the reason why a process was silent for that long, as the rest of a sentence."""
     if ready:
         return f"gave no sign of life for {limit:g} s"
     return (
@@ -85,7 +85,7 @@ class Remote:
         return self.silent > limit
 
     def listens(self) -> bool:
-        """Return whether the process is there and was built, also where nobody has heard yet that it was."""
+        """Return whether the process is alive and has built its worker, even if its message was not read yet."""
         return self.process.exitcode is None and (self.ready or self.connection.poll())
 
     def end(self) -> None:
@@ -136,7 +136,7 @@ class Processes:
         self.pending: list[tuple[int, int, Episode]] = []
         self.reported: dict[int, list[Mapping[str, float]]] = {}
         self.saved: Sequence[State | None] = [None] * plan.options.workers
-        #: What controllers set in environments since they were made; whether workers have begun.
+        #: Settings that controllers have made in the environments; whether workers have started.
         self.settings: dict[str, object] = {}
         self.began = False
         tasks = [
@@ -157,7 +157,7 @@ class Processes:
 
     def run(self, poll: Callable[[], None]) -> None:
         self._until(lambda remote: remote.ready or self.clock.stop, lambda: None)
-        if self.clock.stop:  # before any of them has begun
+        if self.clock.stop:  # before any of them has started
             return
         for remote, state in zip(self.remotes, self.saved, strict=True):
             self._tell(remote, (self.clock.limit, self.clock.total, state, self.settings))
@@ -182,7 +182,7 @@ class Processes:
                 if not remote.done:
                     with suppress(
                         OSError
-                    ):  # it has ended just now; what it said last, or how it ended, is heard next
+                    ):  # it has just ended; its last message, or its exit code, comes next
                         post(remote.connection, ("settings", self.settings))
             self.flags[SETTINGS] += 1
 
@@ -190,14 +190,14 @@ class Processes:
         return pulled(self.master)
 
     def state_dict(self) -> State:
-        """The state of a moment at which every worker stood still between two vector steps.
+        """Return the state at a moment when every worker pauses between two vector steps.
 
-        What they report as they stop is in none of their states, and nobody has asked for it yet.
+        Their last reports are not in their states, and were not read yet.
         """
         states = self._paused() if self.began else list(self.saved)
         state = {
             "clock": self.clock.state_dict(),
-            # A copy: the optimizers' part is shared, and changes as soon as the workers go on.
+            # A copy: the optimizers' part is shared, and changes as soon as the workers continue.
             "learner": copy.deepcopy(self.snapshot().state_dict()),
             "workers": {
                 "slots": self.slots.clone(),
@@ -213,7 +213,7 @@ class Processes:
         return state
 
     def _paused(self) -> list[State | None]:
-        """The states of the workers, each of which stands still now."""
+        """Return the states of the workers, which all pause now."""
         self.flags[PAUSE] = 1
         self._until(lambda remote: remote.state is not None, lambda: None)
         self._look()
@@ -262,7 +262,7 @@ class Processes:
         self.clock.updates = sum(remote.updates for remote in self.remotes)
 
     def _tell(self, remote: Remote, message: object) -> None:
-        """Say what a waiting worker waits for; from now on it must give signs of life."""
+        """Send a waiting worker its task; from now on it must give signs of life."""
         remote.waiting = False
         remote.silent = 0.0
         try:

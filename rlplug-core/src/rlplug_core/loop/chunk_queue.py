@@ -13,7 +13,7 @@ from rlplug_core.types import Chunk, Episode, State
 
 @dataclass(slots=True)
 class Permit:
-    """A permit for one chunk: where it is written, by whom, and the version at the time.
+    """A permit for one chunk: its slot, its actor, and the version of the weights at the time.
 
     Once the chunk is here, so are it, how many env steps it holds, and the episodes that ended in it.
     """
@@ -32,8 +32,8 @@ class Permits:
     Let permit i, in the order of their grants, be of version v_i, and the learner at version u. As long as
     u + i <= v_i + max_lag for all i, every chunk can be learned from in its turn with a lag of at most `max_lag`. This
     holds at a grant, because no more than `max_lag` others are out. A chunk that overtakes older ones is taken only
-    where it goes on to hold for them. So the bound is kept without dropping anything, and an actor that is slower than
-    the others makes them wait only where the bound asks for it.
+    and still holds for them there. So the bound holds without dropping anything, and an actor that is slower than
+    the others makes them wait only if the bound requires it.
     """
 
     def __init__(self, max_lag: int, slots: int) -> None:
@@ -53,11 +53,11 @@ class Permits:
         return self.out[-1]
 
     def acting(self, source: int) -> list[Permit]:
-        """The permits of `source` whose chunks are not here yet, oldest first."""
+        """Return the permits of `source` without a chunk so far, oldest first."""
         return [permit for permit in self.out if permit.source == source and permit.chunk is None]
 
     def next(self) -> Permit | None:
-        """The first permit whose chunk is here and may be learned from now."""
+        """Return the first permit with a chunk that may be learned from now."""
         for permit in self.out:
             if permit.chunk is not None and self._bounded(
                 other for other in self.out if other is not permit
@@ -88,7 +88,7 @@ class Traffic:
 
     Args:
         ahead: how many chunks of one actor may be on the way, however large the lag may be.
-        clock: counts the steps of what the learner is given.
+        clock: counts the steps of the chunks that the learner gets.
     """
 
     def __init__(self, max_lag: int, ahead: int, actors: int, clock: Clock) -> None:
@@ -138,9 +138,7 @@ class Traffic:
     def published(self) -> None:
         """The learner is done with its chunk, which made the next version."""
         self.permits.version += 1
-        if (
-            self.current is not None
-        ):  # a resumed run may be at a chunk that nobody holds a permit for any more
+        if self.current is not None:  # a resumed run may be at a chunk without a permit
             self.permits.end(self.current)
             self.current = None
 
@@ -168,7 +166,7 @@ class Traffic:
 
 
 def _stored(permit: Permit) -> State:
-    """A permit whose chunk is here, as it is kept."""
+    """Return a permit with its chunk in the form of a state."""
     assert permit.chunk is not None
     chunk = plain(permit.chunk)
     episodes = [each.plain() for each in permit.episodes]

@@ -22,7 +22,7 @@ FIELDS = (
     "extras",
     "recurrent_state",
 )
-#: Arrays in a block begin at multiples of this many bytes, the line of a cache.
+#: Arrays in a block start at multiples of this many bytes, a cache line.
 LINE = 64
 
 
@@ -31,7 +31,7 @@ def chunk_arrays(
 ) -> State:
     """Arrays for `length` steps like `step`; `make` gets their shapes and types.
 
-    A step's successor is the next row's observation. It is stored apart, under `final_obs`, where an episode ended;
+    A step's successor is the next row's observation. It is stored apart, under `final_obs`, if an episode ended;
     other rows of `final_obs` are never written, so they take no memory of their own in a block that is shared.
     """
 
@@ -98,7 +98,7 @@ def unpacked(data: State) -> State:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of an array in a block of memory: it begins at byte `start`."""
+    """The place of an array in a block of memory: it starts at byte `start`."""
 
     start: int
     shape: tuple[int, ...]

@@ -33,7 +33,7 @@ class TargetReturnConfig(Config):
 
 
 class TargetReturn:
-    """Stop the run, once, at the first evaluation whose mean return reaches a target."""
+    """Stop the run, once, at the first evaluation with a mean return that reaches a target."""
 
     Config = TargetReturnConfig
 
@@ -56,7 +56,7 @@ class TargetReturn:
 
 
 class Patience:
-    """Counts evaluations since the best one; one that is not better by more than `margin` is no improvement."""
+    """Counts evaluations since the best one; one that is not better by more than `margin` does not count as better."""
 
     def __init__(self, patience: int, margin: float = 0.0) -> None:
         self.patience = patience
@@ -65,7 +65,7 @@ class Patience:
         self.waited = 0
 
     def runs_out(self, mean_return: float) -> bool:
-        """Return whether patience ends with this evaluation; then counting begins again."""
+        """Return whether patience ends with this evaluation; then the count starts again."""
         if self.best is None or mean_return > self.best + self.margin:
             self.best = mean_return
             self.waited = 0
@@ -86,7 +86,7 @@ class PlateauConfig(Config):
     """Options of `Plateau`."""
 
     patience: Count = 5  # evaluations without improvement after which learning rates shrink
-    factor: Share = 0.5  # what they are multiplied by
+    factor: Share = 0.5  # factor of the learning rates
     # an evaluation improves on the best one if it exceeds it by more than this
     min_delta: NonNegative = 0.0
 
@@ -134,7 +134,7 @@ class EarlyStopping:
         if self.patience.runs_out(evaluation.mean) and not self.reason:
             count = self.patience.patience
             best = self.patience.best
-            assert best is not None  # patience runs out behind a best one
+            assert best is not None  # patience runs out after a best one
             self.reason = (
                 f"{count} evaluations brought nothing better than {figures(best)} "
                 f"(--early-stopping-patience {count})"
@@ -150,7 +150,7 @@ class EarlyStopping:
 
 
 class Limits:
-    """Stops the run, once, when it has had so many episodes or taken so many seconds; 0 is no limit."""
+    """Stops the run, once, when it has had so many episodes or taken so many seconds; 0 means unlimited."""
 
     def __init__(self, episodes: int = 0, seconds: float = 0.0) -> None:
         self.episodes = episodes
@@ -158,7 +158,7 @@ class Limits:
         self.reason = ""
 
     def spent(self, episodes: int, seconds: float, clock: Clock) -> None:
-        """Take note of what the run has had so far, earlier sessions included."""
+        """Take note of the run's episodes and seconds so far, earlier sessions included."""
         if self.reason:
             return
         if self.episodes and episodes >= self.episodes:
@@ -175,7 +175,7 @@ class Limits:
 
 
 def controllers_of(options: RunOptions) -> list[Controller]:
-    """The controllers for which a run has options of their own."""
+    """Return the controllers that have run options of their own."""
     found: list[Controller] = []
     if options.target_return is not None:
         found.append(TargetReturn(TargetReturnConfig(options.target_return)))
@@ -191,7 +191,7 @@ def controllers_of(options: RunOptions) -> list[Controller]:
 
 
 T = TypeVar("T")
-#: What a setting may be, or a list of.
+#: The types of a setting or of the items of a list.
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -199,7 +199,7 @@ class ControllerGroup:
     """Tells controllers of evaluations and episodes.
 
     Args:
-        apply: takes the settings of environments where they have changed.
+        apply: receives changed settings of environments.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class ControllerGroup:
 
 
 def settings_of(controllers: Iterable[Controller]) -> dict[str, object]:
-    """The attributes that controllers want environments to have; where two name the same one, the last counts.
+    """Return the attributes that controllers set in environments; of two for the same attribute, the last counts.
 
     Raises:
         RlplugError: a value is neither a number nor a text nor a list of them.
@@ -278,7 +278,7 @@ def guarded(controller: object, what: str, call: Callable[[], T]) -> T:
     """Call a controller's method.
 
     Raises:
-        RlplugError: it raised; it is part of what the run learns by, so the run ends.
+        RlplugError: it raised; a controller shapes what a run learns, so the run ends.
     """
     try:
         return call()

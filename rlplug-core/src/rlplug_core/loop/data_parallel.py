@@ -2,8 +2,8 @@
 
 Each has environments, a buffer and a learner of its own and runs the synchronous loop; the seam is
 `Optimizer.minimize`, which takes the mean of their gradients (data-parallel, as in DD-PPO: Wijmans et al., 2020,
-arXiv:1911.00357). Nobody begins a vector step or an update that the leader has not begun. So all of them are at the
-same point whenever the leader stands still, and a state is exact.
+arXiv:1911.00357). No learner starts a vector step or an update before the leader. So all of them are at the
+same point whenever the leader pauses, and a state is exact.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pace(Protocol):
     """Keeps the learners at the same point: vector steps and updates are counted alike."""
 
     def begins(self) -> None:
-        """A vector step or an update begins."""
+        """Start a vector step or an update."""
         ...
 
     def goes_on(self) -> bool:
@@ -61,7 +61,7 @@ class Member:
         self.meter = Meter()
 
     def run(self, pace: Pace, poll: Callable[[], None]) -> None:
-        """Train until the pace ends; what a stop left undone comes first."""
+        """Train until the pace ends; batches that a stop left over come first."""
         self._train(pace)
         while pace.goes_on():
             poll()
@@ -83,7 +83,7 @@ class Member:
                 "are absent; use one learner"
             )
         self.clock.advance(rows * (self.ranks - 1))
-        ended = self.actor.episodes  # which have the env steps of this one alone
+        ended = self.actor.episodes  # they have the env steps of this learner only
         ended[told:] = [(self.clock.steps, episode) for _, episode in ended[told:]]
         self.actor.buffer.add(step)
         self._train(pace)
@@ -100,7 +100,7 @@ class Member:
                 return
 
     def _check(self, env: Env) -> None:
-        """Refuse what each learner would have of its own and what the others would have to know.
+        """Refuse state that each learner would keep for itself and that the others would need.
 
         Raises:
             UsageError: running moments, in the learner or in a wrapper; parameters that no optimizer has.

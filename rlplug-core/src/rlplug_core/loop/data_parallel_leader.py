@@ -28,9 +28,9 @@ from rlplug_core.types import Episode, State
 
 
 class LearnerProcesses:
-    """The first of several learners, and the processes of the others, which are asked only where this one stands still.
+    """The first of several learners, and the processes of the others, which get requests only while this one pauses.
 
-    It is the pace: others begin what it has begun.
+    It sets the pace: the others follow.
     """
 
     name = "sync"
@@ -46,7 +46,7 @@ class LearnerProcesses:
         self.member = Member(plan, clock, 0, plan.make_env(plan.options.num_envs))
         self.inexact = self.member.actor.env.spec.inexact
         self.saved: Sequence[State | None] = [None] * (plan.options.learners - 1)
-        #: What controllers set in environments since they were made; whether the others have begun.
+        #: Settings that controllers have made in the environments; whether the others have started.
         self.settings: dict[str, object] = {}
         self.joined = False
         self.remotes = [
@@ -73,14 +73,16 @@ class LearnerProcesses:
             raise self._why(error) from error
 
     def begins(self) -> None:
-        self.scaled[0] = self.clock.scale  # first: who sees the count sees what goes with it
+        self.scaled[0] = (
+            self.clock.scale
+        )  # first: a reader of the count sees the scale that belongs to it
         self.counted[0] += 1
 
     def goes_on(self) -> bool:
         return not self.clock.stop
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """In the order in which they ended, however often they are asked for."""
+        """Return episodes in the order of their ends."""
         taken = [self.member.actor.take_episodes(), *self._ask("episodes")]
         found = [
             (steps, rank, episode)
@@ -121,7 +123,7 @@ class LearnerProcesses:
         self.member.actor.env.close()
 
     def _join(self) -> None:
-        """Have the others built, and begin where this one does; unless the run is to stop before they are."""
+        """Build the others and start them at this one's point, unless the run stops before."""
         limit = patience(False, self.plan.options.worker_timeout)
         for remote in self.remotes:
             if not self._came(remote, limit, leaves=True):
@@ -145,7 +147,7 @@ class LearnerProcesses:
         self.joined = True
 
     def _ask(self, kind: str, content: object = None) -> list[Any]:
-        """The answers of the others, given where this one stands; none before they have begun."""
+        """Return the others' answers at this one's point; empty before they have started."""
         if not self.joined:
             return []
         for remote in self.remotes:
@@ -197,7 +199,7 @@ class LearnerProcesses:
         return True
 
     def _why(self, lost: LearnerLost) -> RlplugError:
-        """The error that a gradient step failed for: what another learner says, or how it ended."""
+        """Return the error of a failed gradient step: another learner's message, or how it ended."""
         said = [each.connection for each in self.remotes]
         deadline = time.monotonic() + CLOSING
         while time.monotonic() < deadline:

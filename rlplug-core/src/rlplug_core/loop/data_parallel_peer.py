@@ -18,12 +18,12 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
-#: Looks at what the leader has begun before a look at what it says; seconds that the first such look may take, and the
+#: Checks of the leader's count before a check for its messages; seconds that the first such check may take, and the
 #: longest one while nothing happens.
 LOOKS = 200
 WAIT = 50e-6
 LONGEST = 1e-3
-#: More env steps than any run has: the leader alone knows when the run ends.
+#: More env steps than any run has: only the leader knows when the run ends.
 ENDLESS = 2**62
 
 
@@ -33,7 +33,7 @@ class FellowTask:
 
     Attributes:
         values: the options by dotted name.
-        begun: [1] how many vector steps and updates the leader has begun; it alone writes.
+        begun: [1] the number of vector steps and updates that the leader has started; only the leader writes it.
         scale: [1] what multiplies every learning rate.
     """
 
@@ -51,7 +51,7 @@ def work(task: FellowTask, parent: Connection, lifeline: Connection) -> None:
 
 
 class Peer:
-    """A learner, and its talk with the leader. It is the pace of its own loop: it waits for what the leader begins."""
+    """A learner that follows the leader: its loop waits until the leader has started each step and update."""
 
     def __init__(self, task: FellowTask, parent: Connection) -> None:
         plan = Plan.make(task.algorithm, task.env, task.values)
@@ -61,7 +61,7 @@ class Peer:
         self.member = Member(plan, self.clock, task.rank, plan.make_env(plan.options.num_envs))
         self.parent = parent
         self.began = 0
-        #: What the leader has asked for, which waits until this one stands where it does.
+        #: The leader's request, which waits until this learner is at the same point.
         self.question: tuple[str, Any] | None = None
         self.leader = task.begun.numpy().data
         self.scale = task.scale.numpy().data
@@ -73,7 +73,7 @@ class Peer:
         self.member.actor.env.close()
 
     def _joined(self) -> bool:
-        """Begin where the leader does; return whether it came to that, and did not end before."""
+        """Start at the leader's point; return False if the run ends before."""
         for _ in ("begin", "join"):
             question = fetch(self.parent)
             if question == CLOSE:
@@ -93,7 +93,7 @@ class Peer:
                 return False
             if (
                 self.question is not None and self.leader[0] == self.began
-            ):  # it may have begun more before it asked
+            ):  # it may have started more before it asked
                 question = self.question
                 self.question = None
                 self._answer(*question)
@@ -102,11 +102,11 @@ class Peer:
         return True
 
     def _follows(self) -> bool:
-        """Return whether the leader has begun more, or does so at once."""
+        """Return whether the leader has started more, or does so at once."""
         return any(self.leader[0] > self.began for _ in range(LOOKS))
 
     def _answer(self, kind: str, content: Any) -> None:
-        """Do what the leader asks for, at the point where it stands itself."""
+        """Answer the leader's request at the leader's own point."""
         if kind == "begin":
             self._begin(*content)
         elif kind == "join":

@@ -1,6 +1,6 @@
 """The decoupled runner: actors send chunks of steps over a link, the learner learns from them and publishes weights.
 
-A version of the weights is what the learner has come to after a number of chunks. The policy lag of a chunk is how many
+A version of the weights is the learner's state after a number of chunks. The policy lag of a chunk is how many
 versions the learner is ahead of the one that acted in it (Espeholt et al., 2018, arXiv:1802.01561).
 """
 
@@ -18,7 +18,7 @@ from rlplug_core.types import Chunk, Episode, State
 
 
 class Fleet(Link, Stateful, Protocol):
-    """The learner's end of a link, and the actors behind it; the steps that it hands over are counted in the clock."""
+    """The learner's end of a link, and its actors; the clock counts the steps that it hands over."""
 
     #: Why a resumed run would not give the same bits, or nothing.
     inexact: str
@@ -49,7 +49,7 @@ class Decoupled:
         self.agent = learner.agent()
         self.meter = Meter()
         self.lags: list[int] = []
-        #: What the learner is at, and how many of its steps are in the buffer.
+        #: The current chunk, and how many of its steps are in the buffer.
         self.chunk: Chunk | None = None
         self.taken = 0
 
@@ -71,7 +71,7 @@ class Decoupled:
         self._learn()
 
     def _learn(self) -> None:
-        """Go on with the chunk, and with what a stop left undone; publish once it is learned from."""
+        """Continue with the chunk and with batches that a stop left over; publish after the chunk."""
         train(self.learner, self.buffer, self.clock, self.meter)
         while self.chunk is not None and not self.clock.stop:
             if self.taken == len(self.chunk.data["ended"]):
@@ -130,7 +130,7 @@ class Decoupled:
 
 
 def plain(chunk: Chunk) -> State:
-    """A chunk as it is stored."""
+    """Return a chunk in the form of a state."""
     return {
         "source": chunk.source,
         "version": chunk.version,

@@ -29,7 +29,7 @@ class InlineActors:
         ]
         self.waiting: deque[Chunk] = deque()
         self.turn = self.version = 0
-        #: The actors whose next chunk does not follow what they sent last.
+        #: The actors with a next chunk that does not follow their last one.
         self.anew: set[int] = set()
         self._begin()
 
@@ -42,7 +42,7 @@ class InlineActors:
         return actor
 
     def _begin(self) -> None:
-        """Begin a chunk with the weights as they are, which are the learner's own and do not change within it."""
+        """Start a chunk with the current weights, which are the learner's own and do not change within it."""
         self.data: State | None = None
         self.position = 0
         self.began = self.version
@@ -71,7 +71,7 @@ class InlineActors:
             self._begin()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """In the order in which they ended, however often they are asked for."""
+        """Return episodes in the order of their ends."""
         taken = [
             (at, rank, one)
             for rank, actor in enumerate(self.actors)
@@ -105,7 +105,7 @@ class InlineActors:
         self.waiting = deque(Chunk(**saved) for saved in state["waiting"])
         for actor, saved in zip(self.actors, state["all"], strict=True):
             actor.load_state_dict(saved)
-        if self.inexact:  # all actors have begun anew, which nothing joins to what they sent
+        if self.inexact:  # all actors have started again, apart from their earlier chunks
             self.anew = set(range(len(self.actors)))
             self._begin()
 

@@ -34,7 +34,7 @@ class Seat:
     """An actor's place in the fleet, and the process that has it.
 
     Attributes:
-        generation: how many processes had it before, since the run began.
+        generation: the number of processes that had it before in this run.
         delivered: whether the process has sent a chunk.
         asked: whether it was asked for its state.
     """
@@ -46,8 +46,8 @@ class Seat:
 
 
 class ActorProcesses:
-    """The learner's end of the process link. Chunks lie in slots of shared memory; what travels through pipes is the
-    number of a slot, out as a permit and back with the chunk, so actors that are ahead of the learner wait for it.
+    """The learner's end of the process link. Chunks are in slots of shared memory; only the number of a slot travels
+    through pipes, out as a permit and back with the chunk, so actors that are ahead of the learner wait for it.
 
     There is a pipe for each actor and no lock, so a process that is killed leaves nothing locked; another one takes its
     place. Resumed runs are state-complete.
@@ -113,7 +113,7 @@ class ActorProcesses:
                 self._tell(seat, ("settings", self.settings))
 
     def state_dict(self) -> State:
-        """The state of a moment at which every actor stood still between two chunks, or was not ready yet."""
+        """Return the state at a moment when every actor pauses between two chunks or is not ready yet."""
         self.task.paused[0] = PAUSED
         self._until(lambda seat: seat.remote.state is not None or not seat.remote.ready)
         states = [
@@ -135,7 +135,7 @@ class ActorProcesses:
             seat.generation = generation
             if (
                 generation and self.saved[seat.remote.rank] is None
-            ):  # its place was taken, and nobody had begun in it
+            ):  # its place was taken, and its new process had not started
                 seat.remote.end()
                 seat.remote = self._start(seat.remote.rank, generation)
         self.traffic.load_state_dict(state)
@@ -242,7 +242,7 @@ class ActorProcesses:
         return not seat.remote.ready or seat.asked or bool(self.permits.acting(seat.remote.rank))
 
     def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
-        """Give the seat to a new process; what the old one was at is lost.
+        """Give the seat to a new process; the old one's current chunk is lost.
 
         Raises:
             WorkerFailed: the old one has never sent a chunk, so a new one would hardly do better.

@@ -1,4 +1,4 @@
-"""Actors behind Ray handles, as the learner's process sees them: placed, heard, replaced, ended."""
+"""The learner's side of actors on Ray: place them, read their chunks, replace and end them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Seat:
 
     Attributes:
         epoch: how many handles had it before in this process.
-        generation: how many had it before, since the run began.
+        generation: the number of actors that had it before in this run.
         losses: how many in a row were lost without a chunk.
         delivered: whether any has sent a chunk.
         acted: how many vector steps it had made at the last pulse.
@@ -53,7 +53,7 @@ class Seat:
 
 
 class RayActors:
-    """The learner's end of the Ray link. Weights are put into Ray's store once per version, when somebody needs it, and
+    """The learner's end of the Ray link. Weights go into Ray's store once per version, on demand, and
     every node fetches them once. An answer has the epoch of who gave it; those of a lost actor are dropped.
 
     Placing, transport and the detection of lost nodes are Ray's. Resumed runs are state-complete.
@@ -88,9 +88,7 @@ class RayActors:
                 concurrency_groups={"pulse": 1},
             )(RayActor)
             self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(o.actors)]
-        except (
-            BaseException
-        ):  # an interrupt too: this process must not stay in the cluster of a run that never began
+        except BaseException:  # an interrupt too: this process must not stay in the cluster of a run that never started
             leave()
             raise
 
@@ -119,7 +117,7 @@ class RayActors:
                 self._call(seat, "configure", settings=self.settings)
 
     def state_dict(self) -> State:
-        """The state of a moment at which every actor stood still between two chunks, or was not ready yet."""
+        """Return the state at a moment when every actor pauses between two chunks or is not ready yet."""
         while any(self.traffic.permits.acting(seat.rank) for seat in self.seats):
             self._hear(GLANCE)
         asked = [(seat, seat.epoch) for seat in self.seats if seat.ready]
@@ -150,7 +148,7 @@ class RayActors:
         leave()
 
     def _begin(self) -> None:
-        """Have all actors built, once it is known what they go on from."""
+        """Build all actors, once the state that they continue from is known."""
         if not self.begun:
             self.begun = True
             self.checked = time.monotonic()
@@ -251,7 +249,7 @@ class RayActors:
             seat.ready = True
             self._call(
                 seat, "configure", settings=self.settings
-            )  # which may have changed since it began
+            )  # which may have changed since it started
         elif kind == "error":
             raise WorkerFailed(f"actor {seat.rank} failed: {content[0]}", content[1])
         elif kind == "not finite":
@@ -280,7 +278,7 @@ class RayActors:
             self.pulses[call] = seat, seat.epoch
 
     def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
-        """Give the seat to a new actor; what the old one was at is lost.
+        """Give the seat to a new actor; the old one's current chunk is lost.
 
         Raises:
             WorkerFailed: none has ever sent a chunk, or several in a row have not, so another would hardly do better.

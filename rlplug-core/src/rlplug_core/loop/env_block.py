@@ -16,7 +16,7 @@ from rlplug_core.types import Array, Obs, Space, Spec
 
 #: Where files are memory, if this system has such a place.
 MEMORY = Path("/dev/shm")
-#: Arrays begin at multiples of this.
+#: Arrays start at multiples of this.
 LINE = 64
 
 
@@ -25,12 +25,12 @@ class Block:
 
     Args:
         spec: of all rows.
-        path: a file that another process made; a new one where it is empty.
+        path: a file that another process made; "" for a new one.
 
     Attributes:
         obs, reward: two of each, written in turn.
-        final: the successors of the last actions, where an episode ended.
-        action: what the rows are to do.
+        final: the successors of the last actions, if an episode ended.
+        action: the rows' next actions.
     """
 
     def __init__(self, spec: Spec, path: str = "") -> None:
@@ -69,7 +69,7 @@ def _new(size: int) -> str:
 
 
 def _spaces(spec: Spec) -> list[Space]:
-    """Return what lies in the block, with a Box for each reward and each action."""
+    """Return the layout of the block, with a Box for each reward and each action."""
     reward = spaces.Box(-1, 1, (), np.float32)
     action = spaces.Box(-1, 1, shape_of(spec.action), np.dtype(dtype_of(spec.action)).type)
     return [spec.obs, spec.obs, reward, reward, spec.obs, action]

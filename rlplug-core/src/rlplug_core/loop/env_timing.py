@@ -18,7 +18,7 @@ from rlplug_core.types import Obs
 
 #: Seconds that a worker's two messages take in one vector step.
 MESSAGES = 60e-6
-#: Seconds for which a step is measured.
+#: Seconds of a measurement of steps.
 MEASURED = 0.3
 
 
@@ -38,7 +38,7 @@ def seconds_per_step(env: Env) -> float:
 
 
 def settled(plan: Plan) -> tuple[Plan, str]:
-    """The plan with a number of environment workers where it leaves that open, and why that many."""
+    """Return the plan with a number of environment workers if it left that open, and the reason for the number."""
     if plan.options.env_workers:
         return plan, ""
     bare = plan.bare_env(1)
@@ -55,7 +55,7 @@ def settled(plan: Plan) -> tuple[Plan, str]:
 
 
 def worthwhile(seconds: float, num_envs: int, cores: int) -> int:
-    """Return how many workers take least time for a vector step of `num_envs`, where one environment needs `seconds`.
+    """Return the fastest number of workers for a vector step of `num_envs`, if one environment needs `seconds`.
 
     One is the process itself, which needs no message; more must be a fifth better.
     """

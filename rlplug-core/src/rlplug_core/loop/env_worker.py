@@ -53,7 +53,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Ended:
-    """The news of a step in which an episode ended or began; arrays for the environments of one worker."""
+    """The result of a step with the end or start of an episode; arrays for the environments of one worker."""
 
     terminated: Array
     truncated: Array
@@ -184,7 +184,7 @@ class _Server:
         )
 
     def tell(self, key: str) -> list[Any]:
-        """Return what the last step said under a key, and from now on with every step."""
+        """Return the last step's `info` value of a key, and send it with every step from now on."""
         self.keys.append(key)
         return self.told(key)
 

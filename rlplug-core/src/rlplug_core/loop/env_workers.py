@@ -1,7 +1,7 @@
-"""`EnvWorkers`: the environments of one actor in several processes, each of which steps several of them.
+"""`EnvWorkers`: the environments of one actor in several processes; each steps several of them.
 
 One block of shared memory, and one message per worker and step in each direction: a message costs as much as many
-environments' step, which is why no worker has a single environment where it could have more.
+environments' step, which is why no worker has a single environment if it could have more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EnvWorkers:
     """A vector of environments like any other: the same transitions as in one process, in the same order.
 
     Raises:
-        WorkerFailed: a worker raised, hung or died; all others are ended. RlplugError: what an environment refuses.
+        WorkerFailed: a worker raised, hung or died; all others are ended. RlplugError: an environment refuses.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -85,7 +85,7 @@ class EnvWorkers:
         self._told: dict[str, list[object]] = {}
 
     def _goals(self, told: Told) -> Goals | None:
-        """The goals of the first worker's environments, which says what they give."""
+        """The goals of the first worker's environments; the worker computes their rewards."""
         if not told.goals:
             return None
         ends = partial(self._ask_first, "goals", "terminated") if told.goals_end else None
@@ -117,7 +117,7 @@ class EnvWorkers:
         return self._eventful(said) if any(said) else self._quiet[turn]
 
     def _eventful(self, said: list[bytes]) -> Timestep:
-        """The result of a step of which a worker has more to say than its arrays."""
+        """Return the result of a step for which workers sent more than their arrays."""
         heard = [pickle.loads(one) if one else ([], None) for one in said]
         for number, key in enumerate(self._keys):
             self._told[key] = [value for told, _ in heard for value in told[number]]
@@ -167,11 +167,11 @@ class EnvWorkers:
         self._ask("configure", dict(settings))
 
     def limit(self, steps: int) -> None:
-        """Truncate after `steps` steps, or earlier where the environments do so already."""
+        """Truncate after `steps` steps, or earlier if the environments do so already."""
         self._ask("limit", steps)
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        """Return the value of `key` in the last step's `info` for each row; None if it has no such key."""
         if key not in self._told:
             self._told[key] = [value for told in self._ask("tell", key) for value in told]
             self._keys.append(key)
@@ -182,7 +182,7 @@ class EnvWorkers:
         return self._ask_first("translate", action)
 
     def state_dict(self) -> State:
-        """The states of all workers; where one is inexact only its reason."""
+        """Return the states of all workers; only the reason if one is inexact."""
         states = self._ask("state")
         for state in states:
             if "inexact" in state["env"]:
@@ -190,7 +190,7 @@ class EnvWorkers:
         return {"parts": states}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where `state_dict` was called, with as many workers."""
+        """Continue from a state of `state_dict`, with as many workers."""
         if "inexact" in state:
             raise BadEnv(
                 f"{self.spec.id}: its state was not saved ({state['inexact']}); reset it instead"
@@ -216,11 +216,11 @@ class EnvWorkers:
             remote.end()
 
     def _ask(self, name: str, *arguments: object, limit: float = 0.0) -> list[Any]:
-        """Let every worker do the same, and return what each answers."""
+        """Send every worker the same request, and return their answers."""
         return self._ask_each(name, [arguments] * len(self._remotes), limit or self._timeout)
 
     def _ask_first(self, name: str, *arguments: object) -> Any:
-        """Let the first worker do something, and return what it answers."""
+        """Send the first worker a request, and return its answer."""
         self._send(self._remotes[0], pickle.dumps((name, *arguments), pickle.HIGHEST_PROTOCOL))
         return self._value(self._remotes[0], self._timeout)
 
@@ -245,7 +245,7 @@ class EnvWorkers:
             raise self._failed(remote, remote.how_it_ended()) from None
 
     def _hear(self, remote: Remote, limit: float) -> bytes:
-        """A worker's answer, as it comes; what it raised ends the run."""
+        """Return a worker's answer; an exception in it ends the run."""
         remote.silent, now = 0.0, time.monotonic()
         while not remote.connection.poll(GLANCE):
             # Its own child processes may hold its pipe open.
@@ -272,7 +272,7 @@ class EnvWorkers:
         return answer
 
     def _failed(self, remote: Remote, how: str, details: str = "") -> WorkerFailed:
-        """Return what happened, where and when; nobody is left behind."""
+        """Return an error with the worker and the cause, after ending all workers."""
         rows = self._rows[remote.rank]
         one = rows.stop - rows.start == 1
         where = (

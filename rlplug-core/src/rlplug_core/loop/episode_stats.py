@@ -12,7 +12,7 @@ from rlplug_core.errors import plain, warn
 if TYPE_CHECKING:
     from rlplug_core.types import Episode, State
 
-#: Begins the names of what environments say in `info` where an episode ends.
+#: Prefix of the names of numbers in an episode's last `info`.
 INFO = "info/"
 #: How many episodes a mean is taken over.
 LATELY = 100
@@ -28,7 +28,7 @@ class EpisodeStats:
         self.lengths: deque[int] = deque(maxlen=LATELY)
         #: Whether each succeeded, and the numbers in its last `info`.
         self.said: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=LATELY)
-        #: The returns of each agent, where there are many.
+        #: The returns of each agent, if there are many.
         self.by_agent: dict[str, deque[float]] = {}
         #: The names of `info` that this run records, in the order of their first episode.
         self.names: dict[str, None] = {}
@@ -112,7 +112,7 @@ def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def columns(episodes: Sequence[tuple[int, int, Episode]]) -> dict[str, list[float | None]]:
-    """Episodes (steps, worker, episode) as columns of one length; None where one's `info` did not say a number."""
+    """Episodes (steps, worker, episode) as columns of one length; None if its `info` lacks a number."""
     each = [one for _, _, one in episodes]
     names = dict.fromkeys(name for one in each for name in one.info)
     return {

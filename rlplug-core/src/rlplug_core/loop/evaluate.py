@@ -16,7 +16,7 @@ from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
 
-#: Steps after which an episode that does not end is counted as it stands: Atari's thirty minutes at four frames a step.
+#: Steps after which an unfinished episode is counted as finished: Atari's thirty minutes at four frames a step.
 #: Where no time limit is near it is no longer than the whole run, but for a run shorter than the other number.
 LONGEST = 27_000
 SHORT_RUN = 1_000
@@ -24,10 +24,10 @@ SHORT_RUN = 1_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
-    """Undiscounted returns and lengths of the episodes, one per environment; and what they said, if any did.
+    """Undiscounted returns and lengths of the episodes, one per environment, with success and `info` if there are any.
 
     `successes` says whether each succeeded, `infos` which numbers were in the `info` of its last step. With many agents
-    in one world an episode has a return for each of its `agents`. `cut` is the number of rows whose episode did not end
+    in one world an episode has a return for each of its `agents`. `cut` is the number of rows without an end
     within `longest` steps, and counts as it stood.
     """
 
@@ -49,7 +49,7 @@ class Evaluation:
 
     @property
     def by_agent(self) -> dict[str, float]:
-        """The mean return of each agent, where there are many."""
+        """The mean return of each agent, if there are many."""
         pairs = list(zip(self.agents, self.returns, strict=bool(self.agents)))
         return {
             agent: float(np.mean([gain for a, gain in pairs if a == agent]))
@@ -62,7 +62,7 @@ class Evaluation:
 
     @property
     def zero_sum(self) -> bool:
-        """Return whether some agents gained what others lost in every episode: the mean is 0, however they play."""
+        """Return whether the agents' returns sum to 0 in every episode: then the mean ranks nothing."""
         by_episode = np.reshape(self.returns, (self.episodes, -1))
         return by_episode.shape[1] > 1 and bool(
             np.allclose(by_episode.sum(1), 0, rtol=0, atol=1e-6)
@@ -74,7 +74,7 @@ class Evaluation:
 
     @property
     def sem(self) -> float | None:
-        """The standard error of the mean; None for a single episode, which says nothing of how far others lie."""
+        """The standard error of the mean; None for a single episode."""
         if self.episodes < 2:
             return None
         means = np.reshape(self.returns, (self.episodes, -1)).mean(
@@ -106,16 +106,16 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float | None:
-        """The share of the episodes that succeeded, of those that say so; None where none does.
+        """The share of successful episodes among those that report success; None if none reports it.
 
-        One that was cut has not succeeded, where others say whether they did.
+        One that was cut counts as a failure if others report success.
         """
         said = [success for success in self.successes if success is not None]
         return sum(said) / len(said) if said else None
 
     @property
     def said_cut(self) -> str:
-        """A sentence about the episodes that did not end; empty where all did."""
+        """Return a sentence about the episodes that did not end; empty if all did."""
         if not self.cut:
             return ""
         return (
@@ -170,7 +170,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
 
 
 def _successes(ended: Mapping[int, Episode], num_envs: int) -> tuple[bool | None, ...]:
-    """Say whether each row's episode succeeded: None where it does not say, False where it was cut and others say."""
+    """Return the success of each row's episode: None if unknown, False if it was cut and others report success."""
     if all(one.success is None for one in ended.values()):
         return ()
     return tuple(ended[row].success if row in ended else False for row in range(num_envs))

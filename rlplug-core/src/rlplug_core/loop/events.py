@@ -1,4 +1,4 @@
-"""Log, evaluate, checkpoint and stop by the clock, beside training."""
+"""Log, evaluate, checkpoint and stop by the clock, between vector steps."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Runner(Protocol):
         ...
 
     def snapshot(self) -> AnyLearner:
-        """A learner whose weights stay as they are while they are evaluated and saved."""
+        """Return a learner with weights that do not change while they are evaluated and saved."""
         ...
 
     def state_dict(self) -> State:
@@ -101,7 +101,7 @@ class Sink(Protocol):
 class Events:
     """Called once per vector step; returns at once unless something is due.
 
-    Records stand on a grid of env steps that is the same for all seeds of a configuration.
+    Records are on a grid of env steps that is the same for all seeds of a configuration.
     """
 
     def __init__(
@@ -133,17 +133,17 @@ class Events:
         self.pending: list[tuple[int, int, Episode]] = []
         self.losses: dict[str, float] = {}
         self.began = self.opened = self.wake = now()
-        #: Seconds that this process has spent beside training.
+        #: Seconds that this process has not spent on training.
         self.aside = {"evaluation": 0.0, "checkpoint": 0.0}
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
-        #: When the last record was made, and at which env step; before the first one, the first look at new steps.
+        #: Time and env step of the last record; before the first one, those of the first poll with new steps.
         self.lap: tuple[float, int] | None = None
         #: The first look saves, so that a run can be resumed from its first step on; time is measured from there.
         self.next = self.steps
         self.saved = False
 
     def poll(self) -> None:
-        """Do what is due at the clock's steps."""
+        """Do all tasks that are due at the clock's steps."""
         if (
             self.follows_episodes
         ):  # at the very step that ends the last of them, so that a run can be repeated
@@ -153,7 +153,7 @@ class Events:
             return
         if (
             self.lap is None and steps > self.steps
-        ):  # the start of workers and environments is no part of the speed
+        ):  # the start of workers and environments does not count as speed
             self.lap = (self.now(), steps)
         if steps >= self.next:
             before = self.steps
@@ -200,9 +200,9 @@ class Events:
         self.sink.record("metrics", step, metrics)
 
     def evaluate(self, at_end: bool = False) -> None:
-        """Evaluate the weights as they are; keep them if they are the best so far.
+        """Evaluate the current weights; keep them if they are the best so far.
 
-        In a zero-sum game the mean ranks nobody, and the newest weights are kept.
+        In a zero-sum game the mean ranks nothing, and the newest weights are kept.
         """
         self.sink.watch(self.progress("evaluating"))
         self.evaluated = steps = self.clock.steps
@@ -274,7 +274,7 @@ class Events:
         return (last - first) / (ended - began) if ended > began else 0.0
 
     def _lap_speed(self) -> dict[str, float]:
-        """Env steps per second since the last record, evaluations included; nothing where no time was measured."""
+        """Env steps per second since the last record, evaluations included; empty if no time was measured."""
         now = self.now()
         steps = self.clock.steps
         lap = self.lap
@@ -321,7 +321,7 @@ class Events:
 
     @contextmanager
     def _aside(self, name: str) -> Iterator[None]:
-        """Count the time of what is done beside training."""
+        """Count time that is not spent on training."""
         began = self.now()
         yield
         self.aside[name] += self.now() - began

@@ -1,4 +1,4 @@
-"""Freeze parts of a learner: what a new run takes over from another one may stay as it is while the rest learns."""
+"""Freeze parts of a learner: weights from another run may stay unchanged while the rest learns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def freeze(learner: object, names: Sequence[str]) -> None:
     """Let no gradient step change the parameters under `names`, such as `critic` or `policy.encoder`.
 
     Raises:
-        UsageError: there are none of a name, or something else than an optimizer changes them.
+        UsageError: a name has no parameters, or something other than an optimizer changes them.
     """
     if not names:
         return
@@ -33,7 +33,7 @@ def freeze(learner: object, names: Sequence[str]) -> None:
             )
         for one in found.values():
             places[id(one)].frozen.append(places[id(one)].part(one))
-        # What scales the inputs of a frozen part belongs to it, also where others share it.
+        # The input scaling of a frozen part belongs to it, even if others share it.
         modules = learner.named_modules(remove_duplicate=False)
         scales = {id(one) for full, one in modules if f"{full}.".startswith(f"{name}.")}
         learner.running = [one for one in learner.running if id(one) not in scales]

@@ -20,7 +20,7 @@ def check_learners(
     options: RunOptions,
     values: Mapping[str, object],
 ) -> None:
-    """Refuse several learners where they would not learn what one learns from all their batches.
+    """Refuse several learners if they would learn something else than one learner from all their batches.
 
     Args:
         values: the options by dotted name.
@@ -71,9 +71,9 @@ def _reasons(
 
 
 def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:
-    """Refuse parameters of which each process would train one of its own, seen by nobody else.
+    """Refuse parameters that each process would train for itself, unseen by the others.
 
-    What goes through `Optimizer.minimize` is shared, and so is what requires no gradient, such as targets.
+    Parameters in `Optimizer.minimize` are shared, and so are those without a gradient, such as targets.
 
     Raises:
         UsageError: there is such a parameter.

@@ -1,4 +1,4 @@
-"""Refuse options whose arrays do not fit into this machine's memory, before anything of that size is made."""
+"""Refuse options with arrays that do not fit into this machine's memory, before they are made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = 
 
 
 def sizes(options: Mapping[str, object], step: int) -> Iterator[tuple[str, str, int]]:
-    """For each option that makes something large: its name, what it makes, and the least bytes of that."""
+    """Yield each option that makes something large: its name, the object, and its least number of bytes."""
     num_envs = number(options.get("num_envs"))
     yield "num_envs", f"{num_envs:,} environments", num_envs * max(ENVIRONMENT, step)
     buffer = number(options.get("buffer_size"))
@@ -53,7 +53,7 @@ def sizes(options: Mapping[str, object], step: int) -> Iterator[tuple[str, str, 
 
 
 def step_bytes(obs: Space) -> int:
-    """The least bytes that a stored step takes: its observation, of stacked pictures one alone, and a reward."""
+    """Return the least bytes of a stored step: its observation (one picture of a stack) and a reward."""
     parts = obs.spaces.values() if isinstance(obs, spaces.Dict) else [obs]
     return FLOAT + sum(_bytes(part) for part in parts)
 
@@ -67,7 +67,7 @@ def _bytes(part: Space) -> int:
 
 
 def number(value: object) -> int:
-    """A size that an option says; 1 where it says none."""
+    """Return a size from an option; 1 if it is not set."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
 
 

@@ -1,4 +1,4 @@
-"""The runner of runs that learn from a data set alone: its clock counts updates, no environment is stepped."""
+"""The runner of runs that learn only from a data set: its clock counts updates, no environment is stepped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Offline:
         return self.meter.flush()
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Raise UsageError: there is no environment to be set."""
+        """Raise UsageError: an offline run has no training environment."""
         raise UsageError(
             f"a controller sets {', '.join(settings)} of the environments, and an offline run has none; leave it out"
         )

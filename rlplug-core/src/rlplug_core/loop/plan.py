@@ -1,4 +1,4 @@
-"""A plan: what a user asked for, resolved and checked, before anything is built or written."""
+"""A plan: a user's request, resolved and checked, before anything is built or written."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ UNSOUND = {
     "sync": "it is written for asynchronous workers",
     "decoupled": "its actors lag behind the learner, which its loss does not correct, as that of impala or appo does",
 }
-#: Vector steps that a decoupled actor sends at once where an algorithm has no rollout length `n_steps`.
+#: Vector steps that a decoupled actor sends at once if an algorithm has no rollout length `n_steps`.
 CHUNK_STEPS = 16
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: the names that were typed, the class, both halves of its options, and what is around the environment."""
+    """One run: the typed names, the class, both halves of its options, and the wrappers of the environment."""
 
     algorithm: str
     env: str
@@ -58,10 +58,10 @@ class Plan:
     #: Makes the environments, and those for evaluation.
     source: EnvSource = field(kw_only=True)
     eval_source: EnvSource = field(kw_only=True)
-    #: What is around the environment for evaluation, where it is not the same; what steers the run.
+    #: The wrappers for evaluation if they differ; the controllers of the run.
     eval_wrappings: tuple[WrapperSpec, ...] | None = field(default=None, kw_only=True)
     controllings: tuple[ControllerSpec, ...] = field(default=(), kw_only=True)
-    #: What a new learner begins with instead of random weights.
+    #: The initial weights of a new learner, if not random.
     start: Callable[[AnyLearner], None] | None = field(default=None, kw_only=True)
     #: The content of the option `dataset`, once it is read.
     dataset: Dataset | None = field(default=None, kw_only=True)
@@ -111,7 +111,7 @@ class Plan:
         return plan
 
     def _spelled(self) -> Plan:
-        """The plan with wrappers, controllers and loggers in its options as they were understood."""
+        """Return the plan with parsed wrappers, controllers and loggers in its options."""
         o = self.options
         return replace(
             self,
@@ -126,14 +126,14 @@ class Plan:
 
     @property
     def runner(self) -> str:
-        """The name of the runner: what was asked for, or the best of the learner's."""
+        """The name of the runner: the requested one, or the learner's best."""
         return (
             str(self.learner.runners[0]) if self.options.runner == "auto" else self.options.runner
         )
 
     @property
     def flat(self) -> dict[str, Any]:
-        """All options by dotted name, schedules as they were written, and the arguments of environments."""
+        """All options by dotted name, schedules as text, and the arguments of environments."""
         texts = {name: one.text for name, one in self.schedules.items()}
         return {**flatten(self.options), **flatten(self.config), **texts, **self._arguments()}
 
@@ -150,7 +150,7 @@ class Plan:
 
     @property
     def max_lag(self) -> int:
-        """The largest policy lag of decoupled actors: what was asked for, or twice as many chunks as actors, less one.
+        """The largest policy lag of decoupled actors: the option, or twice as many chunks as actors, less one.
 
         Then each may act one while another of its own waits for the learner.
         """
@@ -159,12 +159,12 @@ class Plan:
 
     @property
     def chunk_steps(self) -> int:
-        """The vector steps that a decoupled actor sends at once: what was asked for, or the rollout length."""
+        """The vector steps that a decoupled actor sends at once: the option, or the rollout length."""
         return self.options.chunk_steps or int(self.flat.get("n_steps", CHUNK_STEPS))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The options that name something to import: the algorithm's own, and where evaluations happen."""
+        """The options that name something to import: the algorithm's own, and the evaluation environment."""
         return (*targets(self.learner, self.flat), *(["eval_env"] if self.options.eval_env else []))
 
     def check(self) -> None:
@@ -265,7 +265,7 @@ class Plan:
         return self.configured(wrapped(self.bare_env(num_envs), self.wrappings))
 
     def configured(self, env: Env) -> Env:
-        """The environment with the settings that the controllers begin with.
+        """Return the environment with the first settings of the controllers.
 
         Raises:
             UsageError: it has no such attributes.
@@ -275,7 +275,7 @@ class Plan:
         return env
 
     def make_eval_env(self, num_envs: int) -> Env:
-        """The environment for evaluations inside its wrappers: the same, less those for training alone, or others."""
+        """The environment for evaluations inside its wrappers: the same, without those only for training, or others."""
         return self.judged(self.eval_source.apart().make(num_envs))
 
     def judged(self, env: Env) -> Env:
@@ -351,7 +351,7 @@ def _known(algorithm: str, values: Mapping[str, object], names: set[str]) -> Non
 
 
 def _around(source: EnvSource, words: Iterable[str]) -> tuple[WrapperSpec, ...]:
-    """The wrappers of an environment; where a module is missing that is its own too, it says what installs it."""
+    """Return the wrappers of an environment; a missing module names its install command."""
     try:
         return tuple(map(WrapperSpec.parse, words))
     except UsageError as error:
@@ -381,6 +381,6 @@ def _for_evaluation(
 
 
 def targets(learner: type[Any], values: Mapping[str, object]) -> tuple[str, ...]:
-    """The options of an algorithm that name something to import, where one of `values` does."""
+    """Return the options of an algorithm that name something to import, if one of `values` does."""
     named = [option.name for option in schema(learner.Config) if option.type == "target"]
     return tuple(name for name in named if isinstance(values.get(name), str))

@@ -1,8 +1,8 @@
 """The origin of a run's processes: the run itself, which is forked while nothing else is at work in it, or a server.
 
-A fork begins with all that its origin has loaded, and shares the memory until one of them writes to it. It also has the
+A fork starts with everything that its origin has loaded, and shares the memory until one of them writes. It also has
 origin's locks, and one that another thread held at that moment is locked in it for ever. So a run is forked only while
-it has no thread but those of which that is known; the server, which has to load the same once more, has no other.
+it has only threads that are known to be safe; the server, which has to load the same again, has no other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def launched(
 
 
 def prepare() -> None:
-    """Start the server early where processes will come from it: it takes a second, in which others have much to do."""
+    """Start the server early if processes will come from it: it takes a second, and others can work meanwhile."""
     if not undisturbed():
         fork_server()
 
@@ -75,7 +75,7 @@ def _process(
 
 
 def undisturbed() -> bool:
-    """Return whether this process may be forked: it has one thread, or that which counts signals beside, and no GPU."""
+    """Return whether this process may be forked: no GPU, and one thread, or two with the one that counts signals."""
     if not TASKS.is_dir() or torch.cuda.is_initialized():
         return False
     known = [thread for thread in threading.enumerate() if thread.name == WATCHER]
@@ -96,7 +96,7 @@ def fork_server() -> ForkServerContext:
 
 
 def set_numba_up() -> None:
-    """Call a loop that numba compiled: what the first call brings along takes 40 MiB, which children then share."""
+    """Call a loop that numba compiled: the first call loads 40 MiB, which children then share."""
     if loops.available():
         import_module("rlplug_core.nets.compiled_acting")
         numbers = np.zeros(1, np.float32)
@@ -104,7 +104,7 @@ def set_numba_up() -> None:
 
 
 def _let_go() -> None:
-    """In a fork, whoever makes it: close what is not its own."""
+    """Close inherited files in every fork of this process."""
     for end in _ENDS:
         if not end.closed:
             end.close()
@@ -117,7 +117,7 @@ os.register_at_fork(after_in_child=_let_go)
 def safe_path() -> Iterator[None]:
     """Start Python processes that import nothing from the working directory, such as a `torch.py` there.
 
-    A process gets the caller's own `sys.path` with its first message, so that plugins are found as they are here.
+    A process gets the caller's own `sys.path` with its first message, so that it finds the same plugins.
     """
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"

@@ -1,4 +1,4 @@
-"""An actor of the decoupled runner behind a Ray handle: it acts a chunk each time that it is called."""
+"""An actor of the decoupled runner on Ray: it acts a chunk at each call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RayActor:
         epoch: how many actors had this place before; it is in every answer, so that late ones are known.
 
     Attributes:
-        acted: how many vector steps it has made: the sign of life that `pulse` gives while another call goes on.
+        acted: the number of vector steps so far: the sign of life that `pulse` gives during another call.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -42,7 +42,7 @@ class RayActor:
         state: State | None,
         steps: int,
     ) -> Answer:
-        """Build the actor with what controllers have set, and let it go on from a state if there is one.
+        """Build the actor with the controllers' settings, and let it continue from a state if there is one.
 
         Args:
             steps: the env step that the whole run has come to.

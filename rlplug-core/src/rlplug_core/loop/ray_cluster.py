@@ -37,7 +37,7 @@ except ImportError as error:
         f"--on ray needs ray: python -m pip install 'rlplug-core[ray]' ({error})"
     ) from error
 
-#: A directory that only the system's owner writes, where nothing to import lies. Ray puts the working directory first
+#: A directory that only the system's owner writes, without importable files. Ray puts the working directory first
 #: on the path of all its workers, who would import a `torch.py` there.
 NOWHERE = "/"
 #: How soon a cluster of our own takes a node for dead: after so many looks without an answer, so many ms apart.
@@ -47,7 +47,7 @@ HEALTH = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-#: Seconds that a node may take to say what it has installed.
+#: Seconds that a node may take to report its installed packages.
 ASKING = 120.0
 
 
@@ -61,7 +61,7 @@ def _as_before() -> Iterator[None]:
         yield
     finally:
         os.chdir(place)
-        with contextlib.suppress(ValueError):  # not the main thread, where Ray has left them alone
+        with contextlib.suppress(ValueError):  # not the main thread: Ray has not changed them
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -70,7 +70,7 @@ def join(on: str, cpus: float) -> None:
     """Join the cluster `on`, or start one with room for `cpus`: on the loopback interface, without a dashboard.
 
     A cluster of our own asks everyone for a token, which Ray makes and keeps in ~/.ray/auth_token, unless RAY_AUTH_MODE
-    says otherwise; so does another one where Ray finds its token there or in RAY_AUTH_TOKEN.
+    says otherwise; so does another one if Ray finds its token there or in RAY_AUTH_TOKEN.
 
     Raises:
         UsageError: this process has joined one already. RlplugError: it cannot be joined.
@@ -142,7 +142,7 @@ def reserve(gpus: int) -> Any:
 
 
 def needed(plan: Plan) -> dict[str, str]:
-    """The distributions that every node must have, and in which version: core, and the plugins that the plan names."""
+    """Return the distributions, with versions, that every node must have: core, and the plugins that the plan names."""
     found: list[Record | None] = []
     if not is_target(plan.algorithm):
         found.append(find("algorithms", plan.algorithm))
@@ -195,7 +195,7 @@ def _installed(node: str, package: str) -> str:
         raise
 
 
-#: The exit code of what was lost with its worker, as a shell has it for SIGKILL.
+#: The exit code of a task that was lost with its worker; a shell has it for SIGKILL.
 LOST = 137
 
 

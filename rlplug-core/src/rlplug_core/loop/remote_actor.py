@@ -21,8 +21,8 @@ class RemoteActor:
         values: the options by dotted name. The plan travels as the words that the user typed, so no class is pickled.
 
     Attributes:
-        own: the agent's weights, where those that arrive are copied to.
-        begins: whether the next chunk does not follow what was sent last.
+        own: the agent's weights, which new ones are copied into.
+        begins: whether the next chunk does not follow the last one.
     """
 
     def __init__(self, algorithm: str, env: str, values: dict[str, Any], rank: int) -> None:
@@ -45,7 +45,7 @@ class RemoteActor:
     def go_on(self, state: State, steps: int) -> None:
         """Go on from a state, at the env step that the whole run has come to.
 
-        An environment that begins anew takes its seed from there, so that it does not play the run's first episodes.
+        An environment that starts again takes its seed from there, so that it does not repeat the run's first episodes.
         """
         self.clock.steps = steps
         self.actor.load_state_dict(state["actor"])
@@ -65,7 +65,7 @@ class RemoteActor:
             yield self.actor.step()
 
     def end_chunk(self, steps: int) -> tuple[bool, int, list[Episode]]:
-        """Return whether the chunk that began at env step `steps` begins anew, how many it has, and its episodes."""
+        """Return whether the chunk since env step `steps` follows no other one, its env steps, and its episodes."""
         begins = self.begins
         self.begins = False
         return (

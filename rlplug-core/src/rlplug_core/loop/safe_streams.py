@@ -1,4 +1,4 @@
-"""Streams that outlast whoever reads them: what is said to nobody, as behind `| head -1`, ends no run."""
+"""Streams that ignore broken pipes: output that is no longer read, as with `| head -1`, does not end a run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class SafeStream(io.FileIO):
     """The file under a stream; from the first write on that the system refuses, it takes everything and keeps nothing.
 
-    It refuses where a pipe has no reader, a terminal has gone, or a disk is full.
+    It refuses if a pipe has no reader, a terminal has gone, or a disk is full.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream.fileno(), "w", closefd=False)
-        self.stream = stream  # which closes the file when nobody has it any more
+        self.stream = stream  # it closes the file when it is collected
         self.lost = False
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -40,7 +40,7 @@ class NullStream(io.StringIO):
 
 
 class SafeTextStream(io.TextIOWrapper):
-    """A stream of text over a `SafeStream` file, told from others by its type, so that none is wrapped twice."""
+    """A text stream over a `SafeStream` file; its type prevents wrapping a stream twice."""
 
 
 def lasting(stream: TextIO) -> TextIO:
@@ -54,7 +54,7 @@ def lasting(stream: TextIO) -> TextIO:
         return stream
     try:
         file = SafeStream(stream)
-    except io.UnsupportedOperation:  # it is no file of the system's
+    except io.UnsupportedOperation:  # it is not a file of the system
         return stream
     with suppress(OSError):
         stream.flush()

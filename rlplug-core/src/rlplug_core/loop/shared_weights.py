@@ -1,4 +1,4 @@
-"""Weights in shared memory, behind a version: one process puts them there, others get them, without a lock."""
+"""Weights in shared memory with a version: one process writes them, others read them, without a lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from rlplug_core.loop.chunks import Places
 from rlplug_core.types import State, tree_map
 
-#: Positions in `SharedWeights.versions`: the one whose writing has begun, and the one whose writing is done.
+#: Positions in `SharedWeights.versions`: the version being written, and the last finished one.
 BEGUN = 0
 DONE = 1
 
@@ -23,8 +23,8 @@ class SharedWeights:
     """A copy of weights, and which version of them it is; travels to other processes, which see the same memory.
 
     A lock would stay locked if its owner were killed. A reader looks at the versions instead: it has one version whole
-    if none was begun since the one that was done when it began to read, and otherwise it reads again. That rests on
-    stores being seen in the order in which they were made, as on x86.
+    if no version was started since the one that was finished when it started to read; else it reads again. It needs
+    stores that become visible in their order, as on x86.
     """
 
     places: State
@@ -56,7 +56,7 @@ class SharedWeights:
                 return version
 
     def __getstate__(self) -> State:
-        """Views of the memory stay behind: they would travel as memory of their own."""
+        """Leave out views of the memory: they would be pickled as memory of their own."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property

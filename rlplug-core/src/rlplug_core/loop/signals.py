@@ -1,4 +1,4 @@
-"""The signals that ask a run to save and to end: who hears them, and what a second one does."""
+"""The signals that ask a run to save and to end: their handlers, and the effect of a second one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from rlplug_core.errors import Stopped
 
 #: Ctrl-C, a batch system's end, a terminal that closes, a batch system's warning.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-#: Those of which a second one does not wait for a checkpoint.
+#: Signals that do not wait for a checkpoint when they come a second time.
 URGENT = (signal.SIGINT, signal.SIGTERM)
-#: Seconds in which Python must hear a second one; code in C that hangs keeps it from that.
+#: Seconds in which Python must handle a second one; hanging C code prevents that.
 PATIENCE = 5.0
 #: The name of the thread that counts signals.
 WATCHER = "rlplug-signals"
 #: What ends the thread that counts signals; it is the number of none.
 OVER = b"\0"
-#: What each thread that forks just now held back before.
+#: The signals that each forking thread blocked before.
 _masks: dict[int, set[int | signal.Signals]] = {}
 
 
 @contextmanager
 def heard(stop: Callable[[int], None]) -> Iterator[None]:
-    """Call `stop` with the number of the first signal; a second urgent one raises, in the middle of whatever goes on.
+    """Call `stop` with the number of the first signal; a second urgent one raises at once.
 
-    One that whoever started us ignores, as `nohup` does with SIGHUP, stays ignored. Only the main thread hears signals;
+    A signal that the parent ignores, as `nohup` does with SIGHUP, stays ignored. Only the main thread hears signals;
     in another one nothing changes.
 
     Raises:
@@ -81,7 +81,7 @@ class _Listener:
             os.set_blocking(ours, True)
             os.write(
                 ours, OVER
-            )  # closing it is no end for a reader while a forked process holds it too
+            )  # closing it does not end a reader while a forked process holds it too
             thread.join()
             os.close(ours)
             os.close(theirs)
@@ -117,7 +117,7 @@ def _behind_a_fork() -> None:
 def _in_a_fork() -> None:
     """Let a process that an environment forks hear signals as its own: SIGTERM ends it, the others are for the run.
 
-    It would answer them for the run otherwise, whose thread counts what comes through the pipe that both hold.
+    Otherwise it would take them from the run: a thread of the run counts them from the pipe that both hold.
     """
     numbers = _heard_here()
     for number in numbers:
@@ -128,7 +128,7 @@ def _in_a_fork() -> None:
 
 
 def _unheard(number: int, frame: object) -> None:
-    """Do nothing, by a function: what is ignored would stay so in the simulators that an environment starts."""
+    """Do nothing. An ignored signal would stay ignored in the simulators that an environment starts."""
 
 
 if os.name == "posix":
@@ -139,7 +139,7 @@ if os.name == "posix":
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Keep signals from processes that start in the block, until they are `deaf`; this one gets them behind it."""
+    """Keep signals from processes that start in the block, until they are `deaf`; this one gets them later."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -148,14 +148,14 @@ def held_back() -> Iterator[None]:
 
 
 def deaf() -> None:
-    """Leave to the parent what a terminal or a batch system sends to every process of a run."""
+    """Leave signals that a terminal or a batch system sends to every process of a run to the parent."""
     for number in STOPPING:
         signal.signal(number, _unheard)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def mortal() -> None:
-    """Let these signals end the process, and those that it starts: the server that it is from lets nobody hear them."""
+    """Let these signals end the process and its children: its server blocks them for all of its children."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

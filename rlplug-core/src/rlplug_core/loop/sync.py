@@ -44,7 +44,7 @@ def train(learner: AnyLearner, buffer: AnyBuffer, clock: Clock, meter: Meter) ->
 
 
 class Meter:
-    """Keeps the metrics of recent updates as they are and averages them when asked: no host read in the step path."""
+    """Keeps the raw metrics of recent updates and averages them on request: no host read in the step path."""
 
     def __init__(self, recent: int = 256) -> None:
         self.results: deque[Mapping[str, torch.Tensor | float]] = deque(maxlen=recent)
@@ -109,7 +109,7 @@ class Sync:
     def __init__(
         self, actor: Actor, clock: Clock, make_env: Callable[[], Env] | None = None
     ) -> None:
-        """`make_env` makes the environments anew at each checkpoint, where their state is not in it."""
+        """`make_env` makes new environments at each checkpoint, if their state is not in it."""
         self.actor = actor
         self.clock = clock
         self.make_env = make_env
@@ -134,7 +134,7 @@ class Sync:
         return self.learner
 
     def saved(self, settings: Mapping[str, object]) -> None:
-        """Do what a resumed process does with what was saved just now: go on with new environments.
+        """Continue with new environments, as a process does that resumes from the checkpoint saved just now.
 
         `settings` are those that the environments have now.
         """
@@ -146,7 +146,7 @@ class Sync:
         self.actor.env = self.make_env()
         self.actor.env.reset(
             self.actor.seed
-        )  # as it is done before a state is loaded: some keep a trace of each reset
+        )  # as before a state is loaded: some keep a trace of each reset
         if settings:
             self.configure(settings)
         self.actor.load_state_dict(state)

@@ -12,14 +12,14 @@ import torch
 
 from rlplug_core.errors import UsageError
 
-#: What options that ask for a GPU become where there is none.
+#: The values of options that ask for a GPU, on a machine without one.
 WITHOUT_GPU = {
     "device": "cpu",
     "actor_device": "cpu",
     "buffer_storage": "memory",
     "cudagraphs": False,
 }
-#: `M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of glibc's `mallopt`, with what they are set to; 32 MiB is its most.
+#: `M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of glibc's `mallopt`, with our values; 32 MiB is the largest.
 KEPT = {-1: 256 * 2**20, -3: 32 * 2**20}
 
 
@@ -27,7 +27,7 @@ def usable_device(name: str, option: str) -> torch.device:
     """Return the device `name`, which `option` of the command line has named.
 
     Raises:
-        UsageError: there is no such device, or this torch cannot use it.
+        UsageError: the device does not exist, or this torch cannot use it.
     """
     try:
         device = torch.device(name)
@@ -64,7 +64,7 @@ def on_this_machine(options: Mapping[str, Any], say: Callable[[str], None]) -> M
 
 
 def _lacking(name: object) -> bool:
-    """Say whether `name` has the number of a GPU that is not here; `cuda` alone has none."""
+    """Return whether `name` has the number of a GPU that is not here; plain `cuda` has no number."""
     _, _, number = str(name).partition("cuda:")
     return number.isdigit() and int(number) >= torch.cuda.device_count()
 
@@ -72,7 +72,7 @@ def _lacking(name: object) -> bool:
 def set_torch(threads: int) -> None:
     """Give torch `threads` threads, one being fastest for small networks, and round denormal numbers to zero.
 
-    Second moments of weights that never move decay into denormals, on which the processor is slow: Adam took two to
+    Second moments of weights that never move decay into denormals, which are slow on the processor: Adam took two to
     three times as long on a DQN with dead units.
     """
     torch.set_num_threads(threads)
@@ -84,7 +84,7 @@ def _keep_freed_memory() -> None:
     """Let the next update have the memory of the last one's tensors, not new pages that the system must empty first.
 
     It is a setting of glibc; other C libraries have none. Of its heaps glibc gives back only the free ends beyond these
-    sizes, so a process may keep what it once needed.
+    sizes, so a process may keep its peak memory.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:

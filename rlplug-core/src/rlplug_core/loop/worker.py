@@ -57,15 +57,15 @@ def fetch(connection: Connection) -> Any:
 #: Positions in `Task.flags`: all shall stop; all shall hand over their state and wait.
 STOP = 0
 PAUSE = 1
-#: What a worker waits for that has handed over its state.
+#: The messages that a worker waits for after handing over its state.
 GO_ON = "go on"
-#: What other processes of a run are told that are to close their environments and to end.
+#: The message that lets other processes of a run close their environments and end.
 CLOSE = ("close", None)
 #: The place in `Task.flags` of how many messages with settings of environments were sent.
 SETTINGS = 2
 
 
-#: What may be done where a process does not know the id of an environment that the run's own process made.
+#: The remedy if a process does not know an environment id that the run's own process knows.
 UNREGISTERED = "an id that a script registers is known to its process alone: write MODULE:ID, of a module that does"
 
 
@@ -77,7 +77,7 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
 def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
     """Run a child process's work. Every exit leaves a message or an exit code, and none outlives the parent."""
     deaf()
-    gc.freeze()  # the collector writes to all that it looks at, and what came with the fork is shared
+    gc.freeze()  # the collector writes to all objects, and those from the fork are shared
     outlast()
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
@@ -140,7 +140,7 @@ class _Work:
         if message == CLOSE:
             return self.worker.actor.env.close()
         clock.limit, clock.total, state, settings = message
-        self.configure(settings)  # before an environment begins anew that cannot be captured
+        self.configure(settings)  # before an environment that cannot be captured starts again
         if state is not None:
             limit = clock.limit
             total = clock.total

@@ -119,7 +119,7 @@ class Start(msgspec.Struct):
 
 
 class End(msgspec.Struct):
-    """How a process left the run."""
+    """The exit of a process: finished, failed or interrupted."""
 
     status: Literal["finished", "failed", "interrupted"]
     reason: str = ""
