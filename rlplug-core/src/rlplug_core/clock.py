@@ -96,7 +96,7 @@ class PartClock(Clock):
 
 
 class AgentClock(Clock):
-    """The run's time for an agent that makes a `share` of the env steps, and counts those alone."""
+    """Return the run's time for an agent that takes a `share` of the env steps and counts only those."""
 
     __slots__ = ("passed",)
 
@@ -191,10 +191,10 @@ class SharedClock(Clock):
 
     Args:
         total: env steps that schedules run over.
-        slots: the env steps of each worker; every worker writes its own alone.
+        slots: the env steps of each worker; every worker writes only its own.
         signals: the stop of the whole run, and what multiplies every learning rate; controllers set both in the whole
             run's clock.
-        rank: whose slot is ours.
+        rank: the index of our slot.
     """
 
     __slots__ = ("rank", "signals", "slots")
@@ -228,5 +228,5 @@ class SharedClock(Clock):
 
 
 def due(before: int, after: int, every: int) -> bool:
-    """Return whether a multiple of `every` lies in (before, after]; `every` 0 means never."""
+    """Return whether a multiple of `every` is in (before, after]; `every` 0 means never."""
     return every > 0 and before // every != after // every

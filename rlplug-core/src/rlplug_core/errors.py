@@ -5,12 +5,12 @@ The tree, with exit codes:
     RlplugError           the run or the command failed                     exit 1
     ├── WorkerFailed      a worker process raised, hung or was killed
     ├── BadCheckpoint     no readable checkpoint is left
-    ├── BadFile           a file of a run cannot be what it should be
+    ├── BadFile           a file of a run is damaged or has wrong content
     ├── BadEnv            an environment broke its contract
     ├── NonFinite         a loss or a gradient is NaN or infinite
     ├── NotWritten        a file of a run cannot be written, as on a full disk
-    ├── UsageError        what was typed cannot be done                     exit 2
-    │   ├── Untrusted     it would run code that nobody here vouches for
+    ├── UsageError        the request cannot be done                        exit 2
+    │   ├── Untrusted     it would run code that you have not trusted
     │   ├── UnknownEnv    no provider knows the environment id
     │   └── BadConfig     an option has a wrong name, type or range
     ├── PluginError       a plugin is broken, disabled or incompatible      exit 3
@@ -122,7 +122,7 @@ class Stopped(KeyboardInterrupt):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'a' or 'b'?"` for the nearest known words, or an empty string."""
-    from difflib import get_close_matches  # 4 ms, and what is typed is mostly right
+    from difflib import get_close_matches  # 4 ms, and most input is right
 
     lower = {name.lower(): name for name in known}
     near = [
@@ -150,7 +150,7 @@ def clean(text: str) -> str:
 
 
 def quoted(names: Iterable[object]) -> str:
-    """Names as a part of a sentence: `'a', 'b' and 'c'`, nothing where there are none."""
+    """Return names as a part of a sentence: `'a', 'b' and 'c'`; "" for no names."""
     *rest, last = [f"'{plain(str(name))}'" for name in names] or [""]
     return f"{', '.join(rest)} and {last}" if rest else last
 

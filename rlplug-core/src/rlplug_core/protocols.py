@@ -41,7 +41,7 @@ from rlplug_core.types import (
 )
 
 B = TypeVar("B")
-#: Called with whether an episode opens, and what gives the frame [H, W, 3] uint8 to be seen now, if it is wanted.
+#: Called with whether an episode opens, and with a function that renders the current frame [H, W, 3] uint8.
 Show: TypeAlias = Callable[[bool, Callable[[], Array]], None]
 
 
@@ -55,7 +55,7 @@ class Stateful(Protocol):
 
 @runtime_checkable
 class Env(Stateful, Protocol):
-    """`num_envs` environments behind one interface; a single environment is one of them."""
+    """`num_envs` environments in one interface; a single environment has `num_envs` 1."""
 
     @property
     def spec(self) -> Spec: ...
@@ -69,11 +69,11 @@ class Agent(Stateful, Protocol):
     """Acts. Its state is generators and noise, never weights; those are shared with the learner."""
 
     def weights(self) -> State:
-        """Live views of what travels to actors and evaluators."""
+        """Return live views of the weights that travel to actors and evaluators."""
         ...
 
     def initial(self, num_envs: int) -> RecurrentState:
-        """The memory with which `num_envs` environments begin."""
+        """Return the memory of `num_envs` environments before their first step."""
         ...
 
     def act(
@@ -84,35 +84,35 @@ class Agent(Stateful, Protocol):
         clock: Clock,
         explore: bool = True,
     ) -> Act:
-        """Answer the observations of all N environments.
+        """Return actions for the observations of all N environments.
 
-        Nobody resets the memory: where `is_first` is set an episode opens, and nothing in the answer for such a row,
-        what will be remembered included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in
+        The caller does not reset the memory: if `is_first` is set, an episode opens, and nothing in the answer for such a row,
+        the new memory included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in
         the same way.
 
         Args:
-            obs: [N, ...] what the environments show.
+            obs: [N, ...] observations.
             is_first: [N] bool, `obs` opens an episode.
-            recurrent_state: [N, ...] what the last answer said will be remembered; None without a memory.
+            recurrent_state: [N, ...] memory from the last answer; None without a memory.
             clock: for schedules of exploration.
             explore: False for the greedy action, which draws no random number unless the agent says so.
 
         Returns:
-            The actions [N, ...], what will be remembered, and what only the agent knows of them.
+            The actions [N, ...], the new memory, and extras that only the agent knows.
         """
         ...
 
 
 @runtime_checkable
 class Buffer(Stateful, Protocol[B]):
-    """Takes steps, hands out the batches that are due; a batch is valid until the next batch or `add`."""
+    """Stores steps and returns due batches; a batch is valid until the next batch or `add`."""
 
     def add(self, step: Step, source: int = 0) -> None:
-        """Store a step; `source` says which actor it came from, whose rows are never mixed with another's."""
+        """Store a step of the actor `source`; rows of different actors are never mixed."""
         ...
 
     def batches(self, clock: Clock) -> Iterable[B]:
-        """The batches due now; what is owed is an integer in the state, so stopping between two loses none."""
+        """Yield the due batches. Their number is an integer in the state, so stopping between two loses none."""
         ...
 
     def feedback(self, batch: B, result: Result) -> None: ...
@@ -122,31 +122,31 @@ class Buffer(Stateful, Protocol[B]):
 class Learner(Stateful, Protocol[B]):
     """The algorithm: built as `cls(spec, config, context)`."""
 
-    #: The runners it is sound under, best first.
+    #: The runners that it is correct under, best first.
     runners: ClassVar[tuple[str, ...]]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
-        """An agent on these parameters; repeatable: agents never share generators, noise or memory."""
+        """Return an agent on these parameters; call it as often as you like: agents never share generators or memory."""
         ...
 
     def buffer(self) -> Buffer[B]: ...
     def update(self, batch: B, clock: Clock) -> Result: ...
 
 
-#: A learner and a buffer of some kind of batch: what a runner passes between them is theirs.
+#: A learner and a buffer of any kind of batch; a runner only passes batches between them.
 AnyLearner: TypeAlias = Learner[Any]
 AnyBuffer: TypeAlias = Buffer[Any]
 
 
 class Link(Protocol):
-    """The learner's end of what connects it with decoupled actors."""
+    """The learner's end of its connection with decoupled actors."""
 
     def publish(self, weights: State) -> None:
-        """Make these the actors' next version of the weights; whatever was received before is done with."""
+        """Make these the actors' next version of the weights; chunks received before may be overwritten."""
         ...
 
     def receive(self) -> list[Chunk]:
-        """Chunks to learn from, perhaps none; their arrays are valid until the next `publish`."""
+        """Return chunks to learn from, perhaps none; their arrays are valid until the next `publish`."""
         ...
 
 
@@ -154,7 +154,7 @@ class ActorLink(Protocol):
     """The actor's end of a link."""
 
     def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]:
-        """Wait until there is a chunk to be acted, put the newest weights into the agent; their version, the time.
+        """Wait for a permit for a chunk, put the newest weights into the agent, and return their version and the clock.
 
         `seen` is the version that the agent has.
         """
@@ -168,11 +168,11 @@ class Provider(Protocol):
     """The target of an `rlplug.envs` entry point: a class without constructor arguments that makes environments."""
 
     def ids(self) -> Iterable[str]:
-        """The ids it can make, as the user would type them; used for suggestions."""
+        """Return the ids that it can make, as a user types them; used for suggestions."""
         ...
 
     def make(self, id: str, num_envs: int) -> Env:
-        """Raises `errors.UnknownEnv` for an id it does not know, `errors.MissingPackage` where a package is absent."""
+        """Make environments; raise `errors.UnknownEnv` for an unknown id, `errors.MissingPackage` if a package is absent."""
         ...
 
 
@@ -188,10 +188,10 @@ class Wrapper(Protocol):
 
 @runtime_checkable
 class SupportsAdopt(Protocol):
-    """A provider that can put a foreign class of single environments behind a vector."""
+    """A provider that can make a vector from a foreign class of single environments."""
 
     def adopt(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
-        """`num_envs` environments from `make`, which returns a new `gymnasium.Env`."""
+        """Return `num_envs` environments from `make`, which returns a new `gymnasium.Env`."""
         ...
 
 
@@ -210,30 +210,30 @@ class SupportsAdoptWorlds(Protocol):
 
 @runtime_checkable
 class SupportsAdoptVector(Protocol):
-    """A provider that can put a foreign vector of environments behind our interface."""
+    """A provider that can adapt a foreign vector of environments."""
 
     def adopt_vector(self, make: Callable[[], Any], id: str) -> Env:
-        """The vector from `make`, which returns a new `gymnasium.vector.VectorEnv`."""
+        """Return the vector from `make`, which returns a new `gymnasium.vector.VectorEnv`."""
         ...
 
 
 @runtime_checkable
 class SupportsHold(Protocol):
-    """A provider that can put a foreign environment that exists already behind our interface."""
+    """A provider that can adapt a foreign environment that exists already."""
 
     def hold(self, env: Any, id: str) -> Env:
-        """A `gymnasium.Env` or a `gymnasium.vector.VectorEnv` as it is; `close` leaves it open, it is its owner's."""
+        """Adapt a `gymnasium.Env` or a `gymnasium.vector.VectorEnv`; `close` leaves it open for its owner."""
         ...
 
 
 @runtime_checkable
 class SupportsArguments(Protocol):
-    """A provider whose environments take keyword arguments."""
+    """A provider with environments that take keyword arguments."""
 
     def with_arguments(self, arguments: Mapping[str, object]) -> Provider:
-        """A provider of the same environments, made with these arguments.
+        """Return a provider of the same environments, made with these arguments.
 
-        It raises `errors.UsageError` where an environment has no such argument.
+        It raises `errors.UsageError` if an environment has no such argument.
         """
         ...
 
@@ -247,58 +247,58 @@ class SupportsFinish(Protocol):
 
 @runtime_checkable
 class SupportsRender(Protocol):
-    """A provider whose environments can be watched."""
+    """A provider with environments that can be watched."""
 
     def make_shown(self, id: str, render_mode: str) -> Env:
-        """One environment, `SupportsShow`, made with Gymnasium's `render_mode`: `human` or `rgb_array`."""
+        """Return one environment with a `show`, made with Gymnasium's `render_mode`: `human` or `rgb_array`."""
         ...
 
 
 @runtime_checkable
 class SupportsExport(Protocol):
-    """An agent that can be written down without its class."""
+    """An agent that can be exported without its class."""
 
     def exported(self) -> nn.Module:
-        """A module from observations [B, ...] to the best actions [B, ...]; it draws no random numbers."""
+        """Return a module from observations [B, ...] to the best actions [B, ...]; it draws no random numbers."""
         ...
 
 
 @runtime_checkable
 class SupportsPart(Protocol):
-    """Environments that can be some of a larger vector's, seeded as they are there."""
+    """Environments that can be a part of a larger vector, with the seeds that they have there."""
 
     def part(self, first: int) -> None:
-        """Say that its first environment is number `first` of the whole; called before the first reset."""
+        """Make its first environment number `first` of the whole; called before the first reset."""
         ...
 
 
 @runtime_checkable
 class SupportsEvaluation(Protocol):
-    """A wrapper that is another one, or none, around environments that only evaluate."""
+    """A wrapper that has other options, or is left out, in evaluations."""
 
     def in_evaluation(self, config: Any) -> object:
-        """The options it has there; None leaves it out. Spaces must be the same."""
+        """Return its options in evaluations; None leaves it out. Spaces must be the same."""
         ...
 
 
 @runtime_checkable
 class SupportsRestart(Protocol):
-    """A buffer that can be told that its rows begin anew: the steps it holds are not followed by those to come."""
+    """A buffer that can start new rows: the next steps do not follow the stored ones."""
 
     def restart(self) -> None: ...
 
 
 @runtime_checkable
 class SupportsSources(Buffer[Any], Protocol):
-    """A buffer that keeps the rows of several actors apart, by the `source` of each step."""
+    """A buffer that keeps the rows of several actors apart by the `source` of each step."""
 
     def restart_source(self, source: int) -> None:
-        """Begin the rows of one source anew: what it sends next does not follow what it sent last."""
+        """Start new rows for one source: its next steps do not follow its last ones."""
         ...
 
 
 class Evaluated(Protocol):
-    """The result of an evaluation: undiscounted returns and lengths of its episodes, and what they said."""
+    """The result of an evaluation: undiscounted returns, lengths, success and `info` of its episodes."""
 
     @property
     def returns(self) -> Sequence[float]: ...
@@ -316,7 +316,7 @@ class Evaluated(Protocol):
 class Controller(Stateful, Protocol):
     """Steers a run: the target of an `rlplug.controllers` entry point, a class, built with its `Config`.
 
-    It is told what happened by the abilities below, and lives in the run's own process. Its state is saved with the
+    It receives events by the methods below, in the run's own process. Its state is saved with the
     run. `reason` says why it stopped the run; it is empty as long as it has not.
     """
 
@@ -326,14 +326,14 @@ class Controller(Stateful, Protocol):
 
 @runtime_checkable
 class SupportsEvaluated(Protocol):
-    """A controller that is told of evaluations."""
+    """A controller that receives evaluations."""
 
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None: ...
 
 
 @runtime_checkable
 class SupportsEnded(Protocol):
-    """A controller that is told of training episodes, right after the vector step in which they ended."""
+    """A controller that receives training episodes, right after the vector step of their end."""
 
     def ended(self, episodes: Sequence[Episode], clock: Steering) -> None: ...
 
@@ -343,9 +343,9 @@ class SupportsSettings(Protocol):
     """A controller that sets attributes of the training environments, such as a curriculum's level."""
 
     def settings(self) -> Mapping[str, object]:
-        """Attributes by name: numbers, texts, booleans, or lists of them; a function of its state alone.
+        """Return attributes by name: numbers, texts, booleans, or lists of them; a function of its state only.
 
-        It is asked before the first episode, and again after it was told something. Where a value has changed, the
+        It is called before the first episode, and again after every event. If a value has changed, the
         environments have it from each row's next episode on.
         """
         ...

@@ -118,7 +118,7 @@ def load_global_state(state: State) -> None:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Whatever happens inside, the process's generators are afterwards as they were before."""
+    """Restore the process's random generators after the block."""
     state = global_state()
     try:
         yield

@@ -25,9 +25,9 @@ GymEnv: TypeAlias = gymnasium.Env[Any, Any]
 GymWrapper: TypeAlias = gymnasium.Wrapper[Any, Any, Any, Any]
 #: An observation: one array, or a (nested) dictionary of arrays, each with a leading row dimension.
 Obs: TypeAlias = Any
-#: What an agent remembers between steps: an array, a (nested) dictionary of arrays, or None.
+#: The memory of an agent between steps: an array, a (nested) dictionary of arrays, or None.
 RecurrentState: TypeAlias = Any
-#: What `state_dict` returns: nested dictionaries and lists of tensors, arrays, numbers, strings, booleans and None.
+#: The result of `state_dict`: nested dictionaries and lists of tensors, arrays, numbers, strings, booleans and None.
 State: TypeAlias = dict[str, Any]
 
 #: The name of a mask of allowed actions, in a dictionary observation and in `info`.
@@ -42,7 +42,7 @@ class Goals:
 
     Attributes:
         reward: to rewards [B].
-        terminated: to whether that ended the task [B]; None where goals end nothing.
+        terminated: to whether that ended the task [B]; None if goals end nothing.
     """
 
     reward: Callable[[Array, Array], Array]
@@ -58,13 +58,13 @@ class Spec:
     """The spaces of one environment, the number of environments, and the id.
 
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
-    An action is always one array; `rlplug_core.nets.actions` says where the parts of a Dict lie in it.
-    Of many agents in one world each has a row of its own: `agents` [num_envs] names them; it is empty otherwise. Where
+    An action is always one array; `rlplug_core.nets.actions` has the positions of a Dict's parts in it.
+    If many agents share a world, each has a row of its own: `agents` [num_envs] names them; it is empty otherwise. If
     their spaces differ, `obs` and `action` are Dicts of them, and `kinds` [num_envs] says which part is a row's own.
     `turns` says that they act in turn: then rows wait, as `Timestep.turn` says.
-    `inexact` says why the environment's state cannot be captured; it is empty where it can. `limit` is the number of
-    steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any;
-    `no_goals` says why there are none, where there might be.
+    `inexact` says why the environment's state cannot be captured; it is empty if it can. `limit` is the number of
+    steps after which episodes are truncated; 0 if it is unknown. `goals` computes the rewards of other goals, if any;
+    `no_goals` says why there are no goals, if there might be.
     """
 
     obs: Space
@@ -80,8 +80,8 @@ class Spec:
     no_goals: str = field(default="", compare=False, repr=False)
 
     def without_goals(self, wrapper: str) -> Spec:
-        """Return the same inside a wrapper that changes rewards or goals: other goals would be paid as without it."""
-        why = f"{wrapper} around {self.id} may change rewards or goals, of which compute_reward knows nothing"
+        """Return the same spec without goals, for a wrapper that changes rewards or goals: `goals` ignores it."""
+        why = f"{wrapper} around {self.id} may change rewards or goals, which compute_reward does not know"
         return (
             self
             if self.goals is None
@@ -93,8 +93,8 @@ class Spec:
 class Episode:
     """One finished episode: its row, the undiscounted sum of its untransformed rewards, and its length in steps.
 
-    `success` is what `info["is_success"]` or `info["success"]` said in its last step; None where neither was there.
-    `info` holds all numbers that the `info` of its last step said, by name. `agent` is whose it was, where there are
+    `success` is `info["is_success"]` or `info["success"]` of its last step; None if neither is there.
+    `info` holds all numbers in the `info` of its last step, by name. `agent` is the name of its agent, if there are
     many in one world.
     """
 
@@ -106,7 +106,7 @@ class Episode:
     agent: str = ""
 
     def plain(self) -> list[object]:
-        """The episode as a checkpoint holds it; `Episode(*plain)` is the inverse."""
+        """Return the episode in the form of a state; `Episode(*plain)` is the inverse."""
         return [self.row, self.total, self.length, self.success, dict(self.info), self.agent]
 
 
@@ -114,11 +114,11 @@ class Episode:
 class Timestep:
     """The result of `Env.reset` or `Env.step` for all N environments.
 
-    Arrays stay valid until the second next call; whoever keeps them longer copies them.
+    Arrays stay valid until the second next call; copy them to keep them longer.
 
     Attributes:
-        obs: [N, ...] what to act on next.
-        final_obs: [N, ...] the true successor of the last action; the same object as `obs` where no row was reset.
+        obs: [N, ...] the observations for the next action.
+        final_obs: [N, ...] the true successor of the last action; the same object as `obs` if no row was reset.
         reward: [N] float32 reward of the last action.
         terminated: [N] bool, the last action ended the episode in the task itself.
         truncated: [N] bool, the episode was cut from outside (a time limit); never together with `terminated`.
@@ -127,7 +127,7 @@ class Timestep:
         episodes: the episodes that ended in this call, measured below all transforms.
         ended: whether any row is terminated or truncated.
         count: how many rows are valid.
-        turn: [N] bool, the rows whose next action will be taken; None for all. The others wait: their `obs` is what
+        turn: [N] bool, the rows that act next; None for all. The others wait: their `obs` is what
             they acted on, and their transition, `valid`, comes when they see what followed.
     """
 
@@ -147,7 +147,7 @@ class Timestep:
     def opening(
         cls, obs: Obs, reward: Array, is_first: Array, never: Array, turn: Array | None = None
     ) -> Timestep:
-        """The result of `reset`, in which no row holds a transition; `never` [N] is False everywhere."""
+        """Return the result of `reset`, without transitions; `never` [N] is False everywhere."""
         return cls(
             obs=obs,
             final_obs=obs,
@@ -164,7 +164,7 @@ class Timestep:
 
     @classmethod
     def quiet(cls, obs: Obs, reward: Array, never: Array, always: Array) -> Timestep:
-        """The result of a step in which nothing ended; `never` [N] is False everywhere, `always` [N] True."""
+        """Return the result of a step without an end; `never` [N] is False everywhere, `always` [N] True."""
         return cls(
             obs=obs,
             final_obs=obs,
@@ -181,7 +181,7 @@ class Timestep:
 
 @dataclass(slots=True)
 class Act:
-    """An agent's answer: `action` [N, ...], what it will remember, and what only it knows (such as `log_prob`, [N])."""
+    """An agent's answer: `action` [N, ...], its new memory, and extras that only it knows (such as `log_prob`, [N])."""
 
     action: Array
     recurrent_state: RecurrentState = None
@@ -210,7 +210,7 @@ class Step:
 
 @dataclass(slots=True)
 class Result:
-    """The result of an update: metrics as scalar tensors or numbers, and priorities [B] where the buffer wants them."""
+    """The result of an update: metrics as scalar tensors or numbers, and priorities [B] if the buffer uses them."""
 
     metrics: Mapping[str, Tensor | float]
     priority: Tensor | Array | None = None
@@ -244,15 +244,15 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 def tree_where(rows: Array, one: object, other: object) -> object:
     """Nested dictionaries of arrays [N, ...]: the rows of the mask `rows` [N] from `one`, the others from `other`."""
 
-    def chosen(a: Array, b: Array) -> Array:
-        found: Array = np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-        return found
+    def choose(a: Array, b: Array) -> Array:
+        rows_of_leaf = rows.reshape(-1, *[1] * (a.ndim - 1))
+        return np.asarray(np.where(rows_of_leaf, a, b))
 
-    return tree_map(chosen, one, other)
+    return tree_map(choose, one, other)
 
 
 def first_leaf(tree: object) -> Any:
-    """The first array or tensor of a nested dictionary."""
+    """Return the first array or tensor of a nested dictionary."""
     while isinstance(tree, dict):
         tree = next(iter(tree.values()))
     return tree
@@ -261,8 +261,8 @@ def first_leaf(tree: object) -> Any:
 def channels_last(shape: Sequence[int]) -> bool:
     """Return whether an image of this shape is [H, W, C], and not [C, H, W].
 
-    Two neighboring axes of one length are the picture. Where none are, the shorter one of the outer axes has the
-    channels; where all are, they come last, as in Gymnasium's own environments.
+    Two neighboring axes of one length are the picture. If there are none, the shorter one of the outer axes has the
+    channels; if all are equal, they come last, as in Gymnasium's own environments.
     """
     first, middle, last = shape
     return middle == first if first == middle or middle == last else last < first
