@@ -86,8 +86,8 @@ class Agent(Stateful, Protocol):
     ) -> Act:
         """Return actions for the observations of all N environments.
 
-        The caller does not reset the memory: if `is_first` is set, an episode opens, and nothing in the answer for such a row,
-        the new memory included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in
+        The caller does not reset the memory: if `is_first` is set, an episode opens, and nothing in the answer for such
+        a row, the new memory included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in
         the same way.
 
         Args:
@@ -126,7 +126,7 @@ class Learner(Stateful, Protocol[B]):
     runners: ClassVar[tuple[str, ...]]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
-        """Return an agent on these parameters; call it as often as you like: agents never share generators or memory."""
+        """Return an agent on these parameters. Agents never share generators or memory."""
         ...
 
     def buffer(self) -> Buffer[B]: ...
@@ -172,7 +172,7 @@ class Provider(Protocol):
         ...
 
     def make(self, id: str, num_envs: int) -> Env:
-        """Make environments; raise `errors.UnknownEnv` for an unknown id, `errors.MissingPackage` if a package is absent."""
+        """Make environments; raise `errors.UnknownEnv` or, if a package is absent, `errors.MissingPackage`."""
         ...
 
 
