@@ -60,7 +60,8 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 )
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     """Show options of an algorithm, wrapper or controller, or an environment; with ENV an algorithm's preset there."""
-    if not is_target(name) and name not in plugins.ids("algorithms") and _is_run(name):
+    is_run = any(regular(path / "config.json") for path in (Path(name), OUT / name))
+    if is_run and not is_target(name) and name not in plugins.ids("algorithms"):
         raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")
     group = _group(name)
     arguments = single_env_arguments(click.get_current_context())
@@ -94,10 +95,6 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     if values:
         lines = [(name, value_text(value)) for name, value in values.items()]
         echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
-
-
-def _is_run(name: str) -> bool:
-    return any(regular(path / "config.json") for path in (Path(name), OUT / name))
 
 
 def _group(name: str) -> Group:

@@ -79,7 +79,12 @@ def _without_repetitions(
     """Return one run per configuration and seed, the longest: a repetition is not another sample."""
     found: dict[tuple[str, str, int], History] = {}
     remarks = []
-    for run in sorted(runs, key=_length):
+
+    def length(run: History) -> tuple[bool, int]:
+        steps = [int(curve.steps[-1]) for curve in run.curves.values()]
+        return run.is_finished, max(steps, default=0)
+
+    for run in sorted(runs, key=length):
         key = (own[run], run.env, run.seed)
         if key in found:
             remarks.append(
@@ -87,7 +92,3 @@ def _without_repetitions(
             )
         found[key] = run
     return sorted(found.values(), key=lambda run: (run.config["created"], run.path.name)), remarks
-
-
-def _length(run: History) -> tuple[bool, int]:
-    return run.is_finished, max((int(curve.steps[-1]) for curve in run.curves.values()), default=0)

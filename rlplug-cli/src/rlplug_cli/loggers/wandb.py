@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import wandb
 
@@ -53,7 +52,8 @@ class Mirror:
             group=config["group"],
             dir=run.path,
             resume="allow",
-            mode=_mode(),
+            # wandb asks for a key unless there is one, or a mode.
+            mode=None if os.environ.get("WANDB_MODE") or wandb.api.api_key else "offline",
             config={"algorithm": config["algorithm"], "env": config["env"], **config["options"]},
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )
@@ -68,8 +68,3 @@ class Mirror:
     def close(self, status: str) -> None:
         self.write()
         self.run.finish(exit_code=0 if status == "finished" else 1)
-
-
-def _mode() -> Literal["offline"] | None:
-    """Return None if the environment names a mode or there is a key; otherwise wandb would ask for a key."""
-    return None if os.environ.get("WANDB_MODE") or wandb.api.api_key else "offline"

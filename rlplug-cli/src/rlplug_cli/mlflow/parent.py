@@ -8,8 +8,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +28,17 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
     directory = run.parent
     if not (directory / NAME).exists():
         return None
-    with _lock(directory):
-        state = _read(directory, uri)
+    path = directory / STATE
+    with opened(directory / "mlflow.lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state: dict[str, Any] = from_json(path) if os.path.lexists(path) else {}
+        if state.get("tracking_uri") != uri:
+            state = {"tracking_uri": uri, "parents": {}}
         parent = duplicates.run_with_id(client, state["parents"].get(experiment, ""))
         if parent is None or duplicates.is_copy(parent, directory):
             state["parents"][experiment] = _find_or_create(directory, client, experiment)
             content = json.dumps(sealed(state), indent=1)
-            replace(directory / STATE, content.encode())
+            replace(path, content.encode())
         return str(state["parents"][experiment])
 
 
@@ -56,16 +58,3 @@ def _find_or_create(directory: Path, client: MlflowClient, experiment: str) -> s
     name = directory.absolute().name
     run = client.create_run(experiment, int(sweep.created * 1000), tags, name)
     return str(run.info.run_id)
-
-
-def _read(directory: Path, uri: str) -> dict[str, Any]:
-    path = directory / STATE
-    state: dict[str, object] = from_json(path) if os.path.lexists(path) else {}
-    return state if state.get("tracking_uri") == uri else {"tracking_uri": uri, "parents": {}}
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    with opened(directory / "mlflow.lock", "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

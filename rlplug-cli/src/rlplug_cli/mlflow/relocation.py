@@ -26,14 +26,16 @@ def locate(uri: str, run: Path, run_id: str, wanted: str) -> str | None:
     if path is None or path.exists():
         return uri
     above = (sqlite_uri(folder / path.name) for folder in run.absolute().parents)
-    return next((one for one in (wanted, *above) if _holds(one, run_id)), None)
+    query = "select 1 from runs where run_uuid = ?"  # a server has no file, and is not asked
+    return next((one for one in (wanted, *above) if _first(one, query, run_id)), None)
 
 
 def settle_artifacts(uri: str) -> None:
     """Correct the artifact paths in a local store that was moved: MLflow stores only absolute paths."""
     path = sqlite_path(uri)
     new = artifact_root(uri)
-    old = _artifact_path(uri)
+    query = "select artifact_location from experiments where experiment_id = ?"
+    old = _first(uri, query, "0").removesuffix("/0")  # of MLflow's default experiment
     if (
         path is None
         or not old.endswith(f"/{ARTIFACTS}")
@@ -46,18 +48,6 @@ def settle_artifacts(uri: str) -> None:
                 f"update {table} set {column} = ? || substr({column}, ?) where substr({column}, 1, ?) = ?",
                 (new, len(old) + 1, len(old) + 1, f"{old}/"),
             )
-
-
-def _holds(uri: str, run_id: str) -> bool:
-    """Return whether a local store has an MLflow run with this id; always False for a server."""
-    return bool(_first(uri, "select 1 from runs where run_uuid = ?", run_id))
-
-
-def _artifact_path(uri: str) -> str:
-    """Return the artifact directory in a local store, from that of MLflow's default experiment, or ""."""
-    return _first(
-        uri, "select artifact_location from experiments where experiment_id = ?", "0"
-    ).removesuffix("/0")
 
 
 def _first(uri: str, query: str, value: str) -> str:
