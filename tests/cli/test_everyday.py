@@ -150,7 +150,7 @@ def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
     assert names("--algorithm", "a*", "--status", "finished") == ["one"]
     assert names("--env", "*Chain", "--sort", "seed")[-1] == "two"
     group = open_run("one").config["group"]
-    assert names("--group", group) == names("--group", group[:4]) == ["one", "two"]
+    assert names("--group", group) == names("--group", group[:4]) == ["two", "one"]
     assert {*names("--sort", "final", "--algorithm", "*2*")} == {"one", "two"}
     assert "no such runs" in rlplug("runs", "--env", "Pong").out
 
@@ -274,7 +274,7 @@ def test_a_narrow_list_of_runs_cuts_no_number(
     written("ppo-CartPole-v1-s1", total_timesteps=2_000_000).end()
     monkeypatch.setattr(tables, "terminal", lambda: 40)
     lines = rlplug("runs").out.splitlines()
-    assert lines[0].split() == ["RUN", "LAST"]
+    assert lines[0].split() == ["RUN", "STATUS", "SEED"]
     assert max(map(len, lines)) <= 40
     assert "…" not in "".join(lines)
 

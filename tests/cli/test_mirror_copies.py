@@ -137,7 +137,7 @@ def swept(with_store: str, written: Callable[..., Any]) -> Path:
     """A sweep of one run, sent with its parent."""
     run = written("sw/s1")
     directory = Path(run.path).parent
-    (directory / "sweep.json").write_text(json.dumps({"kind": "seeds", "uid": "uid-sw", "created": 1.0}))
+    (directory / "sweep.json").write_text(json.dumps({"kind": "seeds", "uid": "uid-sw", "created": 1.0, "tasks": []}))
     run.points(3)
     run.end()
     send_all(run.path)

@@ -104,6 +104,16 @@ def test_a_line_of_another_library_is_answered_with_what_to_type(
     assert answer in done.err
 
 
+def test_a_window_without_a_display_is_answered_with_a_film(
+    rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    done = rlplug("run", "a2c", "CartPole-v1", "--env.render_mode", "human", "--total-timesteps", "10")
+    assert done.code == 2
+    assert "--env.render_mode human needs a display, and there is none; leave it out" in done.err
+
+
 def test_a_list_in_quotes_in_a_file_is_answered_with_a_list(place: Path, rlplug: Callable[..., Done]) -> None:
     Path("c.toml").write_text('[net]\nhidden = "64,64"\n')
     done = rlplug("run", "ppo", "CartPole-v1", "--config", "c.toml", "--print-config")

@@ -169,6 +169,7 @@ class AlgorithmCommand(TakesArguments):
         one_thread()
         refuse_path(name)
         values, origins = self.resolve_options(click.get_current_context())
+        _refuse_window(values)
         if print_config:
             echo(config_text(values, origins, self.options))
         elif seeds is not None:
@@ -295,6 +296,22 @@ class AlgorithmCommand(TakesArguments):
         if option.name == "net":
             return sections.title("net", self.algorithm, "net" in own)
         return "Input and output"
+
+
+def _refuse_window(values: Mapping[str, object]) -> None:
+    """Refuse an environment that opens a window if there is no display.
+
+    Raises:
+        UsageError: it would.
+    """
+    if values.get("env.render_mode") == "human":
+        from rlplug_core.runs.watching import has_display
+
+        if not has_display():
+            raise UsageError(
+                "--env.render_mode human needs a display, and there is none; leave it out, and make a film of the "
+                "run with: rlplug play RUN --video FILE.mp4"
+            )
 
 
 def _was_typed(context: click.Context, name: str) -> bool:

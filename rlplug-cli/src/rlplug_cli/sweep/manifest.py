@@ -84,8 +84,8 @@ class Sweep:
     files: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.uid.isalnum():
-            raise ValueError("its uid has other characters than letters and digits")
+        if not self.uid.replace("-", "").isalnum():
+            raise ValueError("its uid has other characters than letters, digits and hyphens")
 
     @classmethod
     def new(cls, kind: Kind) -> Sweep:
