@@ -487,3 +487,30 @@ def test_wrong_arguments_are_one_sentence_and_start_nothing(
     assert said in done.err
     assert done.err.count("\n") == 1
     assert not (place / "runs").exists()
+
+
+def test_the_share_of_a_study_counts_trials(place: Path) -> None:
+    directory = place / "study"
+    carried_on(search(directory, Machine(directory), trials=4))
+    assert search(directory, Machine(directory), trials=4).share == 1.0
+    more = search(directory, Machine(directory), trials=8)
+    assert more.share == 0.5
+
+
+def test_an_option_that_a_file_fixes_is_not_searched(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goals: list[Goal] = []
+
+    def stop(directory: Path, goal: Goal, **others: object) -> None:
+        goals.append(goal)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("rlplug_cli.tune.outcome.run_study", stop)
+    Path("c.toml").write_text("learning_rate = 0.001\n")
+    free = rlplug("tune", "a2c", "CartPole-v1")
+    fixed = rlplug("tune", "a2c", "CartPole-v1", "--config", "c.toml")
+    assert (free.code, fixed.code) == (2, 2)
+    assert {*goals[0].space} - {*goals[1].space} == {"learning_rate"}
+    assert goals[1].fixed["learning_rate"] == 0.001
+    assert "not searched, because its value is fixed: --learning-rate" in fixed.err
