@@ -177,7 +177,7 @@ def test_on_a_terminal_the_user_is_asked(
     (place / "runs/one/sources" / source.name).write_text(f"open('executed', 'w').close()\n{source.read_text()}")
     words = [str(Path(sys.executable).with_name("rlplug")), "evaluate", "one", "--episodes", "1"]
     ended, said = on_a_terminal(words, answer)
-    assert re.search(r"this would execute .*own-.*; go on\? \[y/N\]", said), said
+    assert re.search(r"this would execute .*own-.*; continue\? \[y/N\]", said), said
     assert (ended, (place / "executed").exists()) == (code, executed), said
 
 
