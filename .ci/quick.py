@@ -24,7 +24,7 @@ def main() -> int:
     sources = [
         name for name in files if re.match(r"(rlplug-\w+|examples/[\w-]+)/src/.+\.py$", name)
     ]
-    tests = [*tests_of(files), *ALWAYS]
+    tests = [*ALWAYS, *tests_of(files)]
     commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."]]
     if sources:
         commands.append(["mypy", *sources])
