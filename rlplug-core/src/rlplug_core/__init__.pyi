@@ -18,6 +18,7 @@ from rlplug_core.acting.explorer import actor_epsilon as actor_epsilon
 from rlplug_core.acting.explorer import check_exploration as check_exploration
 from rlplug_core.acting.explorer import epsilon_schedule as epsilon_schedule
 from rlplug_core.acting.explorer import explorer as explorer
+from rlplug_core.acting.explorer import explorer_from_options as explorer_from_options
 from rlplug_core.acting.explorer import final_epsilon as final_epsilon
 from rlplug_core.acting.policy_agent import NetworkAgent as NetworkAgent
 from rlplug_core.acting.policy_agent import PolicyAgent as PolicyAgent

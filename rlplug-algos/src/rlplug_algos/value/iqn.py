@@ -101,25 +101,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         self.target = rl.Target(self.q_network, self.target_network)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
-        c = self.config
-        epsilon = rl.epsilon_schedule(
-            c.exploration_initial_eps,
-            c.exploration_final_eps,
-            c.exploration_fraction,
-            c.exploration_points,
-        )
-        epsilon = rl.actor_epsilon(epsilon, rank, ranks, c.exploration_alpha)
-        return rl.explorer(
-            self.q_network,
-            epsilon,
-            self.agent_seeds(rank),
-            inference_backend=self.inference_backend,
-            softmax_temperature=None
-            if c.softmax_temperature is None
-            else self.schedule("softmax_temperature"),
-            random_steps=c.random_steps,
-            eval_eps=c.eval_eps,
-        )
+        return rl.explorer_from_options(self, self.q_network, rank, ranks)
 
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)

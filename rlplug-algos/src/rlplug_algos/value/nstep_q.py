@@ -94,20 +94,7 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
             c.exploration_final_eps_others,
             self.seeds.child("epsilon"),
         )
-        epsilon = rl.epsilon_schedule(
-            c.exploration_initial_eps, final_eps, c.exploration_fraction, c.exploration_points
-        )
-        return rl.explorer(
-            self.q_network,
-            epsilon,
-            self.agent_seeds(rank),
-            inference_backend=self.inference_backend,
-            softmax_temperature=None
-            if c.softmax_temperature is None
-            else self.schedule("softmax_temperature"),
-            random_steps=c.random_steps,
-            eval_eps=c.eval_eps,
-        )
+        return rl.explorer_from_options(self, self.q_network, rank, ranks, final_eps)
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
         c = self.config

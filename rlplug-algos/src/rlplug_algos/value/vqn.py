@@ -64,24 +64,7 @@ class VQN(rl.Algorithm[rl.Rollout]):
         self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
-        c = self.config
-        epsilon = rl.epsilon_schedule(
-            c.exploration_initial_eps,
-            c.exploration_final_eps,
-            c.exploration_fraction,
-            c.exploration_points,
-        )
-        return rl.explorer(
-            self.q_network,
-            epsilon,
-            self.agent_seeds(rank),
-            inference_backend=self.inference_backend,
-            softmax_temperature=None
-            if c.softmax_temperature is None
-            else self.schedule("softmax_temperature"),
-            random_steps=c.random_steps,
-            eval_eps=c.eval_eps,
-        )
+        return rl.explorer_from_options(self, self.q_network, rank, ranks)
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -62,6 +63,54 @@ def explorer(
         inference_backend=inference_backend,
         warmup=random_steps,
         evaluation=eval_eps,
+    )
+
+
+class ExploringLearner(Protocol):
+    """The parts of an `Algorithm` that its exploration depends on."""
+
+    config: Any
+    inference_backend: str
+
+    def schedule(self, name: str, anneal: bool = False) -> Schedule: ...
+
+    def agent_seeds(self, rank: int) -> Seeds: ...
+
+
+def explorer_from_options(
+    learner: ExploringLearner,
+    q_network: QNetwork,
+    rank: int = 0,
+    ranks: int = 1,
+    final_eps: float | None = None,
+) -> EpsilonGreedy:
+    """Make the agent that a learner's exploration options ask for.
+
+    The config has `exploration_initial_eps`, `exploration_final_eps`, `exploration_fraction`, `exploration_points`,
+    `softmax_temperature`, `random_steps` and `eval_eps`. It may have `exploration_alpha`.
+
+    Args:
+        learner: an `Algorithm`.
+        q_network: action values.
+        rank, ranks: the number of this actor, and how many there are.
+        final_eps: the final probability of a random action, in place of `exploration_final_eps`.
+    """
+    options = learner.config
+    epsilon = epsilon_schedule(
+        options.exploration_initial_eps,
+        options.exploration_final_eps if final_eps is None else final_eps,
+        options.exploration_fraction,
+        options.exploration_points,
+    )
+    softmax = options.softmax_temperature is not None
+    return explorer(
+        q_network,
+        actor_epsilon(epsilon, rank, ranks, getattr(options, "exploration_alpha", 0.0)),
+        learner.agent_seeds(rank),
+        softmax_temperature=learner.schedule("softmax_temperature") if softmax else None,
+        inference_backend=learner.inference_backend,
+        random_steps=options.random_steps,
+        eval_eps=options.eval_eps,
     )
 
 
