@@ -126,8 +126,8 @@ def states(made: Any) -> dict[str, str]:
     state = made.state_dict()
     state.pop("meter", None)
     found["state"] = digest(buffers(state))
-    gradients = getattr(learner, "gradients", "")
-    return {**found, "how": str(gradients)}
+    how = getattr(learner, "how_gradients_came", str)()
+    return {**found, "how": str(how)}
 
 
 def buffers(state: Any) -> list[Any]:

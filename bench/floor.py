@@ -171,7 +171,7 @@ def ppo() -> Calls:
     arrays = (np.ones(256, np.float32), of.obs, of.action, of.advantage, of.target)
     tensors: Any = [torch.from_numpy(each) for each in arrays]
     extras = {"log_prob": torch.from_numpy(of.old)}
-    batch = made.in_numpy(rl.Samples(tensors[0], None, *tensors[1:], extras), made.networks)
+    batch = rl.Samples(tensors[0], None, *tensors[1:], extras)
     return {
         "rlplug": lambda: made.actor_critic_optimizer.minimize(
             made.loss(batch, made.config)[0], rl.Clock(10**6)
@@ -195,7 +195,6 @@ def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
     )
     tensors: Any = [torch.from_numpy(array) for array in arrays]
     made = rl.Transitions(tensors[0], None, *tensors[1:], {})
-    made.arrays = made.in_numpy()  # as a replay buffer returns it
     return made
 
 

@@ -104,7 +104,6 @@ UNSTUCK: tuple[tuple[str, Any], ...] = (
     ("final_eval_episodes", 10),
     ("wrap", ("atari:sticky=0",)),
     ("anneal_lr", False),
-    ("net.precision", "bfloat16"),
 )
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 

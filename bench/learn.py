@@ -97,7 +97,7 @@ the former orthogonal ones one seed had 2,789 on Hopper, 1,566 on Walker2d, 550 
 
 Pong with the preprocessing of `--wrap atari`: score of a whole game, as many steps as one core makes in an hour. With
 sticky actions (Machado et al., 2018) evaluations have 10 games, the final one 30. Rows with `-not-sticky` follow most
-published curves: `--wrap atari:sticky=0 --no-anneal-lr`, here with `--net.precision bfloat16` and evaluations of 5
+published curves: `--wrap atari:sticky=0 --no-anneal-lr`, in part with products in bfloat16, and evaluations of 5
 games, the final one of 10. CleanRL's documentation gives 20.36 ± 0.20 for `ppo_atari.py` after 10,000,000 steps.
 `a2c` loses every point for 2,400,000 steps and then starts to score; tests ran at the same time as its runs and halved
 their speed.

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).with_name("peers")))
 import measure
 
 import rlplug_core
+from rlplug_core.fast.numba_loops import available
 from rlplug_core.loop.events import Progress
-from rlplug_core.nets.loops import available
 from rlplug_core.runs.journal import read
 
 NEVER = 10**12

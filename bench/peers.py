@@ -50,7 +50,6 @@ class Pair:
 
 ACTORS = "2 actors x 8 environments x 20 steps, a step of Adam for each 160, 64-64 tanh"
 REPLAYING = "HalfCheetah-v5, a gradient step per env step, batch 256, 256-256 ReLU, 2 threads"
-ROUNDED = "rlplug with products in bfloat16"
 PAIRS = [
     Pair(
         "a3c",
@@ -121,24 +120,6 @@ PAIRS = [
     Pair("appo", "rllib", "RLlib APPO", "rllib_impala.py", bar=3.0, what=ACTORS),
     Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", bar=1.8, what=REPLAYING, threads=2),
     Pair("td3", "sb3", "SB3 TD3", "sb3_td3.py", bar=1.8, what=REPLAYING, threads=2),
-    Pair(
-        "sac-bfloat16",
-        "sb3",
-        "SB3 SAC",
-        "sb3_sac.py",
-        bar=2.2,
-        what=f"{REPLAYING}, {ROUNDED}",
-        threads=2,
-    ),
-    Pair(
-        "td3-bfloat16",
-        "sb3",
-        "SB3 TD3",
-        "sb3_td3.py",
-        bar=2.2,
-        what=f"{REPLAYING}, {ROUNDED}",
-        threads=2,
-    ),
 ]
 
 

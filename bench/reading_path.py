@@ -3,8 +3,9 @@
     python bench/reading_path.py
 
 Traces steps and updates of PPO, DQN and SAC on CartPole and Pendulum with `sys.setprofile`, after a first half that
-fills buffers and caches. Every file that runs is counted. The columns "rules" are normal runs; in the columns
-"autograd" torch's autograd computes all gradients, so the loss runs as a reader reads it.
+fills buffers and caches. Every file that runs is counted, and the fast room as one file with one function. The columns
+"as run" are normal runs; in the columns "autograd" torch's autograd computes all gradients. Depth is the longest stack,
+with the fast room as one frame.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from unittest.mock import patch
 
 import rlplug_algos
 import rlplug_core
-from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
+from rlplug_core.fast.losses import FastLosses
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 
@@ -28,6 +29,8 @@ ROOTS = {
     Path(package.__file__ or "").parent: package.__name__ for package in (rlplug_core, rlplug_algos)
 }
 
+#: The fast room counts as one file.
+FAST = "rlplug_core/fast"
 #: Env steps of the trace, and of the part before it.
 STEPS = 128
 #: Algorithm, environment and options of each run.
@@ -62,13 +65,15 @@ class Trace:
         self.files: set[str] = set()
         self.functions: set[tuple[str, str]] = set()
         self.order: list[str] = []
+        self.depth = 0
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         name = file_of(frame) if event == "call" else None
         if name is not None:
             self.files.add(name)
-            self.functions.add((name, frame.f_code.co_qualname))
+            self.functions.add((name, "" if name == FAST else frame.f_code.co_qualname))
             self.order.append(name)
+            self.depth = max(self.depth, depth(frame))
 
     @property
     def switches(self) -> int:
@@ -83,8 +88,21 @@ def file_of(frame: FrameType) -> str | None:
     path = Path(frame.f_code.co_filename)
     for root, package in ROOTS.items():
         if path.is_relative_to(root) and not path.is_relative_to(root / "testing"):
-            return f"{package}/{path.relative_to(root).as_posix()}"
+            inner = path.relative_to(root)
+            return FAST if inner.parts[0] == "fast" else f"{package}/{inner.as_posix()}"
     return None
+
+
+def depth(frame: FrameType) -> int:
+    """Return how many frames of rlplug are on the stack; those of the fast room count as one."""
+    names: list[str] = []
+    above: FrameType | None = frame
+    while above is not None:
+        name = file_of(above)
+        if name is not None and not (name == FAST and names[-1:] == [FAST]):
+            names.append(name)
+        above = above.f_back
+    return len(names)
 
 
 def traced(run: Callable[[], object]) -> Trace:
@@ -100,8 +118,12 @@ def traced(run: Callable[[], object]) -> Trace:
 
 @contextmanager
 def autograd_alone() -> Iterator[None]:
-    """Compute all gradients with autograd."""
-    with patch.object(Algorithm, "in_numpy", lambda learner, batch, *networks: batch):
+    """Let autograd differentiate every loss."""
+
+    def call(self: FastLosses, loss: Any, learner: Any, *args: Any, **named: Any) -> Any:
+        return loss(learner, *args, **named)
+
+    with patch.object(FastLosses, "call", call):
         yield
 
 
@@ -125,18 +147,18 @@ def whole(name: str) -> tuple[Trace, Trace]:
 
 
 def row(name: str) -> str:
-    """Return one table line: files, functions and switches of an update, with rules and with autograd."""
+    """Return a line of the table: files, functions, depth and switches, as run and by autograd."""
     counts: list[int] = []
     for way in (nullcontext, autograd_alone):
         with way():
             trace, update = whole(name)
-        counts += [len(trace.files), len(trace.functions), update.switches]
+        counts += [len(trace.files), len(trace.functions), trace.depth, update.switches]
     return f"{name:<32}" + "".join(f"{count:>11}" for count in counts)
 
 
 def main() -> None:
-    print(f"{'':<32}{'rules':>11}{'':<22}{'autograd':>11}")
-    print(f"{'run':<32}" + 2 * f"{'files':>11}{'functions':>11}{'switches':>11}")
+    print(f"{'':<32}{'as run':>11}{'':<33}{'autograd':>11}")
+    print(f"{'run':<32}" + 2 * f"{'files':>11}{'functions':>11}{'depth':>11}{'switches':>11}")
     for name in RUNS:
         print(row(name))
 

@@ -54,9 +54,15 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def _forget_loops() -> None:
-    from rlplug_core.learning.loops import learning_loops
-    from rlplug_core.nets.loops import acting_loops, has_scipy, head_loops, memory_loops, why_not_numba
-    from rlplug_core.nets.passes import pass_loops
+    from rlplug_core.fast.numba_loops import (
+        acting_loops,
+        has_scipy,
+        head_loops,
+        learning_loops,
+        memory_loops,
+        why_not_numba,
+    )
+    from rlplug_core.fast.parallel_dense import pass_loops
 
     for cached in (why_not_numba, acting_loops, head_loops, memory_loops, learning_loops, has_scipy, pass_loops):
         cached.cache_clear()

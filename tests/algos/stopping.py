@@ -444,11 +444,6 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "td3-threads": (
         "TD3", "Continuous", {**OFF_POLICY, "batch_size": 128, "net.hidden": [96, 96], "threads": 2}, [("update", 62)],
     ),
-    # Layers of so many products are computed in bfloat16, where the processor has instructions for it.
-    "sac-bfloat16": (
-        "SAC", "Continuous",
-        {**OFF_POLICY, "batch_size": 64, "net.hidden": [136, 136], "net.precision": "bfloat16"}, [("update", 62)],
-    ),
     "sac-discrete": (
         "SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "random_steps"}, [("update", 62)],
     ),

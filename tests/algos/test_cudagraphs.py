@@ -18,16 +18,16 @@ from rlplug_core.algorithm import Algorithm, pure
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config
 from rlplug_core.errors import NonFinite, PluginError
-from rlplug_core.learning import cudagraphs
-from rlplug_core.learning.cudagraphs import VALUES, Graphs
-from rlplug_core.learning.device_step import LOOK
+from rlplug_core.fast.cuda import graph_forward as torch_forward
+from rlplug_core.fast.cuda import graphs as cudagraphs
+from rlplug_core.fast.cuda.cuda_graph import WARM
+from rlplug_core.fast.cuda.device_step import LOOK
+from rlplug_core.fast.cuda.graphs import VALUES, Graphs
+from rlplug_core.fast.cuda.pytree import Leaves, Packed, mapped
 from rlplug_core.learning.optimizer import Optimizer
-from rlplug_core.learning.trees import Leaves, Packed, mapped
 from rlplug_core.learning.update_rules import SGD, Adam, AdamW, RMSProp, Torch, UpdateRule
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import turn
-from rlplug_core.nets import torch_forward
-from rlplug_core.nets.recorded import WARM
 from rlplug_core.nets.torch_forward import GraphForward, TorchForward
 from rlplug_core.types import Result
 from tests.algos.conftest import make_runner

@@ -1,4 +1,4 @@
-"""Updates by rules are the plain ones: equal slopes with every option, equal weights, and the same bits twice."""
+"""Fast updates are the plain ones: equal gradients with every option, equal weights, and the same bits twice."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from rlplug_algos.off_policy.ddpg import DDPG, DDPGConfig
 from rlplug_algos.off_policy.iql import IQL, IQLConfig
@@ -26,10 +27,12 @@ from rlplug_algos.value.nstep_q import NStepQ, NStepQConfig
 from rlplug_algos.value.qrdqn import QRDQN, QRDQNConfig
 from rlplug_algos.value.vqn import VQN, VQNConfig
 from rlplug_algos.value.vsarsa import VSarsa, VSarsaConfig
-from rlplug_core.algorithm import Context
+from rlplug_core.algorithm import Algorithm, Context, pure
 from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
 from rlplug_core.clock import Clock
-from rlplug_core.nets import passes, products
+from rlplug_core.fast import matmul, parallel_dense
+from rlplug_core.fast.losses import FastLoss
+from rlplug_core.learning.optimizer import backward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.seeds import Seeds
@@ -144,12 +147,10 @@ CONTINUOUS = [
 ]
 
 
-def slopes(made: Any, optimizer: Any, loss: Any) -> torch.Tensor:
-    """The flat gradient, as `minimize` finds it: from zero, of which rules know."""
+def gradient_of(optimizer: Any, loss: Any) -> torch.Tensor:
+    """The flat gradient, as `minimize` finds it."""
     optimizer.gradient.zero_()
-    into = optimizer.on_host()[1]
-    into.zero |= into.every
-    loss.backward(into) if not isinstance(loss, torch.Tensor) else loss.backward()
+    backward(loss, optimizer.parameters, optimizer.gradient)
     found: torch.Tensor = optimizer.gradient.clone()
     optimizer.gradient.zero_()
     return found
@@ -157,64 +158,39 @@ def slopes(made: Any, optimizer: Any, loss: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize(("cls", "config"), POLICIES)
-def test_losses_of_policies_have_the_same_value_slopes_and_metrics(cls: Any, config: Any, action: str) -> None:
+def test_losses_of_policies_have_the_same_value_gradient_and_metrics(cls: Any, config: Any, action: str) -> None:
     made, batch = learner(cls, action, config), samples(action)
-    compare(made, made.actor_critic_optimizer, batch, (made.networks,), ())
+    compare(made, made.actor_critic_optimizer, batch, ())
 
 
 @pytest.mark.parametrize(("cls", "config"), VALUES)
-def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(cls: Any, config: Any) -> None:
+def test_losses_of_action_values_have_the_same_value_gradient_and_metrics(cls: Any, config: Any) -> None:
     made = learner(cls, "discrete", config)
     noise = made.q_network.noise(made.generator, 3)
-    compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), (noise,))
-    compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), ([None] * 3,))
+    compare(made, made.q_optimizer, transitions(), (noise,))
+    compare(made, made.q_optimizer, transitions(), ([None] * 3,))
 
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize(("cls", "config"), [(NStepQ, NStepQConfig), (VQN, VQNConfig), (VSarsa, VSarsaConfig)])
 def test_losses_of_values_that_remember_nothing_do_too(cls: Any, config: Any, net: Net) -> None:
     made, noisy = (learner(cls, "discrete", config(net=net, noisy=noisy)) for noisy in (None, "factorized"))
-    compare(made, made.q_optimizer, samples("discrete"), (made.q_network,), (None,))
+    compare(made, made.q_optimizer, samples("discrete"), (None,))
     (noise,) = noisy.q_network.noise(noisy.generator, 1)
-    compare(noisy, noisy.q_optimizer, samples("discrete"), (noisy.q_network,), (noise,))
+    compare(noisy, noisy.q_optimizer, samples("discrete"), (noise,))
 
 
 @pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
-def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any, config: Any) -> None:
+def test_losses_of_critics_and_policies_have_the_same_value_and_gradient(cls: Any, config: Any) -> None:
     made, batch, noise = learner(cls, space(cls), config), transitions(0, space(cls)), torch.from_numpy(numbers(9, 2))
     with torch.no_grad():  # log standard deviations lie at both bounds and between
         next(made.policy.outputs.parameters())[:] *= 1 if cls is IQL else 100
-    arrays = made.in_numpy(batch, *acting(made), made.critics, made.target_critics)
-    assert made.gradients.startswith("rules")
-    for optimizer, loss in ((made.critic_optimizer, made.critic_loss), (made.policy_optimizer, made.policy_loss)):
-        (plain, metrics), (fast, found) = (
-            parted(loss(one, *besides(made, loss, noise if one is batch else noise.numpy()))) for one in (batch, arrays)
-        )
-        assert fast.item() == pytest.approx(plain.item(), rel=1e-5)
-        assert {name: float(value) for name, value in found.items()} == pytest.approx(
-            {name: float(value) for name, value in metrics.items()}, rel=1e-4, abs=1e-6
-        )
-        torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, plain), rtol=1e-3, atol=1e-5)
+    for optimizer, loss in ((made.critic_optimizer, "critic_loss"), (made.policy_optimizer, "policy_loss")):
+        check(made, optimizer, loss, (batch, *besides(made, loss, noise)), rtol=1e-3, atol=1e-5)
 
 
 def space(cls: Any) -> str:
     return "discrete" if cls is SACDiscrete else "box"
-
-
-def acting(made: Any) -> tuple[Any, ...]:
-    """The networks of its losses besides critics."""
-    if isinstance(made, SAC | TQC):
-        return (made.policy.by_rules,)
-    if isinstance(made, IQL):
-        return made.policy, made.value
-    return (made.policy,) if isinstance(made, SACDiscrete) else (made.policy, made.target_policy)
-
-
-def passes_of(made: Any) -> list[passes.Passes]:
-    """Those through dense networks alone; the one of a policy whose deviation is a layer of its own has none."""
-    if isinstance(made, SACDiscrete):
-        return [network.by_rules.passes for network in (made.policy, *made.critics.members)]
-    return [made.critics.passes, (made.value if isinstance(made, IQL) else made.policy).by_rules.passes]
 
 
 def besides(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
@@ -224,7 +200,7 @@ def besides(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
     if isinstance(made, SAC | TQC):
         return noise, made.config
     of_critics = (made.config,) if isinstance(made, DDPG) else (noise, made.config)
-    return of_critics if loss == made.critic_loss else ()
+    return of_critics if loss == "critic_loss" else ()
 
 
 PLACES = {"one": spaces.Discrete(5, start=2), "several": spaces.MultiDiscrete([3, 4], start=[5, -1])}
@@ -236,24 +212,29 @@ def test_observations_that_are_numbers_of_places_go_by_rules_too(places: Any) ->
     made = DQN(Spec(places, ACTIONS["discrete"], ROWS, "Any-v0"), config, Context(Seeds(3)))
     obs, following = (torch.from_numpy(np.stack([places.sample() for _ in range(9)])) for _ in range(2))
     batch = replace(transitions(), obs=obs, next_obs=following, share=None)
-    compare(made, made.q_optimizer, batch, (made.q_network, made.target_network), ([None, None, None],))
+    compare(made, made.q_optimizer, batch, ([None, None, None],))
 
 
 def parted(found: Any) -> Any:
     return found if isinstance(found, tuple) else (found, {})
 
 
-def compare(made: Any, optimizer: Any, batch: Any, networks: Any, further: Any) -> None:
-    arrays = made.in_numpy(batch, *networks)
-    assert made.gradients.startswith("rules")
-    (loss, metrics, *rest), (fast, found, *error) = (made.loss(one, *further, made.config) for one in (batch, arrays))
+def compare(made: Any, optimizer: Any, batch: Any, further: Any) -> None:
+    check(made, optimizer, "loss", (batch, *further, made.config), rtol=1e-4, atol=1e-6)
+
+
+def check(made: Any, optimizer: Any, name: str, args: Any, **within: float) -> None:
+    """A loss and its gradient are those of the same method on tensors."""
+    loss, metrics, *rest = parted(getattr(type(made), name)(made, *args))
+    fast, found, *error = parted(getattr(made, name)(*args))
+    assert isinstance(fast, FastLoss), made.how_gradients_came()
     assert fast.item() == pytest.approx(loss.item(), rel=1e-5)
-    torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, loss), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(gradient_of(optimizer, fast), gradient_of(optimizer, loss), **within)
     assert {name: float(value) for name, value in found.items()} == pytest.approx(
         {name: float(value) for name, value in metrics.items()}, rel=1e-4, abs=1e-6
     )
     for one, other in zip(error, rest, strict=True):
-        np.testing.assert_allclose(one, other.numpy(), rtol=1e-5)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -263,8 +244,8 @@ def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, c
     for made in (fast, again, plain(slow)):
         for number in range(3):
             made.update(rollout(action, number), Clock(100))
-    assert fast.gradients.startswith("rules")
-    assert slow.gradients == "autograd: a module has a hook"
+    assert fast.how_gradients_came().startswith("fast")
+    assert slow.how_gradients_came() == "autograd: a module has a hook"
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
@@ -276,8 +257,8 @@ def test_updates_of_action_values_do_too(cls: Any, config: Any) -> None:
     for made in (fast, again, plain(slow)):
         priorities = [torch.as_tensor(made.update(transitions(number), Clock(100)).priority) for number in range(3)]
         assert all(isinstance(priority, torch.Tensor) for priority in priorities)
-    assert fast.gradients.startswith("rules")
-    assert slow.gradients == "autograd: a module has a hook"
+    assert fast.how_gradients_came().startswith("fast")
+    assert slow.how_gradients_came() == "autograd: a module has a hook"
     for one, two, other in zip(fast.parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
@@ -290,8 +271,8 @@ def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
         for number in range(4):
             found = made.update(transitions(number, space(cls)), Clock(100, updates=number)).metrics
             assert all(np.isfinite(float(value)) for value in found.values())
-    assert fast.gradients.startswith("rules")
-    assert slow.gradients == "autograd: a module has a hook"
+    assert fast.how_gradients_came().startswith("fast")
+    assert slow.how_gradients_came() == "autograd: a module has a hook"
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
@@ -304,32 +285,44 @@ def test_updates_whose_networks_have_threads_do_too(
     if loops == "numpy":
         pytest.skip("threads are numba's")
     pytest.importorskip("scipy")
-    monkeypatch.setattr(passes, "WORTH", 0)
-    monkeypatch.setattr(passes, "ROWS", 4)
+    monkeypatch.setattr(parallel_dense, "WORTH", 0)
+    monkeypatch.setattr(parallel_dense, "ROWS", 4)
+    monkeypatch.setattr(parallel_dense, "faster", lambda: False)
+    parallel_dense.pass_loops.cache_clear()
+    passes: list[int] = []
+    through = parallel_dense.ParallelDense.__call__
+    monkeypatch.setattr(
+        parallel_dense.ParallelDense, "__call__", lambda self, values: passes.append(1) or through(self, values)
+    )
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         test_updates_of_critics_and_policies_do_too(cls, config)
-        made = learner(cls, space(cls), config)
-        for number in range(2):
-            made.update(transitions(0, space(cls)), Clock(100, updates=number))
     finally:
         torch.set_num_threads(before)
-    assert all(passes.networks is not None for passes in passes_of(made))
+        parallel_dense.pass_loops.cache_clear()
+    assert passes
 
 
-def test_learners_say_why_they_stay_with_autograd() -> None:
-    shared = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True)))
-    shared.update(rollout("box"), Clock(100))
-    assert shared.gradients == "autograd: a shared trunk has no rule"
+def test_a_shared_trunk_is_fast_and_the_plain_one() -> None:
+    """Its layers are computed one by one: only whole networks are recorded."""
+    config = PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True))
+    made = learner(PPO, "discrete", config)
+    compare(made, made.actor_critic_optimizer, samples("discrete"), ())
+
+
+def test_learners_say_which_function_was_the_reason() -> None:
+    made = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(activation="gelu")))
+    made.update(rollout("box"), Clock(100))
+    assert made.how_gradients_came() == "autograd: gelu has no fast path"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_layers_go_by_rules_on_any_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of many threads are torch's products."""
-    monkeypatch.setattr(products, "small_in_numpy", lambda: True)
-    monkeypatch.setattr(products, "faster", lambda: False)
-    monkeypatch.setattr(products, "WORTH", 2**9)
+    monkeypatch.setattr(matmul, "small_in_numpy", lambda: True)
+    monkeypatch.setattr(matmul, "faster", lambda: False)
+    monkeypatch.setattr(matmul, "WORTH", 2**9)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -338,7 +331,7 @@ def test_large_layers_go_by_rules_on_any_number_of_threads(threads: int, monkeyp
             made.update(transitions(0, "box"), Clock(100))
     finally:
         torch.set_num_threads(before)
-    assert fast.gradients.startswith("rules")
+    assert fast.how_gradients_came().startswith("fast")
     for one, other in zip(fast.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
@@ -346,23 +339,73 @@ def test_large_layers_go_by_rules_on_any_number_of_threads(threads: int, monkeyp
 class Doubled(PolicyNetwork):
     """An author's policy with a forward pass of its own, in torch."""
 
-    def forward(self, obs: Any) -> torch.Tensor:
-        return 2 * super().forward(obs)
+    def forward(self, obs: Any, noise: Any = None) -> torch.Tensor:
+        return 2 * super().forward(obs) + torch.tanh(super().forward(obs))
 
 
-class Bare:
-    """An author's pair, which knows nothing of rules."""
+class Author(nn.Module):
+    """An author's critic, which knows nothing of the fast room."""
 
-    def __init__(self, made: Any) -> None:
-        self.policy, self.critic = made.policy, made.critic
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 1))
 
-    def __call__(self, obs: Any) -> Any:
-        return self.policy(obs), self.critic(obs)
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self.layers(obs)
+        return values.squeeze(-1)
 
 
-def test_networks_of_an_author_stay_with_autograd() -> None:
-    made = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6))
-    assert Doubled(made.spec, Net()).why_not() == "Doubled has no rule"
-    made.networks = Bare(made)
-    made.update(rollout("box"), Clock(100))
-    assert made.gradients == "autograd: Bare has no rule"
+class Foreign(Algorithm[Samples]):
+    """An author's algorithm in plain torch, without a line about speed."""
+
+    Config = PPOConfig
+
+    def build(self) -> None:
+        self.policy = Doubled(self.spec, self.config.net)
+        self.critic = Author()
+        self.adam = self.optimizer("all", [self.policy, self.critic], learning_rate=1e-3)
+
+    @pure
+    def loss(self, batch: Samples, now: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        log_probs = self.policy(batch.obs).log_softmax(-1)
+        log_prob = log_probs.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
+        ratio = torch.exp(log_prob - batch.extras["log_prob"])
+        bounded = torch.clamp(ratio, 1 - now.clip_range, 1 + now.clip_range)
+        error = nn.functional.smooth_l1_loss(self.critic(batch.obs), batch.target, reduction="none")
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        gain = torch.min(ratio * batch.advantage, bounded * batch.advantage)
+        loss = ((error - gain - now.ent_coef * entropy) * batch.counts).sum()
+        return loss, {"loss/value": error.detach().mean()}
+
+
+def test_a_third_partys_plain_loss_is_fast_without_a_line() -> None:
+    made = learner(Foreign, "discrete", PPOConfig(ent_coef=0.1))
+    compare(made, made.adam, samples("discrete"), ())
+
+
+def test_what_is_asked_of_a_loss_besides_a_step_is_answered_by_autograd() -> None:
+    """Gradients of gradients, other optimizers, sums of losses: from then on the loss is left to autograd, also after
+    a resume."""
+    made, again = (learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
+    batch, parameters = samples("discrete"), made.adam.parameters
+    loss, _ = made.loss(batch, made.config)
+    assert isinstance(loss, FastLoss)
+    found = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+    plain, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
+    for one, other in zip(found, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):
+        torch.testing.assert_close(one, other)
+    assert isinstance(made.loss(batch, made.config)[0], torch.Tensor)
+    assert "more is asked of the loss" in made.how_gradients_came()
+    again.load_state_dict(made.state_dict())
+    assert isinstance(again.loss(batch, made.config)[0], torch.Tensor)
+
+
+def test_backward_fills_the_gradients_of_an_optimizer_of_torchs() -> None:
+    made, batch = learner(Foreign, "discrete", PPOConfig()), samples("discrete")
+    plain, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
+    expected = torch.autograd.grad(plain, made.adam.parameters, allow_unused=True, materialize_grads=True)
+    made.loss(batch, made.config)[0].backward()
+    for parameter, other in zip(made.adam.parameters, expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, other, rtol=1e-4, atol=1e-6)
+    assert made.how_gradients_came().startswith("fast")

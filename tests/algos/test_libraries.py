@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlplug_core.nets import products
+from rlplug_core.fast import matmul
 from tests.algos.test_schedules import FOLLOWING, OFF, env_of, options_of
 
 REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
@@ -20,15 +20,15 @@ def test_weights_are_those_of_the_other_library(
 ) -> None:
     options = {**options_of(algorithm), **(OFF if algorithm in REPLAYED else {}), "total_timesteps": 40}
     other = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
-    calls, product = list[int](), products._product
+    calls, product = list[int](), matmul._product
 
     def count(*factors: Any) -> torch.Tensor:
         calls.append(1)
         return product(*factors)
 
-    monkeypatch.setattr(products, "faster", lambda: True)
-    monkeypatch.setattr(products, "WORTH", 0)
-    monkeypatch.setattr(products, "_product", count)
+    monkeypatch.setattr(matmul, "faster", lambda: True)
+    monkeypatch.setattr(matmul, "WORTH", 0)
+    monkeypatch.setattr(matmul, "_product", count)
     found = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     assert calls
     for name, tensor in other.items():

@@ -2,7 +2,7 @@
 
 The path is every file of rlplug in which something runs between `loop` in `loop/sync.py` and the rule that changes
 the weights, in a second rollout and update: the first ones make buffers and look up the networks' forms. It is counted
-as it runs, and with losses that autograd alone differentiates, which is the definition that one reads.
+as it runs, with the fast room as one file with one function, and with losses that autograd differentiates.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ import torch
 
 import rlplug_algos
 import rlplug_core
-from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
+from rlplug_core.fast.losses import FastLosses
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
-from rlplug_core.nets import products
 from rlplug_core.runs.api import train
 
 CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).parent
 
-#: The most files and functions of rlplug, environments left out, that run between the loop and changed weights: by
-#: rules, and by autograd alone. `bench/reading_path.py` shows them for more algorithms, docs/design.md quotes it.
+#: The most files and functions of rlplug, environments left out, that run between the loop and changed weights: as
+#: run, and by autograd. `bench/reading_path.py` shows them for more algorithms, docs/design.md quotes it.
 LIMITS = {
-    ("plain", "rules"): (23, 112), ("plain", "autograd"): (17, 67),
-    ("normalized and scheduled", "rules"): (26, 132), ("normalized and scheduled", "autograd"): (20, 87),
+    ("plain", "as run"): (20, 75), ("plain", "autograd"): (20, 70),
+    ("normalized and scheduled", "as run"): (24, 95), ("normalized and scheduled", "autograd"): (22, 90),
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -46,6 +45,8 @@ def name_of(code: CodeType) -> str | None:
     path = Path(code.co_filename)
     if path.is_relative_to(ALGOS):
         return path.relative_to(ALGOS).as_posix()
+    if path.is_relative_to(CORE / "fast"):
+        return "fast"
     if path.is_relative_to(CORE) and not path.is_relative_to(CORE / "testing"):
         return path.relative_to(CORE).as_posix()
     return None
@@ -67,7 +68,8 @@ class Trace:
         while caller is not None and name_of(caller.f_code) is None:
             caller = caller.f_back
         if caller is not None:
-            self.calls.add((str(name_of(caller.f_code)), name, frame.f_code.co_qualname))
+            function = "" if name == "fast" else frame.f_code.co_qualname
+            self.calls.add((str(name_of(caller.f_code)), name, function))
 
 
 @pytest.fixture(scope="module", params=LIMITS, ids=", ".join)
@@ -75,9 +77,8 @@ def trace(request: pytest.FixtureRequest) -> Iterator[Trace]:
     """One rollout with truncated episodes, long enough that random numbers are drawn anew, and its update."""
     case, way = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "faster", lambda: False)  # where it is true, one more file has part in it
         if way == "autograd":
-            patch.setattr(Algorithm, "in_numpy", lambda learner, batch, *networks: batch)
+            patch.setattr(FastLosses, "call", lambda self, loss, learner, *args: loss(learner, *args))
         yield traced(request.param, OPTIONS[case])
 
 
@@ -131,8 +132,10 @@ def test_metrics_are_kept_without_a_look_at_them(trace: Trace) -> None:
     assert {function for _, name, function in trace.calls if function.startswith("Meter")} == {"Meter.add"}
 
 
-def test_rules_have_part_where_they_are_not_left_out(trace: Trace) -> None:
-    assert ("nets/tape.py" in trace.files) == (trace.case[1] == "rules")
+def test_ppo_is_fast_unless_autograd_is_asked_for(trace: Trace) -> None:
+    """Acting is fast in both; only a fast loss is called from the algorithm through the door."""
+    called = {(caller, callee) for caller, callee, _ in trace.calls}
+    assert (("fast", "policy_gradient/ppo.py") in called) == (trace.case[1] == "as run")
 
 
 def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:

@@ -20,3 +20,16 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["gru", "lstm"])
+def cell(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def seeded() -> Iterator[None]:
+    """Torch's random numbers, the same for each test."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield

@@ -34,7 +34,7 @@ from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.encoders import observation_norm
-from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import Running
 from rlplug_core.nets.policies import Critic, PolicyNetwork

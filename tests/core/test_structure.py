@@ -25,12 +25,13 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 
 #: The rooms of rlplug_core from the ground up: each imports only from those above it. The first is the vocabulary.
 ROOMS = (
-    ("errors", "types", "clock", "processor", "seeds", "batches", "protocols"),
+    ("errors", "types", "clock", "processor", "seeds", "accelerator", "batches", "protocols"),
     ("config",),
     ("nets",),
     ("acting",),
     ("buffers",),
     ("learning",),
+    ("fast",),
     ("algorithm",),
     ("plugins",),
     ("loop",),
@@ -41,6 +42,9 @@ ROOMS = (
 
 #: The stations of the data flow; they meet only through the protocols, in the runners.
 STATIONS = {"acting", "buffers", "algorithm"}
+
+#: The one file that reaches the fast room, which stands above it: it imports it when it is first needed.
+DOOR = "accelerator"
 
 #: Distributions that are imported under another name.
 IMPORTED_AS = {"pil": "pillow"}
@@ -98,6 +102,26 @@ def test_a_room_imports_only_rooms_before_it() -> None:
     assert not wrong, wrong
 
 
+def test_the_fast_room_has_one_door() -> None:
+    importers = set()
+    for package in PACKAGES:
+        for path in modules(package):
+            inside = unit(dotted(path, package)) == "fast"
+            if not inside and any(unit(name) == "fast" for name in imports(path, typing_too=True)):
+                importers.add(path.stem)
+    assert importers == {DOOR}
+
+
+def test_plain_code_never_asks_what_it_was_given() -> None:
+    """`Tensor` means torch's. Only storage and agents, which get either, tell arrays from tensors."""
+    kinds = re.compile(r"isinstance\([^)]*(?:np\.ndarray|FastTensor)")
+    found = []
+    for path in modules("rlplug-core"):
+        if unit(dotted(path, "rlplug-core")) in {"nets", "learning", "batches", "algorithm"}:
+            found += [path.name for _ in kinds.findall(path.read_text(encoding="utf-8"))]
+    assert not found
+
+
 def test_the_stations_of_the_data_flow_know_only_the_protocols() -> None:
     assert not [f"{importer} imports {part}" for importer, part in edges() if {importer, part} <= STATIONS]
 
@@ -108,7 +132,7 @@ def edges() -> set[tuple[str, str]]:
     for path in modules("rlplug-core"):
         importer = unit(dotted(path, "rlplug-core"))
         for part in map(unit, imports(path, typing_too=True)):
-            if importer and part and part != importer:
+            if importer and part and part != importer and (importer, part) != (DOOR, "fast"):
                 found.add((importer, part))
     return found
 
@@ -125,6 +149,8 @@ def test_no_module_imports_itself_through_others(package: str) -> None:
     graph = {}
     for name, path in known.items():
         found = {target if target in known else target.rpartition(".")[0] for target in imports(path)}
+        if unit(name) == DOOR:
+            found = {target for target in found if unit(target) != "fast"}
         graph[name] = (found & known.keys()) - {name, name.partition(".")[0]}
     try:
         TopologicalSorter(graph).prepare()
@@ -192,10 +218,10 @@ POSITIONAL = {
     "batches.Samples",
     "actor.Step",
     "transform.Timestep",
-    "products.torch.ops.mkldnn._linear_pointwise",
-    "update_rules.self.kernel",
-    *("by_rules.loops.categorical", "by_rules.loops.gaussian", "node.loops.clipped_product"),
-    *("update_rules.loops.adam", "unrolled.self.up_once", "unrolled.self.down_once"),
+    "matmul.torch.ops.mkldnn._linear_pointwise",
+    "update_rules.self.fused",
+    *("heads.loops.categorical", "heads.loops.gaussian", "closed_forms.loops.clipped_product"),
+    *("kernels.loops.adam", "memory.self.up_once", "memory.self.down_once"),
 }
 
 

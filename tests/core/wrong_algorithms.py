@@ -22,7 +22,7 @@ from rlplug_core.config.options import Config, Count, NonNegative, Positive, log
 from rlplug_core.config.schedules import constant
 from rlplug_core.learning.estimators import gae
 from rlplug_core.learning.update_rules import RMSProp
-from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.seeds import Seeds

@@ -91,6 +91,7 @@ from rlplug_core.learning.losses import advantage_weight as advantage_weight
 from rlplug_core.learning.losses import categorical_projection as categorical_projection
 from rlplug_core.learning.losses import cross_entropy as cross_entropy
 from rlplug_core.learning.losses import expectile_loss as expectile_loss
+from rlplug_core.learning.losses import log_softmax as log_softmax
 from rlplug_core.learning.losses import quantile_huber as quantile_huber
 from rlplug_core.learning.losses import regression as regression
 from rlplug_core.learning.losses import rescaled as rescaled
@@ -116,8 +117,8 @@ from rlplug_core.nets.distributional import CategoricalQ as CategoricalQ
 from rlplug_core.nets.distributional import ImplicitQ as ImplicitQ
 from rlplug_core.nets.distributional import QuantileQ as QuantileQ
 from rlplug_core.nets.encoders import observation_norm as observation_norm
-from rlplug_core.nets.fast_forward import fast_forward as fast_forward
-from rlplug_core.nets.fast_forward import fast_noisy as fast_noisy
+from rlplug_core.nets.forward import fast_forward as fast_forward
+from rlplug_core.nets.forward import fast_noisy as fast_noisy
 from rlplug_core.nets.heads import ILLEGAL as ILLEGAL
 from rlplug_core.nets.heads import SPACES as SPACES
 from rlplug_core.nets.heads import Gaussian as Gaussian
@@ -125,7 +126,6 @@ from rlplug_core.nets.heads import SquashedGaussian as SquashedGaussian
 from rlplug_core.nets.heads import masked as masked
 from rlplug_core.nets.heads import squashed as squashed
 from rlplug_core.nets.net import Net as Net
-from rlplug_core.nets.node import log_softmax as log_softmax
 from rlplug_core.nets.noisy import Noise as Noise
 from rlplug_core.nets.normalize import RewardScale as RewardScale
 from rlplug_core.nets.policies import Critic as Critic

@@ -14,49 +14,28 @@ from operator import attrgetter
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
-import gymnasium.spaces as spaces
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rlplug_core.batches import Samples, Transitions
+from rlplug_core.accelerator import Losses, room
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config
 from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.config.schema import flatten
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
-from rlplug_core.learning.cudagraphs import Graphs
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.temperature import Temperature
 from rlplug_core.learning.update_rules import Adam, OptimizerOptions, UpdateRule, decays
-from rlplug_core.nets.by_rules import why_not
-from rlplug_core.nets.loops import has_scipy, why_not_numba
 from rlplug_core.nets.normalize import ObservationNorm, Running
-from rlplug_core.nets.products import small_in_numpy
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
 
 B = TypeVar("B")
-#: What `Algorithm.gradients` says where numpy may take several threads for each product.
-SLOW = (
-    "rules, with torch's products: numpy was imported before rlplug and may use several threads; set "
-    "OPENBLAS_NUM_THREADS=1"
-)
-D = TypeVar("D", Samples, Transitions)
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A", bound="Algorithm[Any]")
-
-
-def by_rules() -> str:
-    """Return what `Algorithm.gradients` says of rules: who makes their loops, and what is wrong or missing."""
-    if missing := why_not_numba():
-        return f"rules; {missing}" if "no use" in missing else "rules"
-    alone = torch.get_num_threads() == 1 or has_scipy()
-    return "rules, with loops by numba" + (
-        "" if alone else "; without SciPy, threads share single products"
-    )
 
 
 def check_actions(algorithm: type[object], spec: Spec) -> None:
@@ -131,19 +110,15 @@ class Algorithm(nn.Module, Generic[B]):
             self.inference_backend = "cudagraphs"
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
-        self._recorded_steps = Graphs(context.device) if context.cudagraphs else None
-        #: How losses that go through `in_numpy` are differentiated, and why.
-        self.gradients = ""
+        self._recorded_steps = room().graphs(context.device) if context.cudagraphs else None
+        #: How losses that are marked `pure` run.
+        self._losses: Losses = room().losses()
         self._check_spaces()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             self._seed(context.seeds.child("networks").integer())
             self.build()
         self.running = [module for module in self.modules() if isinstance(module, Running)]
         self._check_norms()
-        if (
-            len(self.optimizers) == 1
-        ):  # backward need not choose among parameters, which takes 10 microseconds
-            self.optimizers[0].inputs = None
 
     def _seed(self, seed: int) -> None:
         """Set the seed of initial weights; `torch.manual_seed` writes down a stack for each kind of device there is."""
@@ -254,7 +229,7 @@ class Algorithm(nn.Module, Generic[B]):
                 f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name"
             )
         if self._recorded_steps is not None:
-            made.record(self._recorded_steps)
+            room().record(made, self._recorded_steps)
         self.optimizers.append(made)
         return made
 
@@ -264,34 +239,14 @@ class Algorithm(nn.Module, Generic[B]):
         options = getattr(self.config, "optimizer_kwargs", OptimizerOptions())
         return None if name is None else options.rule(name, **defaults)
 
-    def in_numpy(self, batch: D, *networks: object) -> D:
-        """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.
-
-        `gradients` says which, and why not. Networks that are not `SupportsRules` have no rule.
-        """
-        reason = self._no_rules(batch) or next(filter(None, map(why_not, networks)), "")
-        told = f"autograd: {reason}" if reason else by_rules() if small_in_numpy() else SLOW
-        if told != self.gradients:  # a module takes its time to set anything
-            self.gradients = told
-        return batch if reason else batch.in_numpy()
-
-    def _no_rules(self, batch: Samples | Transitions) -> str:
-        """Return what keeps losses of any network from going by rules, or nothing."""
-        if self.context.compile:
-            return "losses are compiled"
-        if self.device.type != "cpu":
-            return f"the device is {self.device}"
-        obs = batch.obs
-        if isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32:
-            return ""
-        discrete = isinstance(self.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
-        return "" if discrete else "observations are neither vectors of float32 nor Discrete"
-
     def how_gradients_came(self) -> str:
         """Return how losses were differentiated and why, and how many gradient steps are CUDA graphs."""
+        told = dict.fromkeys(self._losses.told.values())
+        if len(told) > 1:
+            told = dict.fromkeys(f"{name}: {how}" for name, how in self._losses.told.items())
         graphs = self._recorded_steps
         recorded = "" if graphs is None else f"{graphs.count or 'no'} gradient steps as CUDA graphs"
-        return "; ".join(filter(None, (self.gradients, recorded)))
+        return "; ".join(filter(None, (*told, recorded)))
 
     def schedule(self, name: str, anneal: bool = False) -> Schedule:
         """Return the option `name` (dotted if nested) as a function of progress.
@@ -322,12 +277,14 @@ class Algorithm(nn.Module, Generic[B]):
         return {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
+            **({"plain_losses": sorted(self._losses.plain)} if self._losses.plain else {}),
         }
 
     def set_extra_state(self, state: State) -> None:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.generator.bit_generator.state = state["generator"]
+        self._losses.plain = set(state.get("plain_losses", ()))
 
     def _check_norms(self) -> None:
         for module in self.running:
@@ -349,23 +306,44 @@ class Algorithm(nn.Module, Generic[B]):
 class pure(Generic[A, P, R]):  # a decorator
     """Mark a method of an `Algorithm` as a pure function of parameters and arguments, such as a loss.
 
-    It draws no random numbers and changes nothing, so `--compile` compiles it whole. Every learner of a class shares
-    what was compiled, also a copy of one. With `--cudagraphs` each learner records it, together with the gradient step
-    that `Optimizer.minimize` takes of it: it must see nothing that moves but its arguments, parameters and buffers, and
-    these change in place.
+    It draws no random numbers and changes nothing, so how it runs is decided here: compiled whole with `--compile`;
+    recorded with `--cudagraphs`, together with the gradient step that `Optimizer.minimize` takes of it; in NumPy if
+    everything in it can; else by autograd. A recorded loss must see nothing that moves but its arguments, parameters
+    and buffers, and these change in place.
     """
 
     def __init__(self, function: Callable[Concatenate[A, P], R]) -> None:
-        self.function, self.__doc__ = function, function.__doc__
+        self.function = function
+        self.__doc__ = function.__doc__
+        self.fast = True
         self.compiled: Callable[Concatenate[A, P], R] | None = None
+
+    @classmethod
+    def by_autograd(cls, function: Callable[Concatenate[A, P], R]) -> pure[A, P, R]:
+        """Mark a loss that a learner asks more of than a step of its optimizer, such as `torch.autograd.grad`."""
+        made = cls(function)
+        made.fast = False
+        return made
 
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
             return self.function
-        function = self._compiled() if learner.context.compile else self.function
+        compiled = learner.context.compile
+        function = self._compiled() if compiled else self.function
         if learner._recorded_steps is not None:
             return partial(learner._recorded_steps.call, function, self.function, learner)
-        return MethodType(function, learner)
+        if compiled or not self.fast or learner.device.type != "cpu":
+            learner._losses.told.setdefault(self.function.__name__, self._why_plain(learner))
+            return MethodType(function, learner)
+        return partial(learner._losses.call, function, learner)
+
+    def _why_plain(self, learner: A) -> str:
+        """Return why a loss is left to autograd, for the record of a run."""
+        if learner.context.compile:
+            return "autograd: losses are compiled"
+        if learner.device.type != "cpu":
+            return f"autograd: the device is {learner.device}"
+        return "autograd: its author says so"
 
     def _compiled(self) -> Callable[Concatenate[A, P], R]:
         if self.compiled is None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.errors import UsageError
 from rlplug_core.types import Array, Obs, RecurrentState, first_leaf, tree_map
 
@@ -29,11 +30,8 @@ class Batch:
     weight: Tensor
     share: InitVar[Tensor | None]
     counts: Tensor = field(init=False, repr=False)
-    #: The same as arrays, where whoever built the batch has them; looking from each tensor takes longer.
-    arrays: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self, share: Tensor | None) -> None:
-        self.arrays = None
         self.counts = (
             self.weight / (self.weight > 0).sum().clamp_(min=1) if share is None else share
         )
@@ -42,26 +40,10 @@ class Batch:
         """The weighted mean of `value` [B] that keeps the weights' scale."""
         return value.dot(self.counts)
 
-    def in_numpy(self: T) -> T:
-        """The same memory as arrays, on which networks and losses go by rules."""
-        if self.arrays is not None:
-            return self.arrays  # type: ignore[no-any-return]  # it is of this class
-        parts = ((name, getattr(self, name)) for name in NAMES.get(type(self)) or listed(self))
-        arrays: dict[str, Any] = {
-            name: one.numpy() if isinstance(one, Tensor) else tree_map(Tensor.numpy, one)
-            for name, one in parts
-        }
-        return type(self)(**arrays, share=self.counts.numpy())  # type: ignore[arg-type]  # arrays in a tensor's place
-
-    def standard_normal(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
-        """Draw standard normal numbers of float32 as what this batch is of: a tensor on its device, or an array."""
+    def standard_normal(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+        """Draw standard normal numbers of float32 on the device of the batch."""
         drawn = generator.standard_normal(shape, dtype=np.float32)
-        weight = self.weight
-        return (
-            torch.from_numpy(drawn).to(weight.device, non_blocking=True)
-            if isinstance(weight, Tensor)
-            else drawn
-        )
+        return torch.from_numpy(drawn).to(self.weight.device, non_blocking=True)
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
@@ -73,9 +55,6 @@ class Batch:
 
     def parts(self: T, order: Tensor, size: int) -> Iterator[T]:
         """The rows at `order` [n], `size` at a time, what fills no part left out; all are gathered at once."""
-        if isinstance(self.weight, np.ndarray):
-            yield from self._array_parts(order.numpy(), size)
-            return
         count = len(order) // size
         gathered = self.take(order[: count * size])
         weight = gathered.weight.view(count, size)
@@ -88,43 +67,12 @@ class Batch:
             )
 
     def split(self: T, size: int, share: Tensor) -> Iterator[T]:
-        """The rows in their order, `size` at a time, as views; each part has the `share` [size] of its rows in a mean.
-
-        Where arrays are known, those of each part are, too.
-        """
+        """Yield the rows in order, `size` at a time, as views; `share` [size] is what a row counts for in a mean."""
         count = len(self.weight) // size
-        made = self._split(
-            count, share, lambda tensor: tensor.view(count, size, *tensor.shape[1:]).unbind()
-        )
-        if self.arrays is None:
-            yield from made
-            return
-        arrays = self.arrays._split(
-            count, share.numpy(), lambda a: a.reshape(count, size, *a.shape[1:])
-        )
-        for part, in_numpy in zip(made, arrays, strict=True):
-            part.arrays = in_numpy
-            yield part
-
-    def _split(self: T, count: int, share: Tensor, apart: Callable[[Any], Any]) -> Iterator[T]:
         names = NAMES.get(type(self)) or listed(self)
-        for parts in zip(
-            *(_in_parts(getattr(self, name), count, apart) for name in names), strict=True
-        ):
+        columns = [_in_parts(getattr(self, name), count, size) for name in names]
+        for parts in zip(*columns, strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
-
-    def _array_parts(self: T, order: Array, size: int) -> Iterator[T]:
-        count = len(order) // size
-        split = self._mapped(
-            lambda a: a.take(order[: count * size], 0).reshape(count, size, *a.shape[1:])
-        )
-        weight = split["weight"]
-        counts = weight / (weight > 0).sum(1, keepdims=True, dtype=np.float32).clip(1)
-        for number, share in enumerate(counts):
-            yield type(self)(
-                share=share,
-                **{name: tree_map(itemgetter(number), each) for name, each in split.items()},
-            )
 
     def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
         return {
@@ -140,16 +88,14 @@ class Batch:
         )
 
 
-def _in_parts(tree: Any, count: int, apart: Callable[[Any], Any]) -> Iterable[Any]:
-    """Return the parts of nested dictionaries, one after the other; `apart` makes those of a leaf."""
+def _in_parts(tree: Any, count: int, size: int) -> Iterable[Any]:
+    """Return `count` parts of nested dictionaries, `size` rows each, as views."""
     if isinstance(tree, dict):
-        columns = [_in_parts(each, count, apart) for each in tree.values()]
-        return (
-            (dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True))
-            if tree
-            else ({} for _ in range(count))
-        )
-    return [None] * count if tree is None else apart(tree)
+        columns = [_in_parts(each, count, size) for each in tree.values()]
+        if not tree:
+            return ({} for _ in range(count))
+        return (dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True))
+    return [None] * count if tree is None else tree.view(count, size, *tree.shape[1:]).unbind()
 
 
 #: The names of the fields of each kind of batch: listing them takes longer than most of what is done to them.
@@ -265,48 +211,28 @@ class Rollout:
         views = self.views
         tensor = torch.from_numpy
         share = views.equal if self.whole else None
-        estimates: Any = advantage.reshape(-1), target.reshape(-1)
-        by_value = tensor(estimates[0]), tensor(estimates[1])
+        by_value = tensor(advantage.reshape(-1)), tensor(target.reshape(-1))
         made = Samples(views.weight, share, views.obs, views.action, *by_value, views.extras)
-        if device.type != "cpu":
-            return made.to(device)
-        weight, obs, action, extras, equal = views.arrays
-        counts: Any = made.counts.numpy() if share is None else equal
-        made.arrays = Samples(
-            weight,
-            counts,
-            obs=obs,
-            action=action,
-            advantage=estimates[0],
-            target=estimates[1],
-            extras=extras,
-        )
-        return made
+        return made.to(device)
 
 
 class Views:
-    """A rollout's storage as it is used again and again: flattened once, since its memory stays the same.
+    """A rollout's storage as tensors that are flattened once, since its memory stays the same."""
 
-    `arrays` are weights, observations, actions, extras and equal counts, as the tensors of these names.
-    """
-
-    __slots__ = ("action", "all_obs", "arrays", "equal", "extras", "obs", "weight")
+    __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
 
     def __init__(self, rollout: Rollout) -> None:
         steps, num_envs = rollout.reward.shape
 
-        def flat(array: Array) -> Array:
-            return array[:steps].reshape(steps * num_envs, *array.shape[2:])
+        def flat(array: Array) -> Tensor:
+            return torch.from_numpy(array[:steps].reshape(steps * num_envs, *array.shape[2:]))
 
         self.all_obs = tree_map(
             lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs
         )
         self.equal = torch.full((steps * num_envs,), 1 / (steps * num_envs))
         stored = (rollout.weight, rollout.obs, rollout.action, rollout.extras)
-        self.arrays: Any = (*(tree_map(flat, each) for each in stored), self.equal.numpy())
-        self.weight, self.obs, self.action, self.extras = (
-            tree_map(torch.from_numpy, each) for each in self.arrays[:-1]
-        )
+        self.weight, self.obs, self.action, self.extras = (tree_map(flat, each) for each in stored)
 
 
 def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
@@ -315,42 +241,32 @@ def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> 
         yield batch
         return
     order = torch.from_numpy(generator.permutation(rows))
-    yield from batch.parts(
-        order if isinstance(batch.weight, np.ndarray) else order.to(batch.weight.device), size
-    )
+    yield from batch.parts(order.to(batch.weight.device), size)
 
 
 def along_rows(name: str, parts: list[Any]) -> Any:
-    """Put tensors or arrays [b, ...] of a field one behind the other."""
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else torch.cat(parts)
+    """Concatenate the tensors [b, ...] of a field."""
+    joined: Tensor = torch.cat(parts)
+    return joined
 
 
 def concatenated(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = along_rows) -> T:
-    """Put batches of one kind together; where all know their arrays, so does the whole.
+    """Put batches of one kind together.
 
     Args:
         parts: the batches.
-        put: makes one tensor or array of those that they have in a field, whose name it gets.
+        put: makes one tensor of those that they have in a field; it gets the field's name.
     """
     first = parts[0]
     if len(parts) == 1:
         return first
-    if all(part.arrays is not None for part in parts):
-        arrays = concatenated([part.arrays for part in parts], put)
-        made: T = arrays.map(torch.from_numpy)
-        made.arrays = arrays
-        return made
     found: dict[str, Any] = {
         name: tree_map(
             lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts)
         )
         for name in NAMES.get(type(first)) or listed(first)
     }
-    weight = found["weight"]
-    known = isinstance(weight, np.ndarray)  # a batch finds the share of tensors itself
-    return type(first)(
-        share=weight / np.float32(np.count_nonzero(weight) or 1) if known else None, **found
-    )
+    return type(first)(share=None, **found)
 
 
 def rows_of(obs: Obs) -> int:
@@ -374,12 +290,13 @@ def check_standardize(on: bool, samples: int) -> None:
         )
 
 
+@overridable
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
     """Compute min(r A, clip(r, 1 - ε, 1 + ε) A), what PPO maximizes (Schulman et al., 2017, arXiv:1707.06347, eq. 7).
 
     Args:
-        ratio: [B] probabilities of the actions now over those when they were chosen, as a tensor, or as a node.
-        advantage: [B] as a tensor, or as an array beside a node.
+        ratio: [B] probabilities of the actions now over those when they were chosen.
+        advantage: [B].
         clip_range: ε.
 
     Returns:
@@ -387,8 +304,6 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Te
     """
     low = 1 - clip_range
     high = 1 + clip_range
-    if not isinstance(ratio, Tensor):
-        return ratio.clipped_product(advantage, low, high)
     return (ratio * advantage).minimum(ratio.clamp(low, high) * advantage)
 
 

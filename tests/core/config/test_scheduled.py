@@ -21,7 +21,7 @@ from rlplug_core.config.parse import convert, schedules
 from rlplug_core.config.schedules import constant, cosine, linear, piecewise, written
 from rlplug_core.errors import BadConfig
 from rlplug_core.loop.plan import Plan
-from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.runs.api import Run, resume, train

@@ -11,15 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rlplug_core.fast.array import from_tensor
 from rlplug_core.learning.losses import (
     advantage_weight,
     categorical_projection,
-    cross_entropy,
-    expectile_loss,
     quantile_huber,
 )
 from rlplug_core.learning.temperature import expected_of
-from rlplug_core.nets.node import Into, Node, log_softmax
 from tests.reference import distributional
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -47,8 +45,8 @@ def test_projection_is_the_slow_one_and_loses_no_mass(
     probability /= probability.sum(1, keepdim=True)
     reward, discount = torch.tensor(steps).unbind(1)
     projected = categorical_projection(probability, reward, discount, support)
-    arrays: Any = (probability.numpy(), reward.numpy(), discount.numpy())
-    np.testing.assert_allclose(categorical_projection(*arrays, support), projected, rtol=0, atol=1e-5)
+    fast: Any = categorical_projection(*map(from_tensor, (probability, reward, discount)), support)  # type: ignore[arg-type]
+    np.testing.assert_allclose(fast.value, projected, rtol=0, atol=1e-5)
     assert (projected >= 0).all()
     torch.testing.assert_close(projected.sum(1), torch.ones(len(steps)), rtol=0, atol=1e-5)
     for row, (gain, factor) in enumerate(steps):
@@ -70,34 +68,11 @@ def test_where_nothing_follows_all_mass_is_at_the_reward(reward: float, wanted: 
 
 
 def test_a_reward_that_is_no_number_stays_none() -> None:
-    support, probability, discount = torch.linspace(-2, 2, 5), np.full((2, 5), 0.2, np.float32), np.full(2, 0.9)
-    reward: Any = np.array([np.nan, 0.0], np.float32)
-    found: Any = categorical_projection(probability, reward, discount.astype(np.float32), support)  # type: ignore[arg-type]
-    assert np.isnan(found[0]).any()
-    assert np.isfinite(found[1]).all()
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_cross_entropy_of_nodes_is_that_of_tensors(dtype: Any) -> None:
-    """The divergence is 0 where both are the same, and atoms without mass count for nothing."""
-    rng = np.random.default_rng(0)
-    outputs, target = rng.standard_normal((6, 5)).astype(dtype), rng.random((6, 5)).astype(dtype)
-    target[:, 2] = 0
-    target /= target.sum(1, keepdims=True)
-    tensor, slopes = torch.from_numpy(outputs).requires_grad_(), rng.standard_normal(6).astype(dtype)
-    loss, divergence = cross_entropy(tensor.log_softmax(1), torch.from_numpy(target))
-    (expected,) = torch.autograd.grad(loss, tensor, torch.from_numpy(slopes))
-    found: list[Any] = []
-    node: Any = log_softmax(Node(outputs, (), lambda slopes, into: found.append(slopes) or ()))
-    other: Any = cross_entropy(node, target)  # type: ignore[arg-type]  # an array beside a node
-    np.testing.assert_allclose(other[0].value, loss.detach(), rtol=1e-5)
-    np.testing.assert_allclose(other[1], divergence, rtol=1e-4, atol=1e-6)
-    seed = Node(np.asarray((other[0].value * slopes).sum()), (other[0],), lambda one, into: (one * slopes,))
-    seed.backward(Into({}))
-    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-6)
-    one = Node(outputs, (), lambda slopes, into: ())
-    same: Any = cross_entropy(log_softmax(one), np.exp(log_softmax(outputs)))  # type: ignore[arg-type]
-    np.testing.assert_allclose(same[1], 0, atol=1e-6)
+    support, probability, discount = torch.linspace(-2, 2, 5), torch.full((2, 5), 0.2), torch.full((2,), 0.9)
+    arrays: Any = map(from_tensor, (probability, torch.tensor([np.nan, 0.0]), discount))
+    fast: Any = categorical_projection(*arrays, support)
+    assert np.isnan(fast.value[0]).any()
+    assert np.isfinite(fast.value[1]).all()
 
 
 def test_projection_keeps_the_mean_within_the_support() -> None:
@@ -171,17 +146,6 @@ def test_quantile_regression_finds_quantiles() -> None:
     assert quantiles[0].tolist() == pytest.approx([0.1, 0.5, 0.9], abs=0.03)
 
 
-def watched(value: Tensor) -> tuple[Any, list[Any]]:
-    """A node of these values, and where the slopes at it are put down."""
-    seen: list[Any] = []
-
-    def back(slopes: Any, into: Any) -> tuple[()]:
-        seen.append(slopes)
-        return ()
-
-    return Node(value.detach().numpy(), (), back), seen
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.lists(NUMBERS, min_size=1, max_size=5), st.floats(0, 9, width=32), st.floats(0.5, 200, width=32))
 def test_weights_of_advantages_are_the_slow_ones_whatever_overflows(
@@ -189,50 +153,25 @@ def test_weights_of_advantages_are_the_slow_ones_whatever_overflows(
 ) -> None:
     wanted = [np.exp(min(beta * advantage, np.log(largest))) for advantage in advantages]
     found = advantage_weight(torch.tensor(advantages, requires_grad=True), beta, largest)
-    arrays: Any = np.array(advantages, np.float32)
     assert not found.requires_grad
-    for one in (found, advantage_weight(arrays, beta, largest), advantage_weight(1e9 * np.abs(arrays), beta, largest)):
-        assert np.isfinite(np.asarray(one)).all()
-        assert np.asarray(one).max() <= largest * (1 + 1e-5)
+    for one in (found, advantage_weight(1e9 * torch.tensor(advantages).abs(), beta, largest)):
+        assert torch.isfinite(one).all()
+        assert one.max() <= largest * (1 + 1e-5)
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float32), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(advantage_weight(arrays, beta, largest), wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_no_weight_is_left_where_the_largest_is_none() -> None:
     advantage = torch.tensor([-1.0, 0.0, 2.0])
     assert advantage_weight(advantage, 3.0, 0.0).tolist() == [0, 0, 0]
-    assert advantage_weight(advantage.numpy(), 3.0, 0.0).tolist() == [0, 0, 0]  # type: ignore[arg-type]
 
 
 def test_expectations_of_a_policy_are_sums_over_actions() -> None:
-    """Of a tensor, an array and a node, whose slopes are autograd's."""
     logits, q = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
-    log_probs: Tensor = log_softmax(logits)
+    log_probs = logits.log_softmax(-1)
     weights = log_probs.detach().exp().tolist()
     wanted = [
         [sum(p * each for p, each in zip(row, values, strict=True)) for row, values in zip(weights, what, strict=True)]
         for what in (log_probs.tolist(), q.tolist())
     ]
-    array = log_softmax(logits.detach().numpy())
-    node, seen = watched(logits)
-    of_tensor, of_array = expected_of(log_probs, q), expected_of(array, q.numpy())
-    of_node = expected_of(log_softmax(node), q.numpy())
-    for tensor, arrays, nodes, sums in zip(of_tensor, of_array, of_node, wanted, strict=True):
+    for tensor, sums in zip(expected_of(log_probs, q), wanted, strict=True):
         torch.testing.assert_close(tensor, torch.tensor(sums))
-        np.testing.assert_allclose(arrays, sums, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(nodes.value, sums, rtol=1e-5, atol=1e-6)
-    (slopes,) = torch.autograd.grad((of_tensor[0] - 2 * of_tensor[1]).sum(), logits)
-    (of_node[0] - of_node[1] * 2.0).dot(np.ones(3, np.float32)).backward(Into({}))
-    np.testing.assert_allclose(seen[0], slopes, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("expectile", [0.1, 0.5, 0.9])
-def test_expectile_losses_have_the_same_slopes_by_rules(expectile: float) -> None:
-    value, target = torch.tensor([0.0, 1.0, 4.0, 4.0], requires_grad=True), torch.tensor([1.0, 0.0, 4.0, -3.0])
-    source, seen = watched(value)
-    node: Any = expectile_loss(source, target.numpy(), expectile)  # type: ignore[arg-type]  # by rules
-    loss = expectile_loss(value, target, expectile)
-    np.testing.assert_allclose(node.value, loss.detach(), rtol=1e-6)
-    node.dot(np.ones(4, np.float32)).backward(Into({}))
-    (slopes,) = torch.autograd.grad(loss.sum(), value)
-    np.testing.assert_allclose(seen[0], slopes, rtol=1e-6)

@@ -17,8 +17,8 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config, Natural, Positive
 from rlplug_core.config.schedules import constant
 from rlplug_core.errors import NonFinite
+from rlplug_core.learning.deferred_nan_check import DeferredNanCheck
 from rlplug_core.learning.kfac import KFAC
-from rlplug_core.learning.late_check import CheckLate
 from rlplug_core.learning.natural import TrustRegion
 from rlplug_core.learning.optimizer import Optimizer, check_now
 from rlplug_core.learning.update_rules import RMSProp
@@ -72,7 +72,7 @@ class FailingLate(Failing):
 
     def build(self) -> None:
         super().build()
-        self.optim.check, self.optim.in_numpy = CheckLate(check_now), False
+        self.optim.check, self.optim.on_host = DeferredNanCheck(check_now), False
 
 
 class Stumbling(FailingLate):
@@ -154,7 +154,7 @@ def test_a_device_is_looked_at_a_step_later() -> None:
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
     )
-    assert isinstance(optimizer.check, CheckLate)
+    assert isinstance(optimizer.check, DeferredNanCheck)
     data = torch.ones(5, 3, device="cuda")
     for factor in (1.0, 1.0, NAN):
         optimizer.minimize(net(data).square().sum() * factor, Clock(1))
@@ -167,7 +167,7 @@ def test_deferred_checks_run_before_saving() -> None:
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
     )
-    optimizer.check, optimizer.name, optimizer.in_numpy = CheckLate(check_now), "net", False
+    optimizer.check, optimizer.name, optimizer.on_host = DeferredNanCheck(check_now), "net", False
     optimizer.state_dict()
     optimizer.minimize(loss_of(net, 0), Clock(1))
     optimizer.state_dict()

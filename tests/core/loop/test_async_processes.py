@@ -399,7 +399,7 @@ def test_a_script_without_a_main_guard_does_not_start_again_in_its_workers(tmp_p
 def test_workers_find_numba_set_up() -> None:
     """What a first call of a loop brings along is the fork server's, which its children share."""
     pytest.importorskip("numba")
-    code = "import rlplug_core.loop.preload\nfrom rlplug_core.learning.compiled import toward as it\n"
+    code = "import rlplug_core.loop.preload\nfrom rlplug_core.fast.loops.learning import toward as it\n"
     code += "print(len(it.signatures))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "0"}, capture_output=True, text=True,

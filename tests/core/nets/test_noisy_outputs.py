@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.fast_forward import NumpyForward, fast_forward
+from rlplug_core.fast.forward import NumpyForward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.policies import PolicyAndCritic, PolicyNetwork
@@ -103,10 +104,6 @@ def test_policy_and_critic_take_the_noise_of_the_policy(shared: bool) -> None:
     torch.testing.assert_close(outputs, both.policy(obs, noise))
     torch.testing.assert_close(value, both(obs)[1])
     assert not torch.allclose(outputs, both(obs)[0])
-
-
-def test_it_says_why_it_stays_with_autograd() -> None:
-    assert policy().why_not() == "NoisyOutputs has no rule"
 
 
 def test_an_output_gain_is_refused() -> None:

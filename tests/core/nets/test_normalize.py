@@ -16,10 +16,11 @@ from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, UsageError
+from rlplug_core.fast.forward import NumpyForward
 from rlplug_core.learning.targets import target_network
 from rlplug_core.nets.continuous import ActionCritic, DeterministicPolicy
 from rlplug_core.nets.encoders import Normalized, encoder, observation_norm
-from rlplug_core.nets.fast_forward import NumpyForward, fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, RewardScale, Running, RunningNorm
 from rlplug_core.nets.policies import Critic, PolicyNetwork

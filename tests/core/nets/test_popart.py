@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
+from rlplug_core.fast.forward import NumpyForward
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import Adam
-from rlplug_core.nets.fast_forward import NumpyForward, fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic
 from rlplug_core.nets.popart import PopArt

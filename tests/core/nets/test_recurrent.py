@@ -18,7 +18,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
-from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.recurrent import CELLS, Memory, RecurrentPolicyAndCritic, Remembered
 from rlplug_core.seeds import Seeds

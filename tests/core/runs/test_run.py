@@ -17,7 +17,7 @@ import torch
 
 import rlplug_core
 from rlplug_core.errors import BadCheckpoint, BadConfig, Interrupted, PluginError, RlplugError, UsageError
-from rlplug_core.nets.loops import made_by
+from rlplug_core.fast.numba_loops import made_by
 from rlplug_core.runs import run as run_module
 from rlplug_core.runs.api import Run, load, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints, read, sealed

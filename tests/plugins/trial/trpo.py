@@ -17,7 +17,7 @@ from rlplug_core.config.options import Count, Fraction, Positive
 from rlplug_core.config.schedules import constant
 from rlplug_core.learning.estimators import gae, standardize
 from rlplug_core.learning.natural import TrustRegion
-from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.types import Result

@@ -87,10 +87,9 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
 
     def learn(self, batch: rl.Rollout, now: MAPPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
-        rollout = self.in_numpy(samples, self.policy, self.critic)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
-            for minibatch in rollout.minibatches(now.batch_size, self.generator):
+            for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
         self.critic.absorb(samples)

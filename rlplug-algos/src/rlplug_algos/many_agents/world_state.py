@@ -61,7 +61,7 @@ def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
         )
     shape = obs.shape[:leading]
     if isinstance(space, Counted):
-        vectors = OneHot(space).in_numpy(obs.reshape(-1, *(space.shape or ())))
+        vectors = OneHot(space).on_host(obs.reshape(-1, *(space.shape or ())))
         return vectors.reshape(*shape, -1)
     return np.asarray(obs, np.float32).reshape(*shape, -1) * np.float32(pixel_scale(space))
 

@@ -102,9 +102,6 @@ class DDPG(rl.Algorithm[rl.Transitions]):
         return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: DDPGConfig, clock: rl.Clock) -> rl.Result:
-        batch = self.in_numpy(
-            batch, self.policy, self.target_policy, self.critics, self.target_critics
-        )
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):

@@ -92,7 +92,6 @@ class IQL(rl.Algorithm[rl.Transitions]):
         return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: IQLConfig, clock: rl.Clock) -> rl.Result:
-        batch = self.in_numpy(batch, self.policy, self.value, self.critics, self.target_critics)
         policy_loss, metrics = self.policy_loss(batch, now)
         loss, policy_metrics = self.critic_loss(batch, now)
         norms = {

@@ -104,7 +104,6 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
-        batch = self.in_numpy(batch, self.policy.by_rules, self.critics, self.target_critics)
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -96,7 +95,6 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         return rl.replay_from_options(self)
 
     def learn(self, batch: rl.Transitions, now: SACDiscreteConfig, clock: rl.Clock) -> rl.Result:
-        batch = self.in_numpy(batch, self.policy, self.critics, self.target_critics)
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
@@ -145,6 +143,4 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         """Return the target entropy: a number, or [B] with action masks (`ILLEGAL` logits)."""
         if now.target_entropy is not None:
             return now.target_entropy
-        if not isinstance(log_probs, Tensor):  # rules are for observations without a mask
-            return 0.98 * math.log(log_probs.shape[-1])
         return 0.98 * (log_probs > rl.ILLEGAL / 2).sum(-1).float().log()

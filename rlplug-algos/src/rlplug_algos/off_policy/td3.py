@@ -109,9 +109,6 @@ class TD3(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: TD3Config, clock: rl.Clock) -> rl.Result:
         shape = (len(batch.action), prod(self.spec.action.shape or ()))
-        batch = self.in_numpy(
-            batch, self.policy, self.target_policy, self.critics, self.target_critics
-        )
         noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)

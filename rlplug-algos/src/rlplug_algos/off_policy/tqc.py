@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -116,7 +115,6 @@ class TQC(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: TQCConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
-        batch = self.in_numpy(batch, self.policy.by_rules, self.critics, self.target_critics)
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
@@ -147,7 +145,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
     def truncated_target(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> Tensor:
         """Return r + discount * (z - alpha * log pi(a' | s')) [B, k] for the k smallest quantiles z (eq. 11)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
-        ordered = ascending(self.target_critics.pooled(batch.next_obs, action))
+        ordered = self.target_critics.pooled(batch.next_obs, action).sort(1).values
         kept = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
         soft: Tensor = kept - self.temperature.weigh(log_prob, now.ent_coef)[:, None]
         return batch.reward[:, None] + batch.discount[:, None] * soft
@@ -165,10 +163,3 @@ class TQC(rl.Algorithm[rl.Transitions]):
         return rl.soft_policy_loss(
             batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
         )
-
-
-def ascending(quantiles: Tensor) -> Tensor:
-    """Return each row of a tensor or an array [B, M] from its smallest number on."""
-    if isinstance(quantiles, Tensor):
-        return quantiles.sort(1).values
-    return np.sort(quantiles, 1)

@@ -100,7 +100,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
         rollout = self.scale_reward(batch)
         samples = rollout.samples(*self.advantages(rollout, now), self.device)
         samples = self.policy.with_noise(samples) if now.noisy else samples
-        loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
+        loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )

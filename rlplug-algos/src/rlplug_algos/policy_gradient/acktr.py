@@ -93,7 +93,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(advantage, value_target, self.device)
         self.update_fisher(samples, now, clock)
-        loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
+        loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )

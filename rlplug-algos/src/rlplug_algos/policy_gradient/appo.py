@@ -89,7 +89,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: APPOConfig, clock: rl.Clock) -> rl.Result:
         if rl.due(clock.updates - 1, clock.updates, now.target_update_interval):
             self.target.move()
-        samples = self.in_numpy(self.advantages(batch, now), self.networks)
+        samples = self.advantages(batch, now)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):

@@ -99,7 +99,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
             center=now.normalize_advantage,
         )
         samples = self.policy.with_noise(batch.samples(advantage, value_target, self.device))
-        loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
+        loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )

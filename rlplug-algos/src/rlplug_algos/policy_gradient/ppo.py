@@ -105,10 +105,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
-        rollout = self.in_numpy(samples, self.networks)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
-            for minibatch in rollout.minibatches(now.batch_size, self.generator):
+            for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
             # Checked once per epoch: reading a number from a GPU waits for it.

@@ -114,7 +114,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
             "loss/failed_tries": float(move.failed),
         }
 
-    @rl.pure
+    @rl.pure.by_autograd  # the trust region asks for gradients of gradients
     def loss(self, batch: rl.Samples, now: TRPOConfig) -> Tensor:
         """Return the negative surrogate (eq. 14) with the entropy bonus; `extras["before"]` are the old outputs."""
         log_prob, entropy = self.policy.head.log_prob_and_entropy(

@@ -72,7 +72,7 @@ class VPG(rl.Algorithm[rl.Rollout]):
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(advantage, value_target, self.device)
-        loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
+        loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )

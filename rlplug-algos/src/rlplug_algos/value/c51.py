@@ -106,8 +106,7 @@ class C51(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: C51Config, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)
-        transitions = self.in_numpy(batch, self.q_network, self.target_network)
-        loss, metrics, td_error = self.loss(transitions, noise, now)
+        loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)

@@ -96,8 +96,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
     def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
         # Fresh noise for each forward pass of noisy layers: online, target, and online again with double.
         noise = self.q_network.noise(self.generator, 2 + now.double)
-        transitions = self.in_numpy(batch, self.q_network, self.target_network)
-        loss, metrics, td_error = self.loss(transitions, noise, now)
+        loss, metrics, td_error = self.loss(batch, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)

@@ -74,9 +74,7 @@ class VSarsa(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: VSarsaConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 3)
         target = self.td_target(batch, noise, now, clock)
-        samples = self.in_numpy(
-            batch.samples(target, target, self.device), self.q_network
-        )  # values have no advantages
+        samples = batch.samples(target, target, self.device)  # values have no advantages
         loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         return rl.Result(metrics)

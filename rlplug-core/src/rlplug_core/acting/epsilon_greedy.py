@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.acting.policy_agent import NetworkAgent
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, constant, throughout
 from rlplug_core.nets.heads import ILLEGAL
-from rlplug_core.nets.node import Node
 from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 
-#: A tensor, an array or a node.
+#: A tensor or an array.
 T = TypeVar("T")
 
 
@@ -257,20 +257,19 @@ class NoisyGreedy(EpsilonGreedy):
         self.generator.bit_generator.state = state["generator"]
 
 
+@overridable
 def of_action(values: T, action: Any) -> T:
     """Take the values of the actions that were chosen.
 
     Args:
-        values: [B, A] action values, as a tensor, an array or a node.
+        values: [B, A] action values, as a tensor or an array.
         action: [B] their numbers.
 
     Returns:
         Values [B], of the same kind.
     """
     found: Any
-    if isinstance(values, Node):
-        found = values.chosen(action)
-    elif isinstance(values, Tensor):
+    if isinstance(values, Tensor):
         found = values.gather(1, action.unsqueeze(1)).squeeze(1)
     else:
         found = np.take_along_axis(np.asarray(values), action[:, None], -1)[:, 0]

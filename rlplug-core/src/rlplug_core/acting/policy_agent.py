@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.recurrent import RecurrentPolicy
 from rlplug_core.nets.torch_forward import TorchForward

@@ -247,9 +247,7 @@ class ReplayBuffer:
         )
         if self.device.type != "cpu" or self.store not in ON_HOST:
             return Transitions(*sent(parts, self.device))
-        made = Transitions(*(tree_map(torch.from_numpy, part) for part in parts))
-        made.arrays = Transitions(*parts)  # type: ignore[arg-type]  # arrays in a tensor's place
-        return made
+        return Transitions(*(tree_map(torch.from_numpy, part) for part in parts))
 
     def look_up(self, index: Array) -> State:
         """Copy stored transitions.

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from rlplug_core.accelerator import kernel, overridable
 from rlplug_core.batches import Rollout
-from rlplug_core.learning.loops import learning_loops
 from rlplug_core.types import Array
 
 #: Up to how many environments Python's lists are faster than numpy's calls on so few numbers.
 FEW = 8
 
 
+@kernel
 def gae(
     rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float
 ) -> tuple[Array, Array]:
@@ -31,25 +32,6 @@ def gae(
     Returns:
         advantage and target = advantage + value, both [T, N] float32.
     """
-    if (
-        rollout.whole
-        and value.dtype == rollout.reward.dtype == np.float32
-        and (loops := learning_loops()) is not None
-    ):
-        advantage = np.empty(value.shape, value.dtype)
-        target = np.empty(value.shape, value.dtype)
-        loops.gae(
-            reward=rollout.reward,
-            terminated=rollout.terminated,
-            truncated=rollout.truncated,
-            value=value,
-            next_value=next_value,
-            gamma=gamma,
-            lam=lam,
-            advantage=advantage,
-            target=target,
-        )
-        return advantage, target
     ended = rollout.terminated | rollout.truncated
     if not rollout.whole:
         valid = rollout.weight > 0
@@ -100,34 +82,20 @@ def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> A
     return next_value
 
 
+@overridable
 def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     """Shift and scale values to mean 0 and deviation 1 over the rows that count.
 
     Args:
-        value: [B] as a tensor, or as an array.
+        value: [B].
         weight: [B] above 0 for the rows that count.
         epsilon: added to the deviation, so that equal values become 0.
 
     Returns:
         Values [B], of all rows.
     """
-    if isinstance(value, np.ndarray):
-        return _standardized(value, weight, epsilon)
     used = (weight > 0).to(value.dtype)
     count = used.sum().clamp(min=1)
     mean = (used * value).sum() / count
     variance = (used * (value - mean).square()).sum() / (count - 1).clamp(min=1)
     return (value - mean) / (variance.sqrt() + epsilon)
-
-
-def _standardized(value: Array, weight: Array, epsilon: float) -> object:
-    loops = learning_loops() if value.dtype == weight.dtype == np.float32 else None
-    if loops is not None and value.flags.c_contiguous:
-        found = np.empty_like(value)
-        loops.standardized(value, weight, epsilon, found)
-        return found
-    used = (weight > 0).astype(value.dtype)
-    count = max(float(used.dot(used)), 1.0)  # of ones and zeros the sum, in a fifth of the time
-    centred = value - used.dot(value) / count
-    variance = used.dot(np.square(centred)) / max(count - 1, 1.0)
-    return centred / (np.sqrt(variance) + epsilon)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.learning.loops import learning_loops
-from rlplug_core.nets.node import Node
-from rlplug_core.types import Array
+from rlplug_core.accelerator import kernel, overridable
 
 #: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
 Regression: TypeAlias = Literal["huber", "mse"]
@@ -23,16 +20,13 @@ def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
     """Compute the loss of each value at its target.
 
     Args:
-        value: [B] as a tensor, or as a node.
-        target: [B] as a tensor, or as an array beside a node.
+        value: [B].
+        target: [B].
         kind: Huber's loss or the squared error.
 
     Returns:
         Losses [B], with a gradient in `value`.
     """
-    if isinstance(value, Node):
-        error = value - target
-        return error.huber() if kind == "huber" else error.square()
     loss = nn.functional.smooth_l1_loss if kind == "huber" else nn.functional.mse_loss
     return loss(value, target, reduction="none")
 
@@ -83,24 +77,20 @@ def sequence_priority(error: Tensor, weight: Tensor, eta: float) -> Tensor:
     return eta * size.amax(0) + (1 - eta) * size.sum(0) / counts.sum(0).clamp(min=1)
 
 
+@overridable
 def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     """Compute |expectile - 1{u < 0}| u² for u = target - value (Kostrikov et al., 2021, arXiv:2110.06169, eq. 5).
 
     The value that minimizes its mean is that expectile of the targets: 0.5 gives their mean, near 1 their largest.
 
     Args:
-        value: [B] as a tensor, or as a node.
-        target: [B] as a tensor, or as an array beside a node.
+        value: [B].
+        target: [B].
         expectile: in (0, 1]; 1 takes the largest alone.
 
     Returns:
         Losses [B], with a gradient in `value`.
     """
-    if isinstance(value, Node):
-        error = value - target
-        return error.square() * np.where(error.value > 0, 1 - expectile, expectile).astype(
-            error.value.dtype
-        )
     error = target - value
     return torch.where(error < 0, 1 - expectile, expectile) * error.square()
 
@@ -109,20 +99,18 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
     """Compute exp(beta * advantage), held below the largest (Kostrikov et al., 2021, arXiv:2110.06169, eq. 7).
 
     Args:
-        advantage: [B] of actions, as a tensor or an array; no gradient goes there.
+        advantage: [B] of actions; no gradient goes there.
         beta: how strongly actions of advantage are preferred; 0 weighs all alike.
         largest: the largest weight, which bounds the exponent, so that none overflows.
 
     Returns:
-        Weights [B], of the same kind.
+        Weights [B].
     """
     most = math.log(largest) if largest else -math.inf  # where a schedule ends
-    if isinstance(advantage, np.ndarray):
-        weight: Tensor = np.exp(np.minimum(beta * advantage, most))
-        return weight
     return (beta * advantage.detach()).clamp(max=most).exp()
 
 
+@overridable
 def categorical_projection(
     probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor
 ) -> Tensor:
@@ -132,16 +120,13 @@ def categorical_projection(
     heights of triangles around the atoms, which sum to 1 everywhere: no mass is lost, at an atom or beyond the ends.
 
     Args:
-        probability: [B, n] of Z, as a tensor, or as an array beside arrays.
+        probability: [B, n] of Z.
         reward, discount: [B].
         support: [n] atoms, equally spaced, at least two; a tensor.
 
     Returns:
-        probabilities [B, n], of the kind of `probability`.
+        probabilities [B, n].
     """
-    if isinstance(probability, np.ndarray):
-        found: Tensor = _projection(probability, reward, discount, support)
-        return found
     last = len(support) - 1
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
     place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(
@@ -154,81 +139,49 @@ def categorical_projection(
     return (shares @ source.unsqueeze(2)).squeeze(2)
 
 
-def _projection(probability: Array, reward: Array, discount: Array, support: Tensor) -> Any:
-    """The same of arrays."""
-    loops = (
-        learning_loops()
-        if probability.dtype == reward.dtype == discount.dtype == np.float32
-        else None
-    )
-    if loops is None:
-        mass, gain, factor = map(torch.from_numpy, (probability, reward, discount))
-        return categorical_projection(mass, gain, factor, support).numpy()
-    found = np.zeros_like(probability)
-    loops.projection(np.ascontiguousarray(probability), reward, discount, support.numpy(), found)
-    return found
-
-
 def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the cross-entropy of distributions at their targets, and the divergence KL(target || distribution).
 
     Args:
-        log_probs: [B, n] in nats, as a tensor, or as a node.
-        target: [B, n] probabilities, as a tensor, or as an array beside a node; no gradient reaches them.
+        log_probs: [B, n] in nats.
+        target: [B, n] probabilities; no gradient reaches them.
 
     Returns:
         -sum target log p [B] with a gradient in `log_probs`, and without one what is left of it at the best p, [B], at
         least 0.
     """
     loss = -(target * log_probs).sum(1)
-    if isinstance(target, np.ndarray):
-        information: Any = (target * np.log(np.where(target > 0, target, 1))).sum(1)
-        return loss, np.maximum(loss.detach() + information, 0)
     return loss, (loss.detach() + target.xlogy(target).sum(1)).clamp(min=0)
 
 
+@overridable
 def quantile_huber(
     quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0
 ) -> Tensor:
     """Quantile regression with Huber's loss (Dabney et al., 2018, arXiv:1710.10044, eq. 10; arXiv:1806.06923, eq. 3).
 
     Args:
-        quantiles: [B, N] estimated, as a tensor, or as a node.
+        quantiles: [B, N] estimated.
         shares: [N] or [B, N] which quantiles they are, in [0, 1].
-        targets: [B, M] samples of the target, as a tensor, or as an array beside a node; no gradient reaches them.
+        targets: [B, M] samples of the target; no gradient reaches them.
         kappa: where the loss turns from a square to a line; with 0, where a schedule ends, it is a line at once.
 
     Returns:
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.
     """
-    if isinstance(quantiles, Node):
-        arrays = torch.from_numpy(quantiles.value), shares, torch.from_numpy(targets)
-        found, slopes = (each.numpy() for each in _loss_and_slope(*arrays, kappa))
-        return Node(found, (quantiles,), lambda above, into: (above[:, None] * slopes,))
     with torch.no_grad():
-        loss, slope = _loss_and_slope(quantiles.detach(), shares, targets, kappa)
+        loss, slope = loss_and_derivative(quantiles.detach(), shares, targets, kappa)
     return loss + (slope * (quantiles - quantiles.detach())).sum(1)
 
 
-def _loss_and_slope(
+@kernel
+def loss_and_derivative(
     quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
 ) -> tuple[Tensor, Tensor]:
     """The loss [B] and its derivative by the quantiles [B, N], in their precision."""
     kappa = max(kappa, STEEP)
-    plain = (
-        quantiles.is_cpu and quantiles.dtype is torch.float32 and not torch.compiler.is_compiling()
-    )
-    loops = learning_loops() if plain else None
-    if loops is None:
-        loss, slope = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
-        return loss.to(quantiles.dtype), slope.to(quantiles.dtype)
-    arrays = [
-        each.contiguous().numpy()
-        for each in (quantiles, shares.float().expand_as(quantiles), targets.float())
-    ]
-    found = np.empty(len(quantiles), np.float32), np.empty(quantiles.shape, np.float32)
-    loops.quantile_huber(*arrays, kappa, *found)
-    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    loss, derivative = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
+    return loss.to(quantiles.dtype), derivative.to(quantiles.dtype)
 
 
 def _quantile_huber(
@@ -265,3 +218,15 @@ def _quantile_huber(
         kappa * far_above + error[..., 2]
     )
     return loss / (kappa * total), slope / (kappa * total)
+
+
+def log_softmax(outputs: Tensor) -> Tensor:
+    """Compute log-probabilities along the last axis.
+
+    Args:
+        outputs: [..., n].
+
+    Returns:
+        [..., n] in nats.
+    """
+    return outputs.log_softmax(-1)

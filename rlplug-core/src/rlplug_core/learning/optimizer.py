@@ -6,20 +6,45 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, sqrt
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Constant, Schedule, throughout
 from rlplug_core.errors import NonFinite
-from rlplug_core.learning.cudagraphs import Graphs
-from rlplug_core.learning.device_step import DeviceStep
-from rlplug_core.learning.late_check import Check, CheckLate
+from rlplug_core.learning.deferred_nan_check import Check, DeferredNanCheck
 from rlplug_core.learning.mean_gradient import Mean
 from rlplug_core.learning.update_rules import UpdateRule, takes_tensors
-from rlplug_core.nets.node import Into, Node
-from rlplug_core.types import Array, State
+from rlplug_core.types import State
+
+
+class DeviceStep(Protocol):
+    """Takes an optimizer's steps with every number that may move on the device."""
+
+    def __call__(self, loss: Tensor, clock: Clock) -> Tensor:
+        """Take the step of a loss []; return the norm [] of its gradient before clipping."""
+        ...
+
+    def look(self) -> None:
+        """Wait for all steps; raise NonFinite if a loss or a gradient was not finite."""
+        ...
+
+    def forget(self) -> None:
+        """Start again, with parameters that none of these steps have changed."""
+        ...
+
+
+@overridable
+def backward(loss: Tensor, parameters: list[nn.Parameter], gradient: Tensor) -> None:
+    """Write the gradient of a loss into the `.grad` of parameters.
+
+    Args:
+        loss: [].
+        parameters: those that want a gradient.
+        gradient: [P], the flat gradient, of which every `.grad` is a view; it is zero.
+    """
+    loss.backward(inputs=parameters)
 
 
 class SharedState:
@@ -67,8 +92,6 @@ class Optimizer:
         self.moving = not all(
             isinstance(one, Constant | None) for one in (self.learning_rate, self.max_grad_norm)
         )
-        #: The parameters that backward computes gradients of, so that it leaves out others on the way; None for all.
-        self.inputs: list[nn.Parameter] | None = self.parameters
         self.flat, self.gradient = flatten(self.parameters)
         self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters
@@ -76,31 +99,29 @@ class Optimizer:
         #: The parts of the flat parameters that no step changes, and those that weight decay leaves alone.
         self.frozen: list[slice] = []
         self.undecayed: list[slice] = []
-        self._host: tuple[Tensor, Array, Into] | None = None
         on_host = self.flat.device.type == "cpu"
-        self.check: Check = check_now if on_host else CheckLate(check_now)
+        self.check: Check = check_now if on_host else DeferredNanCheck(check_now)
         #: Whether the gradient's norm and clip are worked out in numpy, whose calls take a fraction of torch's time.
-        self.in_numpy = on_host and self.flat.dtype in (torch.float32, torch.float64)
-        #: Takes the steps where they are to be recorded.
+        self.on_host = on_host and self.flat.dtype in (torch.float32, torch.float64)
+        #: Takes the steps if they are recorded as CUDA graphs.
         self.on_device: DeviceStep | None = None
         self.pull()
 
-    def record(self, graphs: Graphs) -> None:
-        """Take steps that `graphs` can record, unless several learners share them or the rule reads on the host."""
-        if takes_tensors(self.rule) and self.mean is None and not self.borrowed:
-            self.on_device = DeviceStep(self, graphs)
+    @property
+    def recordable(self) -> bool:
+        """Return whether steps can be recorded: no other learner shares them, and the rule runs on the device."""
+        return takes_tensors(self.rule) and self.mean is None and not self.borrowed
 
-    def minimize(self, loss: Tensor | Node, clock: Clock, age: int = 0) -> Tensor:
+    def minimize(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
         """Take a gradient step and set the gradient to zero.
 
         Args:
-            loss: [], as a tensor or as a node of networks that go by rules.
+            loss: [].
             clock: for the schedules of the learning rate and of the gradient's clip.
             age: how many env steps ago the batch began, by those of this learner; schedules are read there.
 
         Returns:
-            The norm [] of the gradient before clipping, of the mean of several learners' where there are several; a
-            number of numpy's where the loss is a node.
+            The norm [] of the gradient before clipping, with several learners that of their mean gradient.
 
         Raises:
             NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
@@ -112,12 +133,9 @@ class Optimizer:
             )  # it counts all
             self.rate = self.learning_rate(progress)
             self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
-        if self.on_device is not None and isinstance(loss, Tensor):
+        if self.on_device is not None:
             return self.on_device(loss, clock)
-        if isinstance(loss, Node):
-            loss.backward(self.on_host()[1])
-        else:
-            loss.backward(inputs=self.inputs)
+        backward(loss, self.parameters, self.gradient)
         if self.mean is not None:
             self.mean(self.gradient)
         for part in self.frozen:
@@ -127,10 +145,8 @@ class Optimizer:
             self.step_in_parts(self.rate * clock.scale)
         else:
             self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
-        if isinstance(loss, Node):
-            array, into = self.on_host()
-            array.fill(0)
-            into.zero |= into.every
+        if self.on_host:
+            self.gradient.numpy().fill(0)
         else:
             self.gradient.zero_()
         if self.target is not self.flat:
@@ -165,40 +181,21 @@ class Optimizer:
         begin = sum(one.numel() for one in self.parameters[:place])
         return slice(begin, begin + parameter.numel())
 
-    def on_host(self) -> tuple[Array, Into]:
-        """Return the flat gradient as an array, and by parameter; made once, as each look from torch takes time."""
-        if self._host is None or self._host[0] is not self.gradient:
-            array = self.gradient.numpy()
-            ends = np.cumsum([parameter.numel() for parameter in self.parameters])[:-1]
-            parts = zip(self.parameters, np.split(array, ends), strict=True)
-            into = Into({parameter: part.reshape(parameter.shape) for parameter, part in parts})
-            self._host = self.gradient, array, into
-        return self._host[1:]
-
-    def __getstate__(self) -> dict[str, object]:
-        """A copy's arrays are views of its own gradient."""
-        return {**self.__dict__, "_host": None}
-
-    def _checked(self, loss: Tensor | Node, clip: float | None) -> Tensor:
-        """The norm of the gradient, which is checked first and then shortened to `clip`."""
-        if not self.in_numpy:
-            assert isinstance(loss, Tensor)  # networks that go by rules are on the CPU
+    def _checked(self, loss: Tensor, clip: float | None) -> Tensor:
+        """Return the norm of the gradient, which is checked first and then shortened to `clip`."""
+        if not self.on_host:
             norm: Tensor = torch.linalg.vector_norm(self.gradient)
             self.check(norm, loss, self.name)
             if clip is not None:
                 self.gradient.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
             return norm
-        gradient = self.gradient.numpy() if isinstance(loss, Tensor) else self.on_host()[0]
+        gradient = self.gradient.numpy()  # its calls take a fraction of torch's time
         length = sqrt(gradient.dot(gradient))
         if not isfinite(length + loss.item()):
             raise nonfinite(length, loss.item(), self.name)
         if clip is not None and length + 1e-6 > clip:
             gradient *= clip / (length + 1e-6)
-        return (
-            torch.tensor(length, dtype=self.gradient.dtype)
-            if isinstance(loss, Tensor)
-            else gradient.dtype.type(length)
-        )
+        return torch.tensor(length, dtype=self.gradient.dtype)
 
     def pull(self) -> None:
         """Take over the shared parameters; touches nothing else."""
@@ -238,7 +235,7 @@ class Optimizer:
         Raises:
             NonFinite: they met what is.
         """
-        if isinstance(self.check, CheckLate):
+        if isinstance(self.check, DeferredNanCheck):
             self.check.look("at the last step")
         if self.on_device is not None:
             self.on_device.look()

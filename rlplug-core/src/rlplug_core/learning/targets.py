@@ -8,9 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.learning.loops import learning_loops
+from rlplug_core.accelerator import kernel
 from rlplug_core.learning.optimizer import flatten, joined
-from rlplug_core.learning.update_rules import HostViews
 from rlplug_core.nets.normalize import ObservationNorm
 
 M = TypeVar("M", bound=nn.Module)
@@ -42,17 +41,22 @@ class Target:
         self.network = network
         #: Their parameters, joined at the first move: from then on they lie where they stay.
         self.pairs: tuple[list[Tensor], list[Tensor]] | None = None
-        self.arrays = HostViews()
 
     def move(self, tau: float = 1.0) -> None:
         """Move by the share `tau` of the way (Polyak averaging); 1 copies."""
         if self.pairs is None:
             self.pairs = self._joined()
-        own, followed = self.pairs
-        loops = learning_loops() if tau < 1 and len(own) == 1 and _is_plain(own[0]) else None
-        if loops is not None:  # torch's first call after many of numpy's takes longer than the loop
-            loops.toward(*self.arrays.of(own[0], followed[0]), tau)
-            return
+        self.lerp(*self.pairs, tau)
+
+    @kernel
+    def lerp(self, own: list[Tensor], followed: list[Tensor], tau: float) -> None:
+        """Move tensors in place towards others.
+
+        Args:
+            own: tensors [...].
+            followed: tensors [...] of the same shapes.
+            tau: the share of the way.
+        """
         with torch.no_grad():
             torch._foreach_lerp_(own, followed, tau)
 
@@ -61,10 +65,6 @@ class Target:
         followed = list(self.online.parameters())
         pair = joined([one.detach() for one in own]), joined([one.detach() for one in followed])
         return pair if len(pair[0]) == len(pair[1]) else ([*own], [*followed])
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.is_cpu and tensor.dtype is torch.float32
 
 
 class Frozen:

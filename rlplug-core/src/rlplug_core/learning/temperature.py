@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.batches import Transitions
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.node import Into, Node, exp
-from rlplug_core.types import Array
 
 
 class Temperature(nn.Module):
@@ -41,59 +38,55 @@ class Temperature(nn.Module):
         """Return alpha [1] without gradient: the learned one, or the option's present value."""
         return self.log.detach().exp() if self.autotune else torch.full_like(self.log, ent_coef)
 
-    def weigh(self, log_prob: Any, ent_coef: float) -> Any:
-        """Compute alpha * log pi(a | s) [B], of a tensor, a node or an array; no gradient reaches alpha."""
-        return self.beside(log_prob, ent_coef) * log_prob
+    @overridable
+    def weigh(self, log_prob: Tensor, ent_coef: float) -> Tensor:
+        """Compute alpha * log pi(a | s); no gradient reaches alpha.
 
-    def beside(self, log_prob: Any, ent_coef: float) -> Any:
-        """Return alpha without gradient: [1] beside a tensor, a number beside a node or an array."""
-        if isinstance(log_prob, Tensor):
-            return self(ent_coef)
-        return math.exp(self.log.item()) if self.autotune else ent_coef
+        Args:
+            log_prob: [B] in nats.
+            ent_coef: alpha, if it is not learned.
 
-    def loss(self, log_prob: Any, target_entropy: Any) -> Any:
+        Returns:
+            Terms [B].
+        """
+        alpha: Tensor = self(ent_coef)
+        return alpha * log_prob
+
+    @overridable
+    def loss(self, log_prob: Tensor, target_entropy: float | Tensor) -> Tensor:
         """Compute the temperature's own loss (eq. 18, on the logarithm), which keeps the entropy at a target.
 
         Args:
             log_prob: [B] of drawn actions, or its means over all; no gradient goes there.
-            target_entropy: in nats; a number, or a tensor [B] beside one.
+            target_entropy: in nats; a number, or a tensor [B].
 
         Returns:
             Losses [B].
         """
-        gap = log_prob.detach() + target_entropy
-        if isinstance(log_prob, Tensor):
-            return -self.log * gap
-
-        def back(slopes: Array, into: Into) -> tuple[()]:
-            if self.log in into:
-                into[self.log][:] -= slopes.dot(gap)
-            return ()
-
-        return Node(-self.log.item() * gap, (), back)
+        return -self.log * (log_prob.detach() + target_entropy)
 
 
-def expected_of(log_probs: Any, q: Any) -> tuple[Any, Any]:
+def expected_of(log_probs: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the means of log pi(a | s) and of Q(s, a) over the actions of a policy.
 
     Args:
-        log_probs: [B, A] of all actions in nats, as a tensor, a node or an array.
-        q: [B, A] the values of all actions, as a tensor, or as an array beside a node or an array.
+        log_probs: [B, A] of all actions in nats.
+        q: [B, A] the values of all actions.
 
     Returns:
-        Both [B], of the kind of `log_probs`; the first is the entropy with its sign turned.
+        Both [B]; the first is the negative entropy.
     """
-    share = exp(log_probs)
+    share = log_probs.exp()
     return (share * log_probs).sum(-1), (share * q).sum(-1)
 
 
 def soft_policy_loss(
     batch: Transitions,
-    log_prob: Any,
-    q: Any,
+    log_prob: Tensor,
+    q: Tensor,
     temperature: Temperature,
     ent_coef: float,
-    target_entropy: Any,
+    target_entropy: float | Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """alpha * log pi(a | s) - Q(s, a) (eq. 7) and the loss of alpha's logarithm (eq. 18), with what to report of both.
 
@@ -101,17 +94,16 @@ def soft_policy_loss(
         log_prob: [B] of actions that the policy drew, with its gradient; or what `expected_of` gives.
         q: [B] the values of these actions; whichever mean or minimum of critics counts.
         ent_coef: what alpha is where it is not learned.
-        target_entropy: in nats; a number, or a tensor [B] beside one.
+        target_entropy: in nats; a number, or a tensor [B].
 
     Returns:
         The sum [] of both losses, and metrics by name, [] each.
     """
-    alpha = temperature.beside(log_prob, ent_coef)
-    policy_loss = alpha * log_prob - q
+    policy_loss = temperature.weigh(log_prob, ent_coef) - q
     loss = batch.mean(policy_loss + temperature.loss(log_prob, target_entropy))
     metrics = {
         "loss/policy": batch.mean(policy_loss.detach()),
         "loss/entropy": -batch.mean(log_prob.detach()),
+        "loss/temperature": temperature(ent_coef).squeeze(),
     }
-    told: Any = alpha.squeeze() if isinstance(alpha, Tensor) else np.float32(alpha)
-    return loss, {**metrics, "loss/temperature": told}
+    return loss, metrics

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from operator import is_not
-from types import ModuleType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from rlplug_core.accelerator import kernel
 from rlplug_core.config.options import Fraction, NonNegative, Positive
 from rlplug_core.errors import BadConfig, did_you_mean
-from rlplug_core.learning.loops import learning_loops
-from rlplug_core.types import Array
-
-#: Up to how many parameters numpy is the faster: torch's first call after many of numpy's takes 30 microseconds more.
-SMALL = 2**16
 
 
 class UpdateRule(Protocol):
@@ -96,11 +89,11 @@ class RMSProp:
         self.alpha = alpha
         self.eps = eps
         self.initial_accumulator_value = initial_accumulator_value
-        self.arrays = HostViews()
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {"square": torch.full_like(parameters, self.initial_accumulator_value)}
 
+    @kernel
     def step(
         self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
     ) -> None:
@@ -109,28 +102,8 @@ class RMSProp:
             square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
             parameters.sub_(gradient / (square + self.eps).sqrt_() * lr)
             return
-        loops = (
-            learning_loops() if parameters.is_cpu and parameters.dtype is torch.float32 else None
-        )
-        if loops is not None:
-            loops.rmsprop(*self.arrays.of(parameters, gradient, square), self.alpha, self.eps, lr)
-            return
-        if parameters.is_cpu and parameters.numel() <= SMALL:
-            self._step_in_numpy(parameters.numpy(), gradient.numpy(), square.numpy(), lr)
-            return
         square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
         parameters.addcdiv_(gradient, (square + self.eps).sqrt_(), value=-lr)
-
-    def _step_in_numpy(self, parameters: Array, gradient: Array, square: Array, lr: float) -> None:
-        change = np.square(gradient)
-        change *= 1 - self.alpha
-        square *= self.alpha
-        square += change
-        np.add(square, self.eps, out=change)
-        np.sqrt(change, out=change)
-        np.divide(gradient, change, out=change)
-        change *= lr
-        parameters -= change
 
 
 class RMSPropTF(RMSProp):
@@ -149,7 +122,7 @@ class Adam:
     Where numba is installed, its loop does the same in half the time.
     """
 
-    kernel: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adam_)
+    fused: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adam_)
     #: Whether weight decay is a part of the gradient, as in numba's loop.
     decays_gradient: ClassVar[bool] = True
 
@@ -162,7 +135,6 @@ class Adam:
         self.betas = betas
         self.eps = eps
         self.weight_decay = weight_decay
-        self.arrays = HostViews()
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         zeros = torch.zeros_like
@@ -172,22 +144,18 @@ class Adam:
             "steps": parameters.new_zeros(()),
         }
 
+    @kernel
     def step(
         self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
     ) -> None:
-        fits = self.decays_gradient and parameters.is_cpu and parameters.dtype is torch.float32
-        loops = learning_loops() if fits else None
-        if loops is not None and not isinstance(lr, Tensor):
-            self._step_in_loops(loops, self.arrays.of(parameters, gradient, *state.values()), lr)
-            return
         steps = state["steps"]  # the kernel corrects its moments by this number and does not count
         if (
             steps.is_cpu
-        ):  # a call of torch's costs three times as much as numpy's where numpy did the rest
+        ):  # a call of torch's costs three times as much as numpy's after calls of numpy's
             steps.numpy()[...] += 1
         else:
             steps.add_(1)
-        self.kernel(
+        self.fused(
             [parameters],
             [gradient],
             [state["mean"]],
@@ -203,17 +171,11 @@ class Adam:
             maximize=False,
         )
 
-    def _step_in_loops(self, loops: ModuleType, arrays: Sequence[Array], lr: float) -> None:
-        *changed, steps = arrays
-        steps += 1
-        one, two = (1 - beta ** int(steps) for beta in self.betas)
-        loops.adam(*changed, self.betas, lr / one, two**-0.5, self.eps, self.weight_decay)
-
 
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101): it shrinks the weights."""
 
-    kernel: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adamw_)
+    fused: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adamw_)
     decays_gradient: ClassVar[bool] = False
 
     def __init__(
@@ -421,24 +383,6 @@ def _arguments(
                 f"optimizer '{name}' has no use for 'optimizer_kwargs.{option}'; its options are {ours}"
             )
     return {**{option: value for option, value in usual.items() if option in fitting}, **given}
-
-
-class HostViews:
-    """Tensors as arrays on the same memory, made anew only for other tensors: each look from torch takes time."""
-
-    def __init__(self) -> None:
-        self.tensors: tuple[Tensor, ...] = ()
-        self.arrays: list[Array] = []
-
-    def of(self, *tensors: Tensor) -> list[Array]:
-        """Return an array for each tensor."""
-        if len(tensors) != len(self.tensors) or any(map(is_not, tensors, self.tensors)):
-            self.tensors, self.arrays = tensors, [tensor.numpy() for tensor in tensors]
-        return self.arrays
-
-    def __reduce__(self) -> tuple[type[HostViews], tuple[()]]:
-        """A copy has tensors of its own."""
-        return HostViews, ()
 
 
 def _without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:

@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, ForkServerContext
@@ -22,11 +21,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from rlplug_core.accelerator import room
 from rlplug_core.loop.signals import WATCHER, held_back
-from rlplug_core.nets import loops
 
 #: What Linux says about this process: a directory for each thread, Python's or not.
 TASKS = Path("/proc/self/task")
@@ -97,10 +95,7 @@ def fork_server() -> ForkServerContext:
 
 def set_numba_up() -> None:
     """Call a loop that numba compiled: the first call loads 40 MiB, which children then share."""
-    if loops.available():
-        import_module("rlplug_core.nets.compiled_acting")
-        numbers = np.zeros(1, np.float32)
-        import_module("rlplug_core.learning.compiled").toward(numbers, numbers, 0.0)
+    room().warm_up()
 
 
 def _let_go() -> None:

@@ -8,20 +8,15 @@ from math import prod
 from typing import Any
 
 import gymnasium.spaces as spaces
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets import action_vectors, node
-from rlplug_core.nets.action_vectors import NormalizedBeside
-from rlplug_core.nets.by_rules import ByRules, why_not
+from rlplug_core.accelerator import network, overridable
 from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import Node
 from rlplug_core.nets.normalize import ObservationNorm
-from rlplug_core.nets.passes import Passes
-from rlplug_core.types import Array, Obs, Spec
+from rlplug_core.types import Obs, Spec
 
 
 class DeterministicPolicy(nn.Module):
@@ -38,24 +33,17 @@ class DeterministicPolicy(nn.Module):
         self.shape = spec.action.shape or ()
         self.encoder, features = encoder(spec.obs, net, norm)
         self.outputs = linear(features, prod(self.shape), net.output_gain or 0.01, net)
-        self.by_rules = ByRules(self.encoder, self.outputs, nn.Tanh())
 
-    def why_not(self) -> str:
-        """Return what keeps it from going by rules now, or nothing."""
-        return self.by_rules.why_not()
-
+    @network
     def forward(self, obs: Obs) -> Tensor:
-        """Compute the greedy actions; by rules where `obs` is an array.
+        """Compute the greedy actions.
 
         Args:
-            obs: [B, ...] observations, as tensors; or one array [B, F].
+            obs: [B, ...] observations.
 
         Returns:
             Actions [B, d] in [-1, 1].
         """
-        if isinstance(obs, np.ndarray):
-            actions: Tensor = self.by_rules(obs)
-            return actions
         outputs: Tensor = self.outputs(self.encoder(obs))
         return outputs.tanh()
 
@@ -68,7 +56,7 @@ def beside(spec: Spec, net: Net, norm: ObservationNorm | None = None) -> tuple[n
     """
     vectors, features = _beside(spec, replace(net, hidden=(), normalize_obs=False))
     norm = norm or observation_norm(spec.obs, net)
-    return (vectors if norm is None else NormalizedBeside(norm, vectors)), features
+    return (vectors if norm is None else NormalizedVectors(norm, vectors)), features
 
 
 def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
@@ -79,6 +67,19 @@ def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
         spec.action, replace(net, factory=None, channels=(), kernels=(), strides=())
     )
     return Concat({"obs": obs, "action": action}), features + numbers
+
+
+class NormalizedVectors(nn.Module):
+    """Concatenates observation and action, after it normalizes the observation."""
+
+    def __init__(self, norm: ObservationNorm, vectors: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+        self.vectors = vectors
+
+    def forward(self, both: dict[str, Any]) -> Tensor:
+        features: Tensor = self.vectors({**both, "obs": self.norm(both["obs"])})
+        return features
 
 
 class ActionCritic(nn.Module):
@@ -92,14 +93,9 @@ class ActionCritic(nn.Module):
         self.layers = MLP(width, net)
         self.output = linear(self.layers.features, atoms or 1, 1.0, net)
         self.atoms = atoms
-        self.by_rules = ByRules(self.layers, self.output)
-
-    def why_not(self) -> str:
-        """Return what keeps it from going by rules now, or nothing."""
-        return action_vectors.why_not(self.vectors) or self.by_rules.why_not()
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute Q(s, a); by rules where `obs` is an array.
+        """Compute Q(s, a).
 
         Args:
             obs: [B, ...] observations.
@@ -108,18 +104,27 @@ class ActionCritic(nn.Module):
         Returns:
             Values [B], or with atoms [B, atoms].
         """
-        if isinstance(obs, np.ndarray):
-            values: Tensor = self.by_rules(action_vectors.side_by_side(self.vectors, obs, action))
-        else:
-            values = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
+        values = self.on(self.vectors({"obs": obs, "action": action}))
         return values.squeeze(-1) if self.atoms is None else values
+
+    @network
+    def on(self, features: Tensor) -> Tensor:
+        """Compute outputs from the vectors of observation and action.
+
+        Args:
+            features: [B, F].
+
+        Returns:
+            Outputs [B, 1], or with atoms [B, atoms].
+        """
+        outputs: Tensor = self.output(self.layers(features))
+        return outputs
 
 
 class Ensemble(nn.Module):
     """Networks that differ in their initial weights: the same inputs to the outputs of all [n, B, ...].
 
-    It goes by rules where its members do. On a CPU a loop costs what one batched matrix product does, and a member can
-    be asked alone: `ensemble[0]`.
+    On a CPU a loop costs what one batched matrix product does, and one member can be asked: `ensemble[0]`.
     """
 
     def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
@@ -129,13 +134,8 @@ class Ensemble(nn.Module):
     def __getitem__(self, number: int) -> nn.Module:
         return self.members[number]
 
-    def why_not(self) -> str:
-        """Return what keeps them from going by rules now, or nothing."""
-        return next(filter(None, map(why_not, self.members)), "")
-
     def forward(self, *inputs: Any) -> Tensor:
-        outputs: Tensor = node.stacked([member(*inputs) for member in self.members])
-        return outputs
+        return torch.stack([member(*inputs) for member in self.members])
 
     def lowest(self, *inputs: Any) -> Tensor:
         """Compute the lowest of all members' outputs (Fujimoto et al., 2018, arXiv:1802.09477, eq. 10).
@@ -146,28 +146,23 @@ class Ensemble(nn.Module):
         Returns:
             [B, ...], as one member gives.
         """
-        values: Any = self(*inputs)
-        least: Tensor = (
-            np.minimum.reduce(values) if isinstance(values, np.ndarray) else values.amin(0)
-        )
-        return least
+        values: Tensor = self(*inputs)
+        return values.amin(0)
 
 
 class ActionCritics(Ensemble):
-    """Critics that are `ActionCritic`s: where observation and action need only be put side by side, once for all."""
+    """Critics that are `ActionCritic`s; if only vectors are concatenated, once for all."""
 
     def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
         super().__init__(make, count)
-        critics = [member for member in self.members if isinstance(member, ActionCritic)]
-        first = critics[0]
-        self.apart = any(
-            True for _ in first.vectors.parameters()
-        )  # each has convolutions of its own
+        first = self.members[0]
+        assert isinstance(first, ActionCritic)
+        #: Whether each has convolutions of its own.
+        self.apart = any(True for _ in first.vectors.parameters())
         self.atoms = first.atoms
-        self.passes = Passes([critic.by_rules for critic in critics])
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute Q(s, a) by all n critics; by rules where `obs` is an array.
+        """Compute Q(s, a) by all n critics.
 
         Args:
             obs: [B, ...] observations.
@@ -176,16 +171,11 @@ class ActionCritics(Ensemble):
         Returns:
             Values [n, B], or with atoms [n, B, atoms].
         """
-        values: Any = (
-            self._by_rules(obs, action)
-            if isinstance(obs, np.ndarray)
-            else torch.stack(self._outputs(obs, action))
-        )
-        found: Tensor = values.squeeze(-1) if self.atoms is None else values
-        return found
+        values = critic_outputs(self.members, *self._features(obs, action))
+        return values.squeeze(-1) if self.atoms is None else values
 
     def pooled(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute the atoms of all n critics side by side; by rules where `obs` is an array.
+        """Compute the atoms of all n critics side by side.
 
         Args:
             obs: [B, ...] observations.
@@ -194,30 +184,24 @@ class ActionCritics(Ensemble):
         Returns:
             Numbers [B, n * atoms].
         """
-        if isinstance(obs, np.ndarray):
-            pooled: Tensor = node.pooled(self._by_rules(obs, action))  # type: ignore[assignment]  # on arrays a node
-            return pooled
-        return torch.cat(self._outputs(obs, action), 1)
+        return pooled(critic_outputs(self.members, *self._features(obs, action)))
 
-    def _by_rules(self, obs: Array, action: Any) -> Array | Node:
-        """Compute the outputs [n, B, 1] or [n, B, atoms] of all critics."""
+    def _features(self, obs: Obs, action: Tensor) -> list[Tensor]:
+        """Compute the features of each critic."""
         members: Any = self.members
-        seen = action_vectors.side_by_side(members[0].vectors, obs, action)
-        if torch.get_num_threads() > 1 and self.passes.pay(
-            seen.value if isinstance(seen, Node) else seen
-        ):
-            found: Array | Node = self.passes(seen)
-            return found
-        outputs: Array | Node = node.stacked([member.by_rules(seen) for member in members])
-        return outputs
-
-    def _outputs(self, obs: Obs, action: Tensor) -> list[Tensor]:
-        """Compute the outputs of each critic, [B, 1] or [B, atoms]."""
-        members: Any = self.members
+        both = {"obs": obs, "action": action}
         if self.apart:
-            every = [member.vectors({"obs": obs, "action": action}) for member in members]
-        else:
-            every = [members[0].vectors({"obs": obs, "action": action})] * len(members)
-        return [
-            member.output(member.layers(seen)) for member, seen in zip(members, every, strict=True)
-        ]
+            return [member.vectors(both) for member in members]
+        return [members[0].vectors(both)] * len(members)
+
+
+@overridable
+def critic_outputs(critics: Any, *features: Tensor) -> Tensor:
+    """Compute the outputs [n, B, O] of n critics from the features [B, F] of each."""
+    return torch.stack([critic.on(each) for critic, each in zip(critics, features, strict=True)])
+
+
+@overridable
+def pooled(outputs: Tensor) -> Tensor:
+    """Put the outputs [n, B, O] of n networks side by side, [B, n * O]."""
+    return torch.cat(list(outputs), 1)

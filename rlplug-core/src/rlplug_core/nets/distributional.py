@@ -6,19 +6,15 @@ What they share with `QNetwork`, among it dueling streams and noisy layers, is s
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rlplug_core.nets import products
-from rlplug_core.nets.by_rules import FORMS
+from rlplug_core.nets import dense
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import exp, log_softmax
 from rlplug_core.nets.noisy import Noise
-from rlplug_core.nets.q_networks import QNetwork, q_rules
+from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Obs, Spec
 
 
@@ -46,48 +42,39 @@ class CategoricalQ(QNetwork):
         self.register_buffer("support", torch.linspace(low, high, atoms), persistent=False)
 
     def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
-        """Compute the distributions of returns; by rules where `obs` is an array.
+        """Compute the distributions of returns.
 
         Args:
-            obs: [B, ...] observations, as tensors; or one array [B, F].
+            obs: [B, ...] observations.
             noise: [size] of noisy layers; None for their mean weights.
 
         Returns:
             Log-probabilities [B, A, atoms] in nats.
         """
-        log_probs: Tensor = log_softmax(super().distribution(obs, noise))
+        log_probs: Tensor = super().distribution(obs, noise).log_softmax(-1)
         return log_probs
 
     def expected(self, distribution: Tensor) -> Tensor:
         """Compute the means of distributions.
 
         Args:
-            distribution: [..., atoms] log-probabilities of the atoms in `support`, as a tensor or an array.
+            distribution: [..., atoms] log-probabilities of the atoms in `support`.
 
         Returns:
             Action values [...].
         """
-        probabilities: Any = self.probabilities(distribution)
-        on_host = isinstance(distribution, np.ndarray)
-        values: Tensor = (
-            probabilities.dot(self.support.numpy()) if on_host else probabilities @ self.support
-        )
-        return values
+        return self.probabilities(distribution) @ self.support
 
     def probabilities(self, distribution: Tensor) -> Tensor:
         """Compute the probabilities of atoms.
 
         Args:
-            distribution: [..., atoms] log-probabilities, as a tensor or an array.
+            distribution: [..., atoms] log-probabilities.
 
         Returns:
-            [..., atoms], of the same kind.
+            [..., atoms].
         """
-        found: Tensor = exp(distribution)
-        return found
-
-
-FORMS[CategoricalQ] = q_rules
+        return distribution.exp()
 
 
 class QuantileQ(QNetwork):
@@ -117,9 +104,6 @@ class QuantileQ(QNetwork):
             Action values [B, A].
         """
         return distribution.mean(-1)
-
-
-FORMS[QuantileQ] = q_rules
 
 
 class ImplicitQ(QNetwork):
@@ -165,7 +149,7 @@ class ImplicitQ(QNetwork):
         """
         shares = self.middles.unsqueeze(0) if shares is None else shares
         cosines = torch.cos(shares.unsqueeze(-1) * self.cosines)
-        embedded = torch.relu(products.linear(cosines, self.embedding.weight, self.embedding.bias))
+        embedded = torch.relu(dense.linear(cosines, self.embedding.weight, self.embedding.bias))
         features = self.encoder(obs).unsqueeze(1) * embedded
         return self.heads(features, noise).squeeze(-1).transpose(1, 2)
 

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets import products
-from rlplug_core.nets.by_rules import FORMS, NoRule, dense_rules, rules_in_bfloat16, rules_of
+from rlplug_core.nets import dense
 from rlplug_core.nets.custom import custom
-from rlplug_core.nets.layer_rules import Rule, Scaled
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
 from rlplug_core.nets.one_hot import OneHot
@@ -103,7 +101,6 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norm for width in net.hidden for norm in layer_norm(width, net))
         self.activation = activation(net)
-        self.low = net.precision == "bfloat16"
         self.features = widths[-1]
         # The dictionaries and not what is in them: `torch.func.functional_call` puts other tensors there.
         parts: list[Any] = [layer._parameters for layer in layers]
@@ -120,16 +117,11 @@ class MLP(nn.Module):
                 else obs.reshape(obs.shape[0], -1).float()
             )
         activate = IN_PLACE.get(self.activation, self.activation)
-        affine: Callable[..., Tensor] = nn.functional.linear
-        if self.low:
-            affine = products.linear_in_bfloat16
-        elif not torch.compiler.is_compiling() and products.faster():
-            affine = products.linear
         for part, norm in self._parts:
-            values = affine(values, part["weight"], part["bias"])
+            values = dense.linear(values, part["weight"], part["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(
-                    values, values.shape[-1:], norm["weight"], norm["bias"]
+                    values, norm["weight"].shape, norm["weight"], norm["bias"]
                 )
             values = activate(values)
         return values
@@ -169,7 +161,6 @@ class Image(nn.Module):
             initialize(layer, net)
         self.convolutions = nn.ModuleList(layers)
         self.large = large
-        self.low = net.precision == "bfloat16"
         self.activation = activation(net)
         with torch.no_grad():
             size = self._convolved(torch.zeros(1, *shape)).shape[1]
@@ -180,10 +171,7 @@ class Image(nn.Module):
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
         # The slopes of a large image's first layer take a third of the time so, and nothing takes longer.
         order = torch.channels_last if self.large and image.is_cpu else torch.preserve_format
-        precision = (
-            torch.bfloat16 if self.low and self.large and products.rounds(image) else torch.float32
-        )
-        values = image.to(precision, copy=self.scale != 1, memory_format=order)
+        values = image.to(torch.float32, copy=self.scale != 1, memory_format=order)
         features: Tensor = self.dense(
             self._convolved(values if self.scale == 1 else values.mul_(self.scale))
         )
@@ -192,9 +180,8 @@ class Image(nn.Module):
     def _convolved(self, values: Tensor) -> Tensor:
         activate = IN_PLACE.get(self.activation, self.activation)
         for convolution in self.convolutions:
-            rounded = values.dtype is torch.bfloat16
-            values = activate(_in_bfloat16(convolution, values) if rounded else convolution(values))
-        return values.float().flatten(1)
+            values = activate(convolution(values))
+        return values.flatten(1)
 
 
 def pixel_scale(space: Space) -> float:
@@ -203,13 +190,6 @@ def pixel_scale(space: Space) -> float:
         1 / max(float(space.high.max()), 1.0)
         if _is_image(space) and space.dtype == np.uint8
         else 1.0
-    )
-
-
-def _in_bfloat16(layer: Any, values: Tensor) -> Tensor:
-    """A convolution of values in bfloat16, with its parameters rounded to it."""
-    return nn.functional.conv2d(
-        values, layer.weight.bfloat16(), layer.bias.bfloat16(), layer.stride
     )
 
 
@@ -263,23 +243,6 @@ class Normalized(nn.Module):
     def forward(self, obs: object) -> Tensor:
         features: Tensor = self.encoder(self.norm(obs))
         return features
-
-
-def _mlp_rules(mlp: MLP) -> list[Rule]:
-    """Those of the layers, behind what makes vectors."""
-    before = [] if mlp.vectors is None else rules_of(mlp.vectors)
-    made = rules_in_bfloat16 if mlp.low else dense_rules
-    return [*before, *made(mlp.linears, mlp.norms, mlp.activation)]
-
-
-def _normalized_rules(normalized: Normalized) -> list[Rule]:
-    norm = normalized.norm.norm
-    if not isinstance(norm, RunningNorm):
-        raise NoRule(type(norm).__name__)
-    return [Scaled(norm), *rules_of(normalized.encoder)]
-
-
-FORMS[MLP], FORMS[Normalized] = _mlp_rules, _normalized_rules
 
 
 def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:

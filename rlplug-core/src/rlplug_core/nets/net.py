@@ -31,8 +31,6 @@ class Net:
     channels: tuple[Count, ...] = ()
     kernels: tuple[Count, ...] = ()  # kernel size of each convolution, as many as channels
     strides: tuple[Count, ...] = ()  # stride of each convolution, as many as channels
-    # of large products in hidden layers, where a CPU has both
-    precision: Literal["float32", "bfloat16"] = "float32"
     # share the hidden layers between policy and critic, where one loss trains both
     shared: bool = False
     # normalize vector observations by their running mean and standard deviation

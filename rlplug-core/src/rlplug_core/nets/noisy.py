@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.errors import UsageError
-from rlplug_core.nets import products
+from rlplug_core.nets import dense
 from rlplug_core.types import Array
 
 #: Which noise: a number for each weight, or one for each input and output, whose products the weights get.
@@ -65,8 +66,6 @@ class NoisyLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
         self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), initial))
         self.bias_sigma = nn.Parameter(torch.full((outputs,), initial))
-        #: The noise [size] under which it goes by rules, or None for the means: rules are told nothing but features.
-        self.held: Array | None = None
 
     def draw(self, generator: np.random.Generator) -> Array:
         """Noise [size] for one use of the layer, in which f is already applied."""
@@ -88,6 +87,7 @@ class NoisyLinear(nn.Module):
             -self.outputs :
         ]
 
+    @overridable
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         """Compute outputs.
 
@@ -101,7 +101,7 @@ class NoisyLinear(nn.Module):
         if noise is not None and (noise.ndim == 2 or self._few(features)):
             return self._apart(features, noise)
         weight, bias = (self.weight, self.bias) if noise is None else self.perturbed(noise)
-        return products.linear(features, weight, bias)
+        return dense.linear(features, weight, bias)
 
     def _few(self, features: Tensor) -> bool:
         return (
@@ -112,12 +112,10 @@ class NoisyLinear(nn.Module):
 
     def _apart(self, features: Tensor, noise: Tensor) -> Tensor:
         """Outputs of means and of noise [B, size] or [size] by themselves; factorized noise is put on no weights."""
-        mean = products.linear(features, self.weight, self.bias)
+        mean = dense.linear(features, self.weight, self.bias)
         if self.kind == "factorized":
             into, out = noise.split((self.inputs, self.outputs), -1)
-            spread: Tensor = out * products.linear(
-                features * into, self.weight_sigma, self.bias_sigma
-            )
+            spread: Tensor = out * dense.linear(features * into, self.weight_sigma, self.bias_sigma)
             return mean + spread
         on_weight = noise[:, : -self.outputs].unflatten(1, (self.outputs, self.inputs))
         spread = ((self.weight_sigma * on_weight) @ features.unsqueeze(2)).squeeze(2)

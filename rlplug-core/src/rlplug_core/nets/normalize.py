@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.batches import Rollout, Views
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
@@ -73,6 +74,7 @@ class RunningNorm(nn.Module):
         self.register_buffer("shift", torch.zeros(shape))
         self.register_buffer("scale", torch.ones(shape))
 
+    @overridable
     def forward(self, values: Tensor) -> Tensor:
         return ((values.float() - self.shift) * self.scale).clamp(-self.clip, self.clip)
 

@@ -1,8 +1,7 @@
-"""Discrete and MultiDiscrete observations: as one-hot vectors, in torch and by rules, and which numbers they may be."""
+"""Discrete and MultiDiscrete observations: as one-hot vectors, and which numbers they may be."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import gymnasium.spaces as spaces
@@ -10,13 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.errors import plain
-from rlplug_core.nets.by_rules import FORMS, NoRule
-from rlplug_core.nets.layer_rules import Own, Rule
 from rlplug_core.types import Array, Space
 
-#: Features up to which rules pay: a step of DQN takes 0.65 of its time with 16 of them, and no less with 500.
-MOST = 64
 #: Spaces of observations that count, and all those that have a least and a largest whole number at each place.
 Counted: TypeAlias = spaces.Discrete | spaces.MultiDiscrete
 Ranged: TypeAlias = Counted | spaces.MultiBinary
@@ -39,36 +35,19 @@ class OneHot(nn.Module):
         self.first = np.cumsum(sizes) - sizes - np.reshape(space.start, -1)
         self.register_buffer("offset", torch.from_numpy(self.first), persistent=False)
 
+    @overridable
     def forward(self, obs: Tensor) -> Tensor:
         columns = obs.reshape(obs.shape[0], -1).long() + self.offset
         return torch.zeros(columns.shape[0], self.features, device=obs.device).scatter_(
             1, columns, 1.0
         )
 
-    def in_numpy(self, obs: Array) -> Array:
-        """Do what `forward` does, to an array."""
+    def on_host(self, obs: Array) -> Array:
+        """Return what `forward` returns, for an array."""
         columns = obs.reshape(len(obs), -1).astype(np.int64) + self.first
         vectors = np.zeros((len(obs), self.features), np.float32)
         np.put_along_axis(vectors, columns, 1.0, 1)
         return vectors
-
-
-class Ones:
-    """`OneHot` as a rule; observations have no slopes."""
-
-    parameters: Sequence[nn.Parameter] = ()
-
-    def __init__(self, vectors: OneHot) -> None:
-        self.vectors = vectors
-
-    def look(self) -> None:
-        """Take no views: there are no parameters."""
-
-    def up(self, values: Array) -> tuple[Array, None]:
-        return self.vectors.in_numpy(values), None
-
-    def down(self, slopes: Array, kept: None, inputs: bool, own: Own | None) -> None:
-        return None
 
 
 def bounds(space: Ranged) -> tuple[Array, Array]:
@@ -109,12 +88,3 @@ def altered(space: Space, obs: Array) -> tuple[int, str] | None:
         return None
     place = tuple(np.argwhere(other)[0].tolist())
     return place[0], f"holds {obs[place]}, which is no {dtype} as {plain(str(space), 60)} has them"
-
-
-def _rules(vectors: OneHot) -> list[Rule]:
-    if vectors.features > MOST:
-        raise NoRule(f"OneHot of more than {MOST} features")
-    return [Ones(vectors)]
-
-
-FORMS[OneHot] = _rules

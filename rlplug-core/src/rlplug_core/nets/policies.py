@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import network, overridable
 from rlplug_core.batches import Samples
 from rlplug_core.nets.actions import parts
-from rlplug_core.nets.by_rules import ByRules
 from rlplug_core.nets.encoders import encoder, initialize_outputs, linear, observation_norm
 from rlplug_core.nets.heads import (
-    Categorical,
-    Gaussian,
     Head,
     HeadFactory,
     Product,
@@ -68,23 +66,20 @@ class PolicyNetwork(nn.Module):
             self.outputs = NoisyOutputs(self.outputs, noisy, sigma, net)
         columns = self.head.columns if isinstance(self.head, Product) else None
         self.register_buffer("columns", columns, persistent=False)
-        self.by_rules = ByRules(self.encoder, self.outputs)
 
+    @network
     def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
-        """Compute what the head reads as distributions; by rules where `obs` is an array.
+        """Compute what the head reads as distributions.
 
         Args:
-            obs: [B, ...] observations, as tensors; or one array [B, F].
+            obs: [B, ...] observations.
             noise: [B, ...] of noisy layers, as `draw` makes it; None for their mean weights.
 
         Returns:
             Outputs [B, size]; illegal actions have the logit `ILLEGAL`.
         """
-        if isinstance(obs, np.ndarray):
-            outputs: Tensor = self.by_rules(obs)
-            return outputs
         features = self.encoder(obs)
-        outputs = self.outputs(features) if noise is None else self.outputs(features, noise)
+        outputs: Tensor = self.outputs(features) if noise is None else self.outputs(features, noise)
         return masked(outputs, obs, self.columns) if isinstance(obs, dict) else outputs
 
     def draw(self, numbers: Array) -> Array:
@@ -137,14 +132,6 @@ class PolicyNetwork(nn.Module):
         extras = {**samples.extras, "noise": torch.from_numpy(drawn).to(numbers.device)}
         return replace(samples, share=samples.counts, extras=extras)
 
-    def why_not(self) -> str:
-        """Return what keeps it from going by rules now, or nothing."""
-        if type(self) is not PolicyNetwork:
-            return f"{type(self).__name__} has no rule"
-        if type(self.head) not in (Categorical, Gaussian):
-            return f"{type(self.head).__name__} has no rule"
-        return self.by_rules.why_not()
-
     def on(self, features: Tensor, obs: Obs, noise: Tensor | None = None) -> Tensor:
         """Compute outputs from what the encoder made of observations.
 
@@ -179,9 +166,10 @@ class Valued(nn.Module):
         """Return the unit of value errors."""
         return self.output.scale if isinstance(self.output, PopArt) else 1.0
 
-    def unit_beside(self, value: object) -> Tensor | float:
-        """Return the unit of value errors as what it stands beside: [1] for a tensor, a number for a node."""
-        return self.unit if isinstance(value, Tensor) else float(self.unit)
+    @overridable
+    def unit_beside(self, value: Tensor) -> Tensor | float:
+        """Return the unit of value errors."""
+        return self.unit
 
     def absorb(self, batch: Samples) -> Tensor | float:
         """Learn the size of values from a batch's targets; no value changes by it, up to rounding.
@@ -209,29 +197,18 @@ class Critic(Valued):
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net, norm)
         self.output = value_layer(features, popart, net)
-        self.by_rules = ByRules(self.encoder, self.output, single=True)
 
+    @network
     def forward(self, obs: Obs) -> Tensor:
-        """Compute V(s); by rules where `obs` is an array.
+        """Compute V(s).
 
         Args:
-            obs: [B, ...] observations, as tensors; or one array [B, F].
+            obs: [B, ...] observations.
 
         Returns:
             Values [B].
         """
-        if isinstance(obs, np.ndarray):
-            values: Tensor = self.by_rules(obs)
-            return values
         return self.on(self.encoder(obs))
-
-    def why_not(self) -> str:
-        """Return what keeps it from going by rules now, or nothing."""
-        return (
-            self.by_rules.why_not()
-            if type(self) is Critic
-            else f"{type(self).__name__} has no rule"
-        )
 
 
 def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
@@ -266,11 +243,3 @@ class PolicyAndCritic:
             return self.policy(obs, noise), self.critic(obs)
         features = self.policy.encoder(obs)
         return self.policy.on(features, obs, noise), self.critic.on(features)
-
-    def why_not(self) -> str:
-        """Return what keeps both from going by rules now, or nothing."""
-        return (
-            "a shared trunk has no rule"
-            if self.shared
-            else self.policy.why_not() or self.critic.why_not()
-        )

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets.by_rules import FORMS
+from rlplug_core.accelerator import overridable
 from rlplug_core.nets.encoders import linear
-from rlplug_core.nets.layer_rules import Affine, Own
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import TINY, mix, moments
-from rlplug_core.types import Array
 
 
 class PopArt(nn.Module):
@@ -48,6 +44,7 @@ class PopArt(nn.Module):
         self.register_buffer("shift", torch.zeros(1))
         self.register_buffer("scale", torch.ones(1))
 
+    @overridable
     def forward(self, features: Tensor) -> Tensor:
         values: Tensor = self.linear(features)
         return values * self.scale + self.shift
@@ -71,28 +68,3 @@ class PopArt(nn.Module):
         self.linear.weight.mul_(factor)
         self.linear.bias.copy_((scale * self.linear.bias + shift - self.shift) / self.scale)
         return factor
-
-
-class Rescaled:
-    """The rule behind the layer of a `PopArt`: values times its scale plus its shift, as both are at each call."""
-
-    parameters: Sequence[nn.Parameter] = ()
-
-    def __init__(self, layer: PopArt) -> None:
-        self.layer = layer
-
-    def look(self) -> None:
-        """Nothing is kept."""
-
-    def up(self, values: Array) -> tuple[Array, Array]:
-        scale = self.layer.scale.numpy()
-        return (
-            values * scale + self.layer.shift.numpy(),
-            scale.copy(),
-        )  # which may move before the way down
-
-    def down(self, slopes: Array, kept: Array, inputs: bool, own: Own | None) -> Array | None:
-        return slopes * kept if inputs else None
-
-
-FORMS[PopArt] = lambda layer: [Affine(layer.linear), Rescaled(layer)]

@@ -12,20 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import network, overridable
 from rlplug_core.batches import Transitions
-from rlplug_core.nets import products
-from rlplug_core.nets.by_rules import FORMS, ByRules, dense_rules, rules_in_bfloat16, rules_of
+from rlplug_core.nets import dense
 from rlplug_core.nets.continuous import Ensemble
 from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
 from rlplug_core.nets.heads import check_mask, masked
-from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import Node, row_numbers, stacked
 from rlplug_core.nets.noisy import Noise, NoisyLinear, check_sigma
 from rlplug_core.nets.noisy_outputs import check_no_output_gain
-from rlplug_core.nets.noisy_rules import NoisyAffine
 from rlplug_core.nets.normalize import ObservationNorm
-from rlplug_core.nets.tape import Dueling, Tape
 from rlplug_core.types import Array, Obs, Space, Spec
 
 
@@ -55,31 +51,18 @@ class Stream(nn.Module):
         self.sizes = [] if noisy is None else [layer.size for layer in layers]
         self.activation = activation(net)
         self.last = len(layers) - 1
-        self.low = net.precision == "bfloat16" and noisy is None
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         parts = None if noise is None else noise.split(self.sizes)
         for number, layer in enumerate(self.linears):
             if parts is None:
                 own = layer._parameters  # attributes of a module are looked up slowly
-                affine = (
-                    products.linear_in_bfloat16
-                    if self.low and number < self.last
-                    else products.linear
-                )
-                features = affine(features, own["weight"], own["bias"])  # type: ignore[arg-type]
+                features = dense.linear(features, own["weight"], own["bias"])  # type: ignore[arg-type]
             else:
                 features = layer(features, parts[number])
             if number < self.last:
                 features = self.activation(self.norms[number](features) if self.norms else features)
         return features
-
-    def hold(self, noise: Tensor | None) -> None:
-        """Let noisy layers hold noise [size] for a pass by rules, or none for their mean weights."""
-        parts = [None] * len(self.linears) if noise is None else noise.split(self.sizes)
-        for layer, part in zip(self.linears, parts, strict=True):
-            assert isinstance(layer, NoisyLinear)  # nobody draws noise for others
-            layer.held = None if part is None else part.numpy()
 
     def draw(self, generator: np.random.Generator) -> list[Array]:
         """Fresh noise for each noisy layer."""
@@ -118,11 +101,6 @@ class QNetwork(nn.Module):
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)
         self.value = Stream(self.features, net, atoms, noisy, sigma) if dueling else None
         self.noisy = noisy is not None
-        self.by_rules = ByRules(self)
-
-    def why_not(self) -> str:
-        """Say what keeps it from going by rules now, or nothing."""
-        return self.by_rules.why_not()
 
     def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
         """Compute Q(s, a) of all actions.
@@ -136,21 +114,17 @@ class QNetwork(nn.Module):
         """
         return masked(self.expected(self.distribution(obs, noise)), obs)
 
+    @network
     def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
-        """Compute the distributions of returns; by rules where `obs` is an array.
+        """Compute the distributions of returns.
 
         Args:
-            obs: [B, ...] observations, as tensors; or one array [B, F].
+            obs: [B, ...] observations.
             noise: [size] of noisy layers; None for their mean weights.
 
         Returns:
             The numbers [B, A, atoms] that describe them; one atom is the action value itself.
         """
-        if isinstance(obs, np.ndarray):
-            if self.noisy:
-                self._hold(noise)
-            found: Tensor = self.by_rules(obs).reshape(len(obs), self.actions, self.atoms)
-            return found
         return self.heads(self.encoder(obs), noise)
 
     def expected(self, distribution: Tensor) -> Tensor:
@@ -181,18 +155,12 @@ class QNetwork(nn.Module):
         if self.value is None:
             return advantage
         value: Tensor = self.value(features, parts[1]).unsqueeze(-2)
-        return value + advantage - advantage.mean(-2, keepdim=True)
+        return dueling(value, advantage)
 
     def _parts(self, noise: Tensor) -> Sequence[Tensor]:
         """Part noise [size] among the streams."""
         found: Sequence[Tensor] = noise.split([sum(stream.sizes) for stream in self.streams])
         return found
-
-    def _hold(self, noise: Tensor | None) -> None:
-        """Let noisy layers hold noise [size] for a pass by rules, or none for their mean weights."""
-        parts = [None] * 2 if noise is None else self._parts(noise)
-        for stream, part in zip(self.streams, parts, strict=False):
-            stream.hold(part)
 
     @property
     def streams(self) -> list[Stream]:
@@ -231,7 +199,7 @@ class QNetworks(Ensemble):
     """Several `QNetwork`s side by side: observations to action values [n, B, A]."""
 
     def taken(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute the values of the actions that were taken; by rules where `obs` is an array.
+        """Compute the values of the actions that were taken.
 
         Args:
             obs: [B, ...] observations.
@@ -241,51 +209,35 @@ class QNetworks(Ensemble):
             Values [n, B] by all n networks.
         """
         networks: Any = self.members
-        values: Tensor = stacked(
-            [chosen(network.distribution(obs), action) for network in networks]
-        )
+        values: Tensor = torch.stack([chosen(one.distribution(obs), action) for one in networks])
         return values.squeeze(-1)
 
 
-def _stream_rules(stream: Stream) -> list[Rule]:
-    if not stream.low:
-        return dense_rules(stream.linears, stream.norms, stream.activation, last=True)
-    hidden = list(stream.linears[:-1])
-    last = stream.linears[-1]
-    return [*rules_in_bfloat16(hidden, stream.norms, stream.activation), *rules_of(last)]
+@overridable
+def dueling(value: Tensor, advantage: Tensor) -> Tensor:
+    """Compute V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9).
 
+    Args:
+        value: [..., 1, atoms].
+        advantage: [..., A, atoms].
 
-def q_rules(network: QNetwork) -> list[Rule]:
-    """The rules of a network whose distribution is what its streams give.
-
-    Raises:
-        NoRule: one of its layers has none.
+    Returns:
+        [..., A, atoms].
     """
-    encoded = rules_of(network.encoder)
-    advantage = rules_of(network.advantage)
-    if network.value is None:
-        return [*encoded, *advantage]
-    return [*encoded, Dueling(Tape(advantage), Tape(rules_of(network.value)), network.actions)]
+    return value + advantage - advantage.mean(-2, keepdim=True)
 
 
-FORMS[Stream], FORMS[QNetwork] = _stream_rules, q_rules
-FORMS[NoisyLinear] = lambda layer: [NoisyAffine(layer)]
-
-
+@overridable
 def chosen(distribution: Tensor, action: Tensor) -> Tensor:
     """Take the distributions of the actions that were chosen.
 
     Args:
-        distribution: [B, A, atoms], as a tensor, an array or a node.
+        distribution: [B, A, atoms].
         action: [B] their numbers.
 
     Returns:
-        [B, atoms], of the same kind.
+        [B, atoms].
     """
-    if isinstance(distribution, Node):
-        return distribution.chosen(action)
-    if isinstance(distribution, np.ndarray):
-        return distribution[row_numbers(len(action)), action]
     index = action.view(-1, 1, 1).expand(-1, 1, distribution.shape[2])
     return distribution.gather(1, index).squeeze(1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -10,19 +10,51 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import kernel
 from rlplug_core.batches import Transitions
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork, Valued, value_layer
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.unrolled import along, fits, step_by_step
 from rlplug_core.types import Array, Obs, Spec, tree_map
 
+#: What a cell sees [N, F] and each part of what it kept [N, H] to each part of what it remembers.
+Step: TypeAlias = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
 #: Names of the recurrent cells.
 CellName = Literal["gru", "lstm"]
 #: What is remembered, by the name of its part; "h" is what other layers see. [N, units], or [T * N, units] unrolled.
 Remembered: TypeAlias = dict[str, Tensor]
+
+
+def step_by_step(
+    step: Step, features: Tensor, is_first: Tensor, before: Sequence[Tensor], valid: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Return each part of the memory after each step, [T * N, H], by `step`; arguments as of `Memory.unroll`."""
+    rows = before[0].shape[0]
+    steps = []
+    opens = is_first.unsqueeze(1).split(rows)
+    counts = [None] * len(opens) if valid is None else valid.unsqueeze(1).split(rows)
+    for seen, forget, count in zip(features.split(rows), opens, counts, strict=True):
+        kept = [part.masked_fill(forget, 0.0) for part in before]
+        before = step(seen, kept)
+        if count is not None:
+            before = [new.where(count, old) for new, old in zip(before, kept, strict=True)]
+        steps.append(before)
+    return tuple(torch.cat(parts) for parts in zip(*steps, strict=True))
+
+
+@kernel
+def unroll(
+    cell: nn.RNNCellBase,
+    step: Step,
+    features: Tensor,
+    is_first: Tensor,
+    before: Sequence[Tensor],
+    valid: Tensor | None,
+) -> Sequence[Tensor]:
+    """Return each part of what a cell remembers after each step, [T * N, H]; arguments as of `Memory.unroll`."""
+    return step_by_step(step, features, is_first, before, valid)
 
 
 class Memory(nn.Module):
@@ -56,13 +88,10 @@ class Memory(nn.Module):
             valid: [T * N] bool, where a step is one; others leave what is remembered as it is. None for everywhere.
         """
         parts = [before[part] for part in self.parts]
-        if fits(self.cell, features):
-            return dict(
-                zip(self.parts, along(self.cell, features, is_first, parts, valid), strict=True)
-            )
-        return dict(
-            zip(self.parts, step_by_step(self._step, features, is_first, parts, valid), strict=True)
+        steps = unroll(
+            self.cell, self._step, features, is_first=is_first, before=parts, valid=valid
         )
+        return dict(zip(self.parts, steps, strict=True))
 
     def _step(self, features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
         return list(self.step(features, dict(zip(self.parts, kept, strict=True))).values())
@@ -167,10 +196,6 @@ class RecurrentPolicyAndCritic:
         """Outputs of the action head [T * N, size] and values [T * N]; arguments as in `RecurrentPolicy.remember`."""
         memory = self.policy.remember(obs, is_first, before, valid)
         return self.policy.on(memory, obs), self.critic(memory)
-
-    def why_not(self) -> str:
-        """Say why they do not go by rules."""
-        return "a recurrent cell has no rule"
 
 
 class RecurrentQ(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets import products
+from rlplug_core.nets import dense
 from rlplug_core.nets.continuous import beside
 from rlplug_core.nets.encoders import activation, encoder, linear
 from rlplug_core.nets.heads import squashed
@@ -113,7 +113,7 @@ class RenormMLP(nn.Module):
         norms: Iterator[nn.Module] = iter(self.norms)
         values = next(norms)(values, weight, moments)
         for layer, norm in zip(self.linears, norms, strict=True):
-            values = products.linear(values, layer.weight, layer.bias)  # type: ignore[arg-type]
+            values = dense.linear(values, layer.weight, layer.bias)  # type: ignore[arg-type]
             values = norm(self.activation(values), weight, moments)
         return values
 

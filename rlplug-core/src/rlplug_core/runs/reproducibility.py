@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from rlplug_core.accelerator import room
 from rlplug_core.config.import_string import is_target
 from rlplug_core.loop.plan import Plan
-from rlplug_core.nets.loops import made_by
 from rlplug_core.plugins import find
 from rlplug_core.processor import KERNELS, processor
 
@@ -28,7 +28,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         },
         "machine": platform.machine(),
         "cpu": _cpu(),
-        "loops": made_by(plan.options.threads),
+        "loops": room().made_by(plan.options.threads),
         "threads": plan.options.threads,
         "device": plan.options.device,
         "runner": plan.runner,

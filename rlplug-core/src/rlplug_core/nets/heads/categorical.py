@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets.heads import by_rules
+from rlplug_core.accelerator import overridable
 from rlplug_core.nets.heads.masks import ILLEGAL
-from rlplug_core.nets.node import Node, ones, row_numbers
 from rlplug_core.types import Array
 
 #: The logit of a choice that a place does not have: below that of an illegal one, and finite like it.
@@ -37,8 +34,8 @@ class Categorical:
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         shifted = outputs - np.maximum.reduce(outputs.T)[:, None]
-        chosen = shifted[row_numbers(len(action)), action]
-        log_prob: Array = chosen - np.log(np.exp(shifted).dot(ones(self.size, outputs.dtype)))
+        chosen = shifted[np.arange(len(action)), action]
+        log_prob: Array = chosen - np.log(np.exp(shifted).dot(np.ones(self.size, outputs.dtype)))
         return log_prob
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
@@ -48,10 +45,9 @@ class Categorical:
         log_probs = outputs.log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
 
-    def log_prob_and_entropy(self, outputs: Any, action: Any) -> tuple[Any, Any]:
-        """Both [B] from one normalization, of tensors or of a node and an array."""
-        if isinstance(outputs, Node):
-            return by_rules.categorical(outputs, action)
+    @overridable
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute both [B] from one normalization."""
         log_probs = outputs.log_softmax(-1)
         chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         return chosen, -(log_probs.exp() * log_probs).sum(-1)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerator import overridable
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.heads import by_rules
 from rlplug_core.nets.heads.gaussian import Gaussian
 from rlplug_core.types import Array, Space
 
@@ -42,8 +41,9 @@ class SquashedGaussian(Gaussian):
         log_prob: Array = self.log_prob(torch.from_numpy(outputs), torch.from_numpy(action)).numpy()
         return log_prob
 
-    def draw(self, outputs: Any, noise: Any) -> tuple[Any, Any]:
-        """Draw actions by reparameterization: both results have gradients in `outputs`, a tensor, a node or an array.
+    @overridable
+    def draw(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw actions by reparameterization: both results have gradients in `outputs`.
 
         Args:
             outputs: [B, 2 * dims] of the network.
@@ -52,8 +52,6 @@ class SquashedGaussian(Gaussian):
         Returns:
             Actions [B, dims] in (-1, 1), and their log-probabilities [B] in nats.
         """
-        if not isinstance(outputs, Tensor):
-            return by_rules.squashed(outputs, noise, self.LOG_STD)
         mean, log_std = self._parts(outputs)
         before = mean + log_std.exp() * noise
         normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)

@@ -1,0 +1,136 @@
+"""The one door to the fast room: plain code marks functions here, and the fast room may compute them in its own way.
+
+    @overridable        another array type may compute it, as with torch's functions (`__torch_function__`)
+    @network            the same for a network's forward: the fast room records it once and replays it
+    @kernel             the fast room may have a faster version for some arguments
+
+Without the fast room every function does what it says. Plain code never asks what it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
+
+import torch
+from torch import nn
+from torch.overrides import handle_torch_function, has_torch_function
+
+from rlplug_core.types import Array, Obs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+#: Any function.
+Function: TypeAlias = Callable[..., Any]
+
+#: The functions that are marked `network`.
+NETWORKS: set[Function] = set()
+
+
+class Forward(Protocol):
+    """A forward pass on the host: observations [B, ...] in, an array of outputs out; no gradient."""
+
+    backend: str
+
+    def __call__(self, obs: Obs) -> Array: ...
+
+
+class Losses(Protocol):
+    """The losses of one learner, as they run.
+
+    Attributes:
+        told: for each loss by name, how its gradient was computed and why.
+        plain: names of losses that autograd computes from now on; a part of the learner's state.
+    """
+
+    told: dict[str, str]
+    plain: set[str]
+
+    def call(self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object) -> T:
+        """Return what `loss` returns for the learner and these arguments."""
+        ...
+
+
+class Room(Protocol):
+    """The fast room, as plain code sees it."""
+
+    @property
+    def kernels(self) -> Mapping[Function, Function]:
+        """Return, for functions that are marked `kernel`, versions that may return NotImplemented."""
+        ...
+
+    def losses(self) -> Losses:
+        """Return what runs the losses of a new learner."""
+        ...
+
+    def graphs(self, device: torch.device) -> Any:
+        """Return what records gradient steps as CUDA graphs."""
+        ...
+
+    def record(self, optimizer: Any, graphs: Any) -> None:
+        """Take the steps of an optimizer so that they can be recorded, if they can."""
+        ...
+
+    def forward(self, module: nn.Module, inference_backend: str) -> Forward | None:
+        """Return a fast forward pass of a module, or None if torch has to compute it."""
+        ...
+
+    def made_by(self, threads: int) -> str:
+        """Return what computes loops over numbers here, for the record of a run: bits differ between them."""
+        ...
+
+    def warm_up(self) -> None:
+        """Load compiled loops, so that child processes share their memory."""
+        ...
+
+
+def overridable(function: Callable[P, R]) -> Callable[P, R]:
+    """Let types with `__torch_function__` compute a function of tensors in their own way."""
+
+    @wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        if (
+            not torch.compiler.is_compiling()
+            and has_torch_function(args)
+            and not torch._C._is_torch_function_mode_enabled()  # a mode watches what is inside
+        ):
+            result: R = handle_torch_function(call, args, *args, **named)
+            return result
+        return function(*args, **named)
+
+    return call
+
+
+def network(forward: Callable[P, R]) -> Callable[P, R]:
+    """Let the fast room record a network's forward once and replay it.
+
+    Args:
+        forward: a method of a module; its first argument [B, ...] is the features, a second one is noise [size].
+    """
+    call = overridable(forward)
+    NETWORKS.add(call)
+    return call
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Let the fast room compute a function for the arguments that it has a faster version for."""
+
+    @wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        if torch.compiler.is_compiling():
+            return function(*args, **named)
+        faster = room().kernels.get(call)
+        result: Any = NotImplemented if faster is None else faster(*args, **named)
+        return function(*args, **named) if result is NotImplemented else result
+
+    return call
+
+
+@cache
+def room() -> Room:
+    """Return the fast room. It stands above the plain rooms, so it is imported when it is first needed."""
+    from rlplug_core.fast.room import FastRoom
+
+    return FastRoom()

@@ -1,0 +1,169 @@
+"""Losses on arrays: functions of plain code that are marked `overridable`, in closed form or by a loop."""
+
+from __future__ import annotations
+
+import math
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlplug_core.accelerator import Function
+from rlplug_core.acting.epsilon_greedy import of_action
+from rlplug_core.batches import clipped_surrogate
+from rlplug_core.fast.array import (
+    FastTensor,
+    Gradients,
+    NoFastPath,
+    Operand,
+    array_of,
+    pooled,
+    stacked,
+)
+from rlplug_core.fast.heads import result
+from rlplug_core.fast.numba_loops import head_loops, learning_loops
+from rlplug_core.fast.parallel_dense import ParallelDense
+from rlplug_core.fast.trace import program_of
+from rlplug_core.learning.estimators import standardize
+from rlplug_core.learning.losses import (
+    categorical_projection,
+    expectile_loss,
+    loss_and_derivative,
+    quantile_huber,
+)
+from rlplug_core.learning.temperature import Temperature
+from rlplug_core.nets.continuous import ActionCritic, critic_outputs
+from rlplug_core.nets.continuous import pooled as pooled_outputs
+from rlplug_core.nets.policies import Valued
+from rlplug_core.nets.q_networks import chosen
+from rlplug_core.types import Array
+
+
+def _clipped_surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> FastTensor:
+    """Compute the smaller one of ratio and bounded ratio times the advantage; bounds count as inside."""
+    low = 1 - clip_range
+    high = 1 + clip_range
+    value = ratio.value
+    factor = array_of(advantage)
+    if (loops := head_loops()) is not None and value.dtype == factor.dtype == np.float32:
+        smaller = np.empty_like(factor)
+        derivative = np.empty_like(factor)
+        loops.clipped_product(value, factor, low, high, smaller, derivative)
+        return ratio._unary(smaller, derivative)
+    full = value * factor
+    cut = np.minimum(np.maximum(value, low), high) * factor
+    return ratio._unary(np.minimum(full, cut), factor * (full <= cut))
+
+
+def _standardize(value: FastTensor, weight: Operand, epsilon: float = 1e-8) -> FastTensor:
+    return FastTensor(standardized(value.value, array_of(weight), epsilon))
+
+
+def standardized(value: Array, weight: Array, epsilon: float) -> Array:
+    """Shift and scale values [B] to mean 0 and deviation 1 over the rows that count."""
+    loops = learning_loops() if value.dtype == weight.dtype == np.float32 else None
+    if loops is not None and value.flags.c_contiguous:
+        outputs = np.empty_like(value)
+        loops.standardized(value, weight, epsilon, outputs)
+        return outputs
+    used = (weight > 0).astype(value.dtype)
+    count = max(float(used.dot(used)), 1.0)  # of ones and zeros the sum, in a fifth of the time
+    centered = value - used.dot(value) / count
+    variance = used.dot(np.square(centered)) / max(count - 1, 1.0)
+    scaled: Array = centered / (np.sqrt(variance) + epsilon)
+    return scaled
+
+
+def _expectile_loss(value: FastTensor, target: Operand, expectile: float) -> FastTensor:
+    error: FastTensor = value - target
+    above = np.where(error.value > 0, 1 - expectile, expectile).astype(error.value.dtype)
+    return error.square() * FastTensor(above)
+
+
+def _projection(
+    probability: FastTensor, reward: Operand, discount: Operand, support: Operand
+) -> FastTensor:
+    arrays = probability.value, array_of(reward), array_of(discount)
+    loops = learning_loops() if all(one.dtype == np.float32 for one in arrays) else None
+    atoms = array_of(support)
+    if loops is None:
+        tensors = map(torch.from_numpy, (*arrays, atoms))
+        return FastTensor(categorical_projection(*tensors).numpy())
+    outputs = np.zeros_like(arrays[0])
+    loops.projection(np.ascontiguousarray(arrays[0]), *arrays[1:], atoms, outputs)
+    return FastTensor(outputs)
+
+
+def _quantile_huber(
+    quantiles: FastTensor, shares: Operand, targets: Operand, kappa: float = 1.0
+) -> FastTensor:
+    given = shares if shares.__class__ is torch.Tensor else torch.from_numpy(array_of(shares))
+    tensors = torch.from_numpy(quantiles.value), given, torch.from_numpy(array_of(targets))
+    loss, derivative = (each.numpy() for each in loss_and_derivative(*tensors, kappa))
+    return result(loss, quantiles, lambda gradient, into: (gradient[:, None] * derivative,))
+
+
+def _times_alpha(temperature: Temperature, log_prob: FastTensor, ent_coef: float) -> FastTensor:
+    return log_prob * alpha(temperature, ent_coef)
+
+
+def alpha(temperature: Temperature, ent_coef: float) -> float:
+    """Return the entropy coefficient as a number."""
+    return math.exp(temperature.log.item()) if temperature.autotune else ent_coef
+
+
+def _temperature_loss(
+    temperature: Temperature, log_prob: FastTensor, target_entropy: Operand
+) -> FastTensor:
+    gap = (log_prob.detach() + target_entropy).value
+    log = temperature.log
+    value = -log.item() * gap
+    if not (log.requires_grad and torch.is_grad_enabled()):
+        return FastTensor(value)
+
+    def backward(gradient: Array, into: Gradients) -> tuple[()]:
+        into.add(log, -gradient.dot(gap))
+        return ()
+
+    return FastTensor(value, (), backward)
+
+
+#: How several critics are computed together, by the list that holds them.
+TOGETHER: WeakKeyDictionary[nn.Module, ParallelDense] = WeakKeyDictionary()
+
+
+def _critic_outputs(members: nn.ModuleList, *features: FastTensor) -> FastTensor:
+    """Compute the outputs [n, B, O] of critics that see the same features."""
+    seen = features[0]
+    if any(each is not seen for each in features):
+        raise NoFastPath("critics with features of their own")
+    programs = [program_of(ActionCritic.on, member) for member in members]
+    if torch.get_num_threads() > 1:
+        known = TOGETHER.get(members)
+        if known is None or any(a is not b for a, b in zip(known.members, programs, strict=True)):
+            known = TOGETHER[members] = ParallelDense(programs)
+        if known.pays(seen.value):
+            return known(seen)
+    return stacked([program(seen) for program in programs])
+
+
+def _at_action(values: FastTensor, action: Operand) -> FastTensor:
+    return values.at(array_of(action))
+
+
+#: What each function of plain code is computed by.
+CLOSED_FORMS: dict[Function, Function] = {
+    clipped_surrogate: _clipped_surrogate,
+    standardize: _standardize,
+    expectile_loss: _expectile_loss,
+    categorical_projection: _projection,
+    quantile_huber: _quantile_huber,
+    Temperature.weigh: _times_alpha,
+    Temperature.loss: _temperature_loss,
+    critic_outputs: _critic_outputs,
+    pooled_outputs: pooled,
+    chosen: _at_action,
+    of_action: _at_action,
+    Valued.unit_beside: lambda critic, value: float(critic.unit),
+}

@@ -1,0 +1,1 @@
+"""CUDA graphs of forward passes and gradient steps."""

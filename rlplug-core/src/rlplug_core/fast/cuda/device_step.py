@@ -1,0 +1,106 @@
+"""`DeviceStep`: an optimizer's step as kernels alone, so that a CUDA graph can hold it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import NonFinite
+from rlplug_core.fast.cuda.graphs import Graphs
+from rlplug_core.learning.deferred_nan_check import DeferredNanCheck
+from rlplug_core.learning.optimizer import Optimizer
+
+#: How many steps share a look at their losses and gradients: to start the copy of two numbers takes as long as a graph.
+LOOK = 32
+
+
+class DeviceStep:
+    """Takes an optimizer's steps with every number that may move on the device; those it has recorded, by replay.
+
+    The same kernels run in both ways, so that a resumed run, which begins without graphs, comes to the same bits.
+    """
+
+    def __init__(self, optimizer: Optimizer, graphs: Graphs) -> None:
+        self.optimizer = optimizer
+        self.graphs = graphs
+        self.check = DeferredNanCheck(self._check, f"within the last {2 * LOOK} steps")
+        graphs.unsound.append(self.unsound)
+        #: The sums of norms and losses, in which one that is not finite stays; steps that nobody has looked at.
+        self.sums = torch.zeros(2, device=optimizer.flat.device)
+        self.unseen = 0
+        #: The learning rate and the largest norm, as last written to the device.
+        self.values = [float("nan")] * 2
+        self.rate, self.clip = torch.full((2,), float("nan"), device=optimizer.flat.device).unbind()
+
+    def __call__(self, loss: Tensor, clock: Clock) -> Tensor:
+        """Take the step of a loss []; returns the norm [] of its gradient before clipping."""
+        optimizer = self.optimizer
+        self._set(self.rate, 0, optimizer.rate * clock.scale)
+        if optimizer.clip is not None:
+            self._set(self.clip, 1, optimizer.clip)
+        step = self.graphs.replayed(loss, optimizer)
+        norm = self.kernels(loss) if step is None else step.minimize(self.kernels)
+        self.unseen += 1
+        if self.unseen == LOOK:
+            self.send()
+        return norm
+
+    def send(self) -> None:
+        """Look at the sums of before, and later at those of now."""
+        self.check.send(self.sums, self.optimizer.name)
+        self.unseen = 0
+
+    def forget(self) -> None:
+        """Begin anew, with parameters that none of these steps have changed."""
+        self.sums.zero_()
+        self.unseen = 0
+        self.check.sent = None
+
+    def look(self) -> None:
+        """Look at all steps.
+
+        Raises:
+            NonFinite: a loss or a gradient was.
+        """
+        if self.unseen:
+            self.send()
+        self.check.look(f"within the last {LOOK} steps")
+
+    def _set(self, number: Tensor, place: int, value: float) -> None:
+        if self.values[place] != value:
+            number.fill_(value)
+            self.values[place] = value
+
+    def kernels(self, loss: Tensor) -> Tensor:
+        """The step, without a look at any number; returns the norm [] of the gradient before clipping."""
+        optimizer = self.optimizer
+        wanted = [one for one in optimizer.parameters if one.requires_grad]
+        slopes = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
+        parts = [
+            next(slopes) if one.requires_grad else torch.zeros_like(one)
+            for one in optimizer.parameters
+        ]
+        torch.cat([part.reshape(-1) for part in parts], out=optimizer.gradient)
+        for part in optimizer.frozen:
+            optimizer.gradient[part] = 0
+        norm: Tensor = torch.linalg.vector_norm(optimizer.gradient)
+        self.sums.add_(torch.stack([norm, loss.detach()]))
+        if optimizer.clip is not None:
+            optimizer.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
+        if optimizer.frozen or optimizer.undecayed:
+            optimizer.step_in_parts(self.rate)
+        else:
+            optimizer.rule.step(optimizer.target, optimizer.gradient, optimizer.state, self.rate)  # type: ignore[arg-type]
+        return norm
+
+    def unsound(self) -> str:
+        """Return the optimizer's name if a sum is not finite, or nothing; it waits for the device."""
+        return "" if torch.isfinite(self.sums).all() else self.optimizer.name
+
+    def _check(self, norm: Tensor, loss: Tensor, about: str) -> None:
+        """Raise `NonFinite` where a sum is not finite; what made it so may be the step of another optimizer."""
+        if not torch.isfinite(norm + loss):
+            when, _, name = about.rpartition(", ")
+            names = " and ".join(filter(None, (said() for said in self.graphs.unsound))) or name
+            raise NonFinite(f"{when}, {names} met a loss or a gradient that is not finite")

@@ -1,0 +1,64 @@
+"""Forward passes of a network on a GPU as CUDA graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.batches import to_tensors
+from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded
+from rlplug_core.nets.torch_forward import TorchForward
+from rlplug_core.types import Array, Obs
+
+#: For how many shapes of observations passes are recorded: those of acting, of evaluations and of rollouts.
+SHAPES = 8
+
+
+class GraphForward:
+    """Through torch, as a CUDA graph for each shape of observations after the first few passes.
+
+    Observations in dictionaries, and passes with further arrays, are not recorded.
+    """
+
+    backend = "torch"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.plain = TorchForward(module)
+        self.passes: dict[object, int] = {}
+        #: Where a graph reads observations of each shape, and the graph.
+        self.graphs: dict[object, tuple[Tensor, Recorded[Tensor]]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy has a network of its own, and records its own passes."""
+        return {**self.__dict__, "graphs": {}, "passes": {}}
+
+    def __call__(self, obs: Obs, *further: Array) -> Array:
+        if further or not isinstance(obs, np.ndarray):
+            return self.plain(obs, *further)
+        kind = obs.shape, obs.dtype
+        graph = self.graphs.get(kind)
+        if graph is None:
+            if len(self.graphs) < SHAPES:
+                self.passes[kind] = self.passes.get(kind, 0) + 1
+            if len(self.graphs) == SHAPES or self.passes[kind] <= WARM:
+                return self.plain(obs)
+            graph = self.graphs[kind] = self._recorded(obs)
+        here, passing = graph
+        here.copy_(torch.from_numpy(obs), non_blocking=True)
+        outputs: Array = passing.replay().cpu().numpy()
+        return outputs
+
+    def _recorded(self, obs: Array) -> tuple[Tensor, Recorded[Tensor]]:
+        here: Any = to_tensors(obs, self.plain.device)
+        if here.device.type == "cpu":
+            here = here.clone()
+
+        def body() -> Tensor:
+            with torch.no_grad():
+                outputs: Tensor = self.plain.module(here)
+            return outputs
+
+        return here, Recorded(body, self.plain.device)

@@ -1,0 +1,220 @@
+"""CUDA graphs of gradient steps: one for a loss, and one for its gradient, the clip and the optimizer's step.
+
+A graph runs its kernels on the memory that they had when they were recorded. So what a loss is given is copied to where
+its graph reads it, and what it returns leaves as a copy. Parameters, gradients and the optimizer's state stay where
+they are, and buffers of networks must.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rlplug_core.config.options import Config, watched
+from rlplug_core.errors import PluginError
+from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, beside
+from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, mapped
+
+#: Computes a loss: it returns the loss alone, or a tuple that begins with it.
+Compute: TypeAlias = Callable[..., Any]
+#: For how many kinds of arguments the steps of each loss are recorded, and for how many values of its options.
+KINDS = 16
+VALUES = 4
+NEVER = -(2**62)
+INSTEAD = "with --cudagraphs each loss goes to one optimizer, as it is and before the next; leave --cudagraphs out"
+
+
+class Step:
+    """A gradient step on arguments of one kind: computed a few times, then recorded, then replayed."""
+
+    def __init__(self, compute: Compute, device: torch.device) -> None:
+        self.compute = compute
+        self.device = device
+        #: How many steps an optimizer took, and which.
+        self.taken = 0
+        self.optimizer: object = None
+        #: Where the graph reads its arguments, and which of the given tensors go there.
+        self.copies: list[tuple[list[Tensor], list[int]]] = []
+        self.forward: Recorded[Packed] | None = None
+        self.backward: Recorded[Tensor] | None = None
+
+    def loss(self, args: Any, tensors: list[Tensor]) -> Any:
+        """Return what `compute` does for `args`, which hold `tensors`."""
+        if self.forward is None:
+            if self.taken < WARM:
+                return self._computed(args)
+            self.forward = self._recorded(
+                args, tensors
+            )  # with copies of these, which autograd must find unchanged
+        else:
+            for here, places in self.copies:
+                torch._foreach_copy_(here, [tensors[place] for place in places])
+        return self.forward.replay().copied()
+
+    def _computed(self, args: Any) -> Any:
+        with beside(self.device):
+            result = self.compute(*args)
+        if (
+            Leaves(result).unknown is not None
+        ):  # it may hold tensors that the next replay would overwrite
+            self.taken = NEVER
+        return result
+
+    def _recorded(self, args: Any, tensors: list[Tensor]) -> Recorded[Packed]:
+        here = [one.clone() for one in tensors]
+        self.copies = [
+            ([here[place] for place in places], places) for places in by_type(here).values()
+        ]
+        inputs = iter(here)
+        given = mapped(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
+        self._computed(given)  # what is compiled anew for memory like this is compiled now
+        return Recorded(lambda: Packed(self.compute(*given)), self.device)
+
+    def minimize(self, kernels: Callable[[Tensor], Tensor]) -> Tensor:
+        """Take the gradient step of the loss that was replayed last; return a copy of what `kernels` returns."""
+        forward = self.forward
+        assert forward is not None
+        if self.backward is None:
+            self.backward = Recorded(
+                lambda: kernels(first(forward.result.tree)), self.device, forward.pool
+            )
+        return self.backward.replay().clone()
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A loss that no gradient step has followed yet; `stale` if its graph has computed another one since."""
+
+    loss: Tensor
+    step: Step
+    stale: bool = False
+
+
+class Graphs:
+    """The recorded steps of one learner, by loss, kind of arguments, and values of the options that the loss reads."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.steps: dict[Compute, dict[Hashable, dict[Hashable, Step]]] = {}
+        #: Which options each loss reads.
+        self.reads: dict[Hashable, tuple[str, ...]] = {}
+        self.waiting: deque[Waiting] = deque(maxlen=4)
+        #: Say what optimizers' steps met that is not finite; empty where all was.
+        self.unsound: list[Callable[[], str]] = []
+
+    def __reduce__(self) -> tuple[type[Graphs], tuple[torch.device]]:
+        """A copy of a learner has parameters of its own and records its own steps."""
+        return Graphs, (self.device,)
+
+    @property
+    def count(self) -> int:
+        """Return how many steps are recorded."""
+        kinds = [kind for kinds in self.steps.values() for kind in kinds.values()]
+        return sum(step.backward is not None for steps in kinds for step in steps.values())
+
+    def call(self, compute: Compute, plain: Compute, learner: Any, *args: Any, **named: Any) -> Any:
+        """Return what `compute` does for a learner and further arguments; `plain` is the same, not compiled."""
+        leaves = Leaves((args, named))
+        step = None
+        if leaves.unknown is None and all(map(self._may_be_copied, leaves.tensors)):
+            step = self._step(compute, plain, learner, (args, named), leaves)
+        if step is not None:
+            self._pass_over(step)
+        if step is None or step.taken < 0:
+            with beside(self.device):
+                return compute(learner, *args, **named)
+        result = step.loss((args, named), leaves.tensors)
+        self.waiting.append(Waiting(first(result), step))
+        return result
+
+    def _may_be_copied(self, tensor: Tensor) -> bool:
+        """Say whether a graph may read a copy: no gradient goes through it, and it lies where the graph runs."""
+        return not tensor.requires_grad and tensor.device.type == self.device.type
+
+    def _step(
+        self, compute: Compute, plain: Compute, learner: Any, given: Any, leaves: Leaves
+    ) -> Step | None:
+        """The step of such arguments; None where kinds are too many, or an option moves on and on."""
+        kinds = self.steps.setdefault(plain, {})
+        if leaves.kind not in kinds:
+            if len(kinds) == KINDS:
+                return None
+            kinds[leaves.kind], self.reads[plain, leaves.kind] = (
+                {},
+                self._read(plain, learner, given),
+            )
+        steps = kinds[leaves.kind]
+        reads = self.reads[plain, leaves.kind]
+        values = tuple(getattr(config, name) for config in leaves.configs for name in reads)
+        try:
+            step = steps.get(values)
+        except TypeError:  # an option that can change in place
+            return None
+        if step is None and len(steps) < VALUES:
+            step = steps[values] = Step(
+                lambda args, named: compute(learner, *args, **named), self.device
+            )
+        return step
+
+    def _read(self, plain: Compute, learner: Any, given: Any) -> tuple[str, ...]:
+        """Return which options a loss reads: it is computed once to see that."""
+        seen: set[str] = set()
+        args, named = mapped(
+            given, lambda one: watched(one, seen) if isinstance(one, Config) else one
+        )
+        with beside(self.device):
+            plain(learner, *args, **named)
+        return tuple(sorted(seen))
+
+    def _pass_over(self, step: Step) -> None:
+        """Note that losses of this step which still wait will find their graph's memory overwritten.
+
+        Those that were computed need no graph, but show that the step is not always taken at once: nobody waits for it.
+        """
+        for one in [one for one in self.waiting if one.step is step]:
+            one.stale = True
+            if step.forward is None:
+                step.taken = NEVER
+                self.waiting.remove(one)  # with what autograd keeps for it
+
+    def replayed(self, loss: Tensor, optimizer: object) -> Step | None:
+        """Return the step of a loss that a graph computed, and None of one whose gradient autograd knows.
+
+        Raises:
+            PluginError: its graph has computed another loss since, or recorded the step of another optimizer; or the
+                loss was made of one that a graph computed.
+        """
+        for place, one in enumerate(self.waiting):
+            if one.loss is loss:
+                del self.waiting[place]
+                return self._taken(one, optimizer)
+        if not loss.requires_grad:
+            raise PluginError(
+                f"Optimizer.minimize got a loss that is not what the loss method returned; {INSTEAD}"
+            )
+        return None
+
+    def _taken(self, waiting: Waiting, optimizer: object) -> Step | None:
+        step = waiting.step
+        if step.forward is None:
+            step.taken = step.taken + 1 if step.optimizer in (None, optimizer) else NEVER
+            step.optimizer = optimizer
+            return None
+        if waiting.stale:
+            raise PluginError(
+                f"a loss was computed again before Optimizer.minimize had its gradient; {INSTEAD}"
+            )
+        if step.optimizer is not optimizer:
+            raise PluginError(f"another optimizer took a loss than did before; {INSTEAD}")
+        return step
+
+
+def first(result: Any) -> Tensor:
+    """Return the loss itself from what a loss returned."""
+    loss: Tensor = result[0] if isinstance(result, tuple) else result
+    return loss

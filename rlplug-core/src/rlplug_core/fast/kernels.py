@@ -1,0 +1,201 @@
+"""Faster versions of functions that are marked `kernel`: numba's loops, oneDNN's products, memories in NumPy.
+
+Each returns NotImplemented for arguments that it does not take; then the plain function computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_not
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.accelerator import Function
+from rlplug_core.batches import Rollout
+from rlplug_core.fast import memory
+from rlplug_core.fast.heads import loops_for
+from rlplug_core.fast.matmul import linear
+from rlplug_core.fast.numba_loops import acting_loops, learning_loops
+from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.losses import STEEP, loss_and_derivative
+from rlplug_core.learning.targets import Target
+from rlplug_core.learning.update_rules import Adam, RMSProp
+from rlplug_core.nets import dense
+from rlplug_core.nets.heads.gaussian import Gaussian
+from rlplug_core.nets.recurrent import unroll
+from rlplug_core.types import Array
+
+#: The number of parameters up to which numpy is faster: torch's first call after many of numpy's takes 30 µs more.
+SMALL = 2**16
+
+
+class HostViews:
+    """Tensors as arrays on the same memory, made again only for other tensors: each look from torch takes time."""
+
+    def __init__(self) -> None:
+        self.tensors: tuple[Tensor, ...] = ()
+        self.arrays: list[Array] = []
+
+    def of(self, *tensors: Tensor) -> list[Array]:
+        """Return an array for each tensor."""
+        if len(tensors) != len(self.tensors) or any(map(is_not, tensors, self.tensors)):
+            self.tensors = tensors
+            self.arrays = [tensor.numpy() for tensor in tensors]
+        return self.arrays
+
+
+#: The arrays of each update rule.
+VIEWS: WeakKeyDictionary[object, HostViews] = WeakKeyDictionary()
+
+
+def arrays_of(owner: object, *tensors: Tensor) -> list[Array]:
+    """Return tensors as arrays; they are remembered for their owner."""
+    views = VIEWS.get(owner)
+    if views is None:
+        views = VIEWS[owner] = HostViews()
+    return views.of(*tensors)
+
+
+def on_host(tensor: Tensor, lr: float | Tensor) -> bool:
+    """Return whether loops take a tensor, and a learning rate that is a number."""
+    return tensor.is_cpu and tensor.dtype is torch.float32 and not isinstance(lr, Tensor)
+
+
+def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> Any:
+    fits = rollout.whole and value.dtype == rollout.reward.dtype == np.float32
+    loops = learning_loops() if fits else None
+    if loops is None:
+        return NotImplemented
+    advantage = np.empty(value.shape, value.dtype)
+    target = np.empty(value.shape, value.dtype)
+    loops.gae(
+        reward=rollout.reward,
+        terminated=rollout.terminated,
+        truncated=rollout.truncated,
+        value=value,
+        next_value=next_value,
+        gamma=gamma,
+        lam=lam,
+        advantage=advantage,
+        target=target,
+    )
+    return advantage, target
+
+
+def _loss_and_derivative(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> Any:
+    plain = quantiles.is_cpu and quantiles.dtype is torch.float32
+    loops = learning_loops() if plain else None
+    if loops is None:
+        return NotImplemented
+    arrays = [
+        each.contiguous().numpy()
+        for each in (quantiles, shares.float().expand_as(quantiles), targets.float())
+    ]
+    loss = np.empty(len(quantiles), np.float32)
+    derivative = np.empty(quantiles.shape, np.float32)
+    loops.quantile_huber(*arrays, max(kappa, STEEP), loss, derivative)
+    return torch.from_numpy(loss), torch.from_numpy(derivative)
+
+
+def _adam(
+    rule: Adam, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
+) -> Any:
+    loops = learning_loops() if rule.decays_gradient and on_host(parameters, lr) else None
+    if loops is None:
+        return NotImplemented
+    *changed, steps = arrays_of(rule, parameters, gradient, *state.values())
+    steps += 1
+    one, two = (1 - beta ** int(steps) for beta in rule.betas)
+    loops.adam(*changed, rule.betas, lr / one, two**-0.5, rule.eps, rule.weight_decay)
+    return None
+
+
+def _rmsprop(
+    rule: RMSProp,
+    parameters: Tensor,
+    gradient: Tensor,
+    state: dict[str, Tensor],
+    lr: float | Tensor,
+) -> Any:
+    square = state["square"]
+    if isinstance(lr, Tensor) or not parameters.is_cpu:
+        return NotImplemented
+    loops = learning_loops() if on_host(parameters, lr) else None
+    if loops is not None:
+        arrays = arrays_of(rule, parameters, gradient, square)
+        loops.rmsprop(*arrays, rule.alpha, rule.eps, lr)
+    elif parameters.numel() <= SMALL:
+        _rmsprop_in_numpy(rule, parameters.numpy(), gradient.numpy(), square.numpy(), lr)
+    else:
+        return NotImplemented
+    return None
+
+
+def _rmsprop_in_numpy(
+    rule: RMSProp, parameters: Array, gradient: Array, square: Array, lr: float
+) -> None:
+    change = np.square(gradient)
+    change *= 1 - rule.alpha
+    square *= rule.alpha
+    square += change
+    np.add(square, rule.eps, out=change)
+    np.sqrt(change, out=change)
+    np.divide(gradient, change, out=change)
+    change *= lr
+    parameters -= change
+
+
+def _lerp(target: Target, own: list[Tensor], followed: list[Tensor], tau: float) -> Any:
+    """Move by a loop: torch's first call after many of numpy's takes longer."""
+    loops = learning_loops() if tau < 1 and len(own) == 1 and on_host(own[0], tau) else None
+    if loops is None:
+        return NotImplemented
+    loops.toward(*arrays_of(target, own[0], followed[0]), tau)
+    return None
+
+
+def _sample(head: Gaussian, outputs: Array, noise: Array) -> Any:
+    loops = loops_for(outputs, acting_loops) if noise.ndim == 2 else None
+    if loops is None or type(head) is not Gaussian:  # several draws [n, B, d] are numpy's
+        return NotImplemented
+    action: Array = loops.sample(outputs, noise)
+    return action if action.shape[1:] == head.shape else action.reshape(-1, *head.shape)
+
+
+def _host_log_prob(head: Gaussian, outputs: Array, action: Array) -> Any:
+    loops = loops_for(outputs, acting_loops)
+    if loops is None:
+        return NotImplemented
+    flat = action if action.ndim == 2 else action.reshape(len(outputs), head.dims)
+    log_prob: Array = loops.log_prob(outputs, flat, head.constant)
+    return log_prob
+
+
+def _unroll(
+    cell: nn.RNNCellBase,
+    step: Function,
+    features: Tensor,
+    is_first: Tensor,
+    before: Sequence[Tensor],
+    valid: Tensor | None,
+) -> Any:
+    if not memory.fits(cell, features):
+        return NotImplemented
+    return memory.along(cell, features, is_first, before, valid)
+
+
+KERNELS: dict[Function, Function] = {
+    gae: _gae,
+    loss_and_derivative: _loss_and_derivative,
+    Adam.step: _adam,
+    RMSProp.step: _rmsprop,
+    Target.lerp: _lerp,
+    Gaussian.sample: _sample,
+    Gaussian.host_log_prob: _host_log_prob,
+    unroll: _unroll,
+    dense.linear: linear,
+}

@@ -1,0 +1,352 @@
+"""Layers on arrays: what each does to its inputs, and what becomes of a gradient on the way back.
+
+An operation keeps nothing between two calls. `forward` returns outputs and whatever `backward` needs of this call;
+`backward` turns the gradient of a scalar at the outputs into that at the inputs, and adds that at the layer's own
+parameters. It changes no other array that it is given. Rows come first, [B, F]; float32 and float64 work alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from torch import nn
+
+from rlplug_core.fast import numba_loops
+from rlplug_core.fast.array import ones
+from rlplug_core.fast.matmul import matmul
+from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.normalize import RunningNorm
+from rlplug_core.nets.one_hot import OneHot
+from rlplug_core.nets.popart import PopArt
+from rlplug_core.types import Array
+
+
+class ParamGrads(NamedTuple):
+    """Arrays to which the gradients of an operation's parameters are added.
+
+    Attributes:
+        arrays: one for each parameter, of its shape.
+        fresh: whether all of them are zero, so that the first gradient may be written there.
+    """
+
+    arrays: Sequence[Array]
+    fresh: bool
+
+    def add(self, *gradients: Array) -> None:
+        """Add gradients, as many as there are, to the first arrays."""
+        for array, gradient in zip(self.arrays, gradients, strict=False):
+            array += gradient
+
+
+class Op(Protocol):
+    """One layer in NumPy, on views of its parameters' memory."""
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]: ...
+
+    def refresh_views(self) -> None:
+        """Take views of the parameters at their present place in memory."""
+        ...
+
+    def forward(self, values: Array) -> tuple[Array, object]: ...
+
+    def backward(
+        self, gradient: Array, saved: Any, inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        """Return the gradient at the inputs if it is wanted; add that at the parameters to `own`, if there is one."""
+        ...
+
+
+class LinearOp:
+    """`nn.Linear`, y = x Wᵀ + b, with the function that follows it, if any: one operation makes fewer arrays."""
+
+    def __init__(self, *parameters: nn.Parameter, then: ElementwiseOp | None = None) -> None:
+        """Take the weight, and the bias if there is one."""
+        self.parameters = list(parameters)
+        self.then = then
+        self.refresh_views()
+
+    def refresh_views(self) -> None:
+        self.weight, *self.bias = (parameter.detach().numpy() for parameter in self.parameters)
+        self.transposed = self.weight.T
+        known = self.then is not None and len(self.bias) == 1 and self.weight.dtype == np.float32
+        self.loops = numba_loops.pair(self.then.name) if self.then is not None and known else None
+
+    def forward(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
+        outputs = matmul(values, self.transposed)
+        if self.loops is not None:
+            self.loops[0](outputs, self.bias[0])
+            return outputs, (values, outputs)
+        for bias in self.bias:
+            outputs += bias
+        return outputs if self.then is None else self.then.in_place(outputs), (values, outputs)
+
+    def backward(
+        self, gradient: Array, saved: tuple[Array, Array], inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        values, outputs = saved
+        gradient = self.before_function(gradient, outputs, own)
+        if own is not None:
+            weight = own.arrays[0]
+            if own.fresh and gradient.dtype == values.dtype == weight.dtype:
+                matmul(gradient.T, values, weight)
+            else:
+                weight += matmul(gradient.T, values)
+        return matmul(gradient, self.weight) if inputs else None
+
+    def before_function(self, gradient: Array, outputs: Array, own: ParamGrads | None) -> Array:
+        """Return the gradient at x Wᵀ + b, and add it at b too; `outputs` is what `forward` saved."""
+        if self.loops is not None:
+            total = np.zeros(outputs.shape[1], outputs.dtype) if own is None else own.arrays[1]
+            below = np.empty(outputs.shape, outputs.dtype)
+            self.loops[1](np.ascontiguousarray(gradient), outputs, below, total)
+            return below
+        if self.then is not None:
+            gradient = self.then.gradient(gradient, outputs)
+        if own is not None and self.bias:
+            own.arrays[1][...] += column_sums(gradient)
+        return gradient
+
+
+class LayerNormOp:
+    """`nn.LayerNorm` over the last dimension (Ba et al., 2016, arXiv:1607.06450)."""
+
+    def __init__(self, weight: nn.Parameter | None, bias: nn.Parameter | None, eps: float) -> None:
+        self.parameters = [one for one in (weight, bias) if one is not None]
+        self.eps = eps
+        self.refresh_views()
+
+    def refresh_views(self) -> None:
+        self.affine = [parameter.detach().numpy() for parameter in self.parameters]
+
+    def forward(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
+        centered = values - values.mean(1, keepdims=True)
+        scale = 1 / np.sqrt(np.square(centered).mean(1, keepdims=True) + self.eps)
+        scaled = outputs = np.multiply(centered, scale, out=centered)
+        for number, parameter in enumerate(self.affine):
+            outputs = outputs + parameter if number else outputs * parameter
+        return outputs, (scaled, scale)
+
+    def backward(
+        self, gradient: Array, saved: tuple[Array, Array], inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        scaled, scale = saved
+        if own is not None:
+            own.add(column_sums(gradient * scaled), column_sums(gradient))
+        if not inputs:
+            return None
+        gradient = gradient * self.affine[0] if self.affine else gradient
+        along = (gradient * scaled).mean(1, keepdims=True)
+        below: Array = scale * (gradient - gradient.mean(1, keepdims=True) - scaled * along)
+        return below
+
+
+class LogStdOp:
+    """A log standard deviation that does not depend on the state, after means: [B, d] to [B, 2 d]."""
+
+    def __init__(self, log_std: nn.Parameter) -> None:
+        self.parameters = [log_std]
+        self.refresh_views()
+
+    def refresh_views(self) -> None:
+        self.log_std = self.parameters[0].detach().numpy()
+
+    def forward(self, values: Array) -> tuple[Array, None]:
+        return self.outputs(values), None
+
+    def outputs(self, values: Array) -> Array:
+        """Put the log standard deviation next to means [B, d]."""
+        dims = values.shape[1]
+        outputs = np.empty((len(values), 2 * dims), values.dtype)
+        outputs[:, :dims] = values
+        outputs[:, dims:] = self.log_std
+        return outputs
+
+    def backward(
+        self, gradient: Array, saved: None, inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        dims = len(self.log_std)
+        if own is not None:
+            own.add(column_sums(gradient[:, dims:]))
+        return gradient[:, :dims] if inputs else None
+
+
+class ScaleOp:
+    """Values less a shift, times a scale, within bounds; all three are those of a `RunningNorm` at each call."""
+
+    parameters: Sequence[nn.Parameter] = ()
+
+    def __init__(self, norm: RunningNorm) -> None:
+        self.norm = norm
+
+    def refresh_views(self) -> None:
+        """Keep no views: the norm's numbers move."""
+
+    def forward(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
+        norm = self.norm
+        scale = norm.scale.numpy().reshape(-1)
+        scaled = (values - norm.shift.numpy().reshape(-1)) * scale
+        outputs = np.minimum(np.maximum(scaled, -norm.clip), norm.clip)
+        return outputs, ((outputs == scaled), scale)
+
+    def backward(
+        self, gradient: Array, saved: tuple[Array, Array], inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        inside, scale = saved
+        return gradient * inside * scale if inputs else None
+
+
+class PopArtOp:
+    """After the layer of a `PopArt`: values times its scale plus its shift, as both are at each call."""
+
+    parameters: Sequence[nn.Parameter] = ()
+
+    def __init__(self, layer: PopArt) -> None:
+        self.layer = layer
+
+    def refresh_views(self) -> None:
+        """Keep no views: scale and shift move."""
+
+    def forward(self, values: Array) -> tuple[Array, Array]:
+        scale = self.layer.scale.numpy()
+        outputs = values * scale + self.layer.shift.numpy()
+        return outputs, scale.copy()  # it may move before the way back
+
+    def backward(
+        self, gradient: Array, saved: Array, inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        return gradient * saved if inputs else None
+
+
+class OneHotOp:
+    """`OneHot`; observations have no gradient."""
+
+    parameters: Sequence[nn.Parameter] = ()
+
+    def __init__(self, vectors: OneHot) -> None:
+        self.vectors = vectors
+
+    def refresh_views(self) -> None:
+        """Keep no views: there are no parameters."""
+
+    def forward(self, values: Array) -> tuple[Array, None]:
+        return self.vectors.on_host(values), None
+
+    def backward(self, gradient: Array, saved: None, inputs: bool, own: ParamGrads | None) -> None:
+        return None
+
+
+#: What `NoisyLinearOp.backward` needs of a call: inputs, the weight under noise, and the noise on weight and bias.
+Noisy: TypeAlias = tuple[Array, Array, tuple[Array, Array] | None]
+
+
+class NoisyLinearOp:
+    """`NoisyLinear`, y = (W + Σ_W ⊙ ε_W) x + b + Σ_b ⊙ ε_b.
+
+    Args:
+        layer: the layer.
+        part: its part of the noise that the network was called with; None for its mean weights.
+    """
+
+    def __init__(self, layer: NoisyLinear, part: slice | None) -> None:
+        self.layer = layer
+        self.part = part
+        #: The noise [size] of the network's present call.
+        self.noise: Array | None = None
+        self.parameters: Sequence[nn.Parameter] = (
+            layer.weight,
+            layer.bias,
+            layer.weight_sigma,
+            layer.bias_sigma,
+        )
+        self.refresh_views()
+
+    def refresh_views(self) -> None:
+        self.weight, self.bias, self.weight_sigma, self.bias_sigma = (
+            one.detach().numpy() for one in self.parameters
+        )
+
+    def forward(self, values: Array) -> tuple[Array, Noisy]:
+        held = None if self.noise is None or self.part is None else self.noise[self.part]
+        noise = None if held is None else self.spread(held)
+        weight = self.weight
+        bias = self.bias
+        if noise is not None:
+            weight = weight + self.weight_sigma * noise[0]
+            bias = bias + self.bias_sigma * noise[1]
+        outputs = matmul(values, weight.T)
+        outputs += bias
+        return outputs, (values, weight, noise)
+
+    def backward(
+        self, gradient: Array, saved: Noisy, inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        values, weight, noise = saved
+        if own is not None:
+            means = matmul(gradient.T, values), column_sums(gradient)
+            own.add(*means, *(mean * part for mean, part in zip(means, noise or (), strict=False)))
+        return matmul(gradient, weight) if inputs else None
+
+    def spread(self, noise: Array) -> tuple[Array, Array]:
+        """Return noise [size] as that on the weight [outputs, inputs] and on the bias [outputs]."""
+        layer = self.layer
+        if layer.kind == "factorized":
+            into = noise[: layer.inputs]
+            out = noise[layer.inputs :]
+            return out[:, None] * into, out
+        return noise[: -layer.outputs].reshape(layer.outputs, layer.inputs), noise[-layer.outputs :]
+
+
+class ElementwiseOp:
+    """A function of each number.
+
+    Args:
+        function: from an array into another, or into a new one for None.
+        derivative: computed from outputs, or from inputs.
+        of_inputs: whether it is computed from inputs.
+        name: that of its loops, if any (`numba_loops.pair`).
+    """
+
+    parameters: Sequence[nn.Parameter] = ()
+
+    def __init__(
+        self,
+        function: Callable[[Array, Array | None], Array],
+        derivative: Callable[[Array], Array],
+        of_inputs: bool = False,
+        name: str = "",
+    ) -> None:
+        self.function = function
+        self.derivative = derivative
+        self.of_inputs = of_inputs
+        self.name = name
+
+    def refresh_views(self) -> None:
+        """Keep no views: there are no parameters."""
+
+    def forward(self, values: Array) -> tuple[Array, Array]:
+        outputs = self.function(values, None)
+        return outputs, values if self.of_inputs else outputs
+
+    def in_place(self, values: Array) -> Array:
+        """Compute outputs in place; `values` is then what the derivative is computed from."""
+        return self.function(values, None if self.of_inputs else values)
+
+    def gradient(self, gradient: Array, saved: Array) -> Array:
+        """Return the gradient at the inputs; `saved` is what the derivative is computed from."""
+        derivative = self.derivative(saved)
+        same = derivative.dtype == gradient.dtype
+        return np.multiply(gradient, derivative, out=derivative if same else None)
+
+    def backward(
+        self, gradient: Array, saved: Array, inputs: bool, own: ParamGrads | None
+    ) -> Array | None:
+        return self.gradient(gradient, saved) if inputs else None
+
+
+def column_sums(values: Array) -> Array:
+    """Return the sum [F] over rows [B, F]; as a product it takes a third of the time."""
+    total: Array = ones(len(values), values.dtype).dot(values)
+    return total

@@ -1,0 +1,1 @@
+"""Loops over numbers that numba compiles. Imported only if numba can compile (`numba_loops.available`)."""

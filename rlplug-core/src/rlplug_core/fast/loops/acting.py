@@ -1,0 +1,70 @@
+"""Loops of acting that numba compiles, as in `compiled`; B rows, which are few."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rlplug_core.fast.loops.layers import ZERO, loop, relu_over, tanh_over
+from rlplug_core.types import Array
+
+
+@loop
+def _product(values: Array, weight: Array) -> Array:
+    """Values [B, I] times a weight [O, I] transposed."""
+    outputs = np.empty((values.shape[0], weight.shape[0]), np.float32)
+    for b in range(values.shape[0]):
+        row = values[b]
+        found = outputs[b]
+        for o in range(found.size):
+            column = weight[o]
+            total = ZERO
+            for i in range(row.size):
+                total += row[i] * column[i]
+            found[o] = total
+    return outputs
+
+
+@loop
+def through(
+    values: Array, hidden: tuple[tuple[Array, Array], ...], last: tuple[Array, Array], smooth: bool
+) -> Array:
+    """Values [B, F] through hidden layers with tanh, or ReLU if not `smooth`, and a last one; each [O, I] and [O]."""
+    for weight, bias in hidden:
+        values = _product(values, weight)
+        if smooth:
+            tanh_over(values, bias)
+        else:
+            relu_over(values, bias)
+    outputs = _product(values, last[0])
+    bias = last[1]
+    for b in range(outputs.shape[0]):
+        for o in range(bias.size):
+            outputs[b, o] += bias[o]
+    return outputs
+
+
+@loop
+def sample(outputs: Array, noise: Array) -> Array:
+    """Actions [B, d] of means and log standard deviations [B, 2 d] and of standard normal noise [B, d]."""
+    action = np.empty(noise.shape, np.float32)
+    dims = noise.shape[1]
+    for b in range(noise.shape[0]):
+        for i in range(dims):
+            action[b, i] = outputs[b, i] + math.exp(outputs[b, dims + i]) * noise[b, i]
+    return action
+
+
+@loop
+def log_prob(outputs: Array, action: Array, constant: float) -> Array:
+    """log p [B] of actions [B, d] under means and log standard deviations [B, 2 d], plus a constant."""
+    found = np.empty(action.shape[0], np.float32)
+    dims = action.shape[1]
+    for b in range(action.shape[0]):
+        total = np.float32(constant)
+        for i in range(dims):
+            scaled = (action[b, i] - outputs[b, i]) * math.exp(-outputs[b, dims + i])
+            total -= np.float32(0.5) * scaled * scaled + outputs[b, dims + i]
+        found[b] = total
+    return found

@@ -1,0 +1,162 @@
+"""Loops of update rules and estimators that numba compiles, as in `nets.compiled`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.fast.loops.layers import HALF, ONE, ZERO, loop
+from rlplug_core.types import Array
+
+
+@loop
+def adam(
+    parameters: Array,
+    gradient: Array,
+    mean: Array,
+    square: Array,
+    betas: tuple[float, float],
+    rate: float,
+    root: float,
+    eps: float,
+    decay: float,
+) -> None:
+    """A step of Adam; `rate` is over the first moment's correction, `root` that of the second one's root."""
+    one = np.float32(1 - betas[0])
+    two = np.float32(betas[1])
+    rest = np.float32(1 - betas[1])  # not 1 less a float32
+    size = np.float32(rate)
+    small = np.float32(eps)
+    by = np.float32(root)
+    shrink = np.float32(decay)
+    for i in range(parameters.size):
+        g = gradient[i] + shrink * parameters[i]
+        m = mean[i] + one * (g - mean[i])
+        v = two * square[i] + rest * g * g
+        mean[i], square[i] = m, v
+        parameters[i] -= size * m / (np.sqrt(v) * by + small)
+
+
+@loop
+def rmsprop(
+    parameters: Array, gradient: Array, square: Array, alpha: float, eps: float, rate: float
+) -> None:
+    """A step of RMSProp, with epsilon inside the root."""
+    kept = np.float32(alpha)
+    rest = np.float32(1 - alpha)
+    small = np.float32(eps)
+    size = np.float32(rate)
+    for i in range(parameters.size):
+        g = gradient[i]
+        v = kept * square[i] + rest * g * g
+        square[i] = v
+        parameters[i] -= size * g / np.sqrt(v + small)
+
+
+@loop
+def toward(own: Array, followed: Array, share: float) -> None:
+    """Move numbers by a share of the way to those that they follow."""
+    part = np.float32(share)
+    for i in range(own.size):
+        own[i] += part * (followed[i] - own[i])
+
+
+@loop
+def gae(
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
+    value: Array,
+    next_value: Array,
+    gamma: float,
+    lam: float,
+    advantage: Array,
+    target: Array,
+) -> None:
+    """Write advantages and value targets [T, N] of rollouts all of whose rows count."""
+    share = np.float32(gamma)
+    decay = np.float32(gamma * lam)
+    for n in range(reward.shape[1]):
+        running = ZERO
+        for t in range(reward.shape[0] - 1, -1, -1):
+            ahead = ZERO if terminated[t, n] else share * next_value[t, n]
+            running = ZERO if terminated[t, n] or truncated[t, n] else decay * running
+            running += reward[t, n] + ahead - value[t, n]
+            advantage[t, n], target[t, n] = running, running + value[t, n]
+
+
+@loop
+def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> None:
+    """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
+    count = ZERO
+    total = ZERO
+    square = ZERO
+    for b in range(value.size):
+        used = ONE if weight[b] > ZERO else ZERO
+        count += used
+        total += used * value[b]
+    mean = total / (count if count > ONE else ONE)
+    for b in range(value.size):
+        used = ONE if weight[b] > ZERO else ZERO
+        square += used * (value[b] - mean) * (value[b] - mean)
+    others = count - ONE
+    scale = np.sqrt(square / (others if others > ONE else ONE)) + np.float32(epsilon)
+    for b in range(value.size):
+        found[b] = (value[b] - mean) / scale
+
+
+@loop
+def quantile_huber(
+    quantiles: Array, shares: Array, targets: Array, kappa: float, loss: Array, slope: Array
+) -> None:
+    """Write quantile regression's loss [B] of quantiles [B, N], that are `shares` [B, N], at targets [B, M].
+
+    `slope` [B, N] gets its derivatives by the quantiles. Each of the pairs is looked at.
+    """
+    most = np.float32(kappa)
+    rows = quantiles.shape[0]
+    least = -most
+    part = ONE / (most * np.float32(targets.shape[1]))
+    for b in range(rows):
+        total = ZERO
+        row = targets[b]
+        for i in range(quantiles.shape[1]):
+            own = quantiles[b, i]
+            above = shares[b, i]
+            below = ONE - shares[b, i]
+            terms = ZERO
+            slopes = ZERO
+            for j in range(targets.shape[1]):
+                error = row[j] - own
+                cut = least if error < least else error
+                cut = most if cut > most else cut
+                weighted = cut * (below if error < ZERO else above)
+                terms += weighted * (error - HALF * cut)
+                slopes -= weighted
+            slope[b, i] = slopes * part
+            total += terms
+        loss[b] = total * part
+
+
+@loop
+def projection(
+    probability: Array, reward: Array, discount: Array, support: Array, found: Array
+) -> None:
+    """Add to `found` [B, n], all 0, the distributions [B, n] of reward + discount * Z on Z's atoms `support` [n]."""
+    last = support.size - 1
+    scale = np.float32(last) / (support[last] - support[0])
+    for b in range(probability.shape[0]):
+        for j in range(last + 1):
+            place = (reward[b] + discount[b] * support[j] - support[0]) * scale
+            if np.isnan(place):  # what is no number stays none, and is no index
+                found[b, j] = place
+                continue
+            place = (
+                ZERO if place < ZERO else np.float32(last) if place > np.float32(last) else place
+            )
+            below = min(int(place), last - 1)
+            share = place - np.float32(below)
+            mass = probability[b, j] if discount[b] != ZERO else ONE
+            found[b, below] += mass * (ONE - share)
+            found[b, below + 1] += mass * share
+            if discount[b] == ZERO:  # all atoms move there, whatever they hold
+                break

@@ -1,0 +1,163 @@
+"""Matrix products by the faster of the two libraries that torch carries for float32 on a CPU.
+
+Torch uses MKL, which uses AVX-512 only on Intel processors; oneDNN uses every instruction that the processor has. On an
+AMD EPYC of family 26 that is 210 GFLOPS per core instead of 106 (`bench/notes/measured-once.md`). The choice depends
+only on the machine and the size, so a run that is resumed there has the same bits; a measurement at the start could
+choose differently on a busy day.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+from rlplug_core.processor import WIDE, processor
+from rlplug_core.types import Array
+
+#: Multiplications above which oneDNN makes up for what calling it costs, some 10 us.
+WORTH = 2**20
+#: Multiplications up to which numpy, on one thread and where oneDNN gains nothing, is not slower than torch: its first
+#: call after many of numpy's takes some 40 us more.
+ALONE = 2**24
+
+
+def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+    """Compute `functional.linear` by oneDNN: features [..., I] times weight [O, I] transposed, plus bias [O].
+
+    It is differentiable any number of times, backwards. Small layers, and layers that are traced, watched by a
+    `TorchFunctionMode` or not in float32 on a CPU get NotImplemented: torch computes them.
+    """
+    if not isinstance(features, Tensor) or features.numel() * weight.shape[0] <= WORTH:
+        return NotImplemented
+    if not _ours(features, weight):
+        return NotImplemented
+    if features.ndim != 2:
+        flat = linear(features.flatten(0, -2), weight, bias)
+        return flat.view(*features.shape[:-1], -1)
+    if torch.is_grad_enabled():
+        result: Tensor = _Affine.apply(features, weight, bias)  # type: ignore[no-untyped-call]
+        return result
+    return _product(features, weight, bias)
+
+
+def _ours(features: Tensor, weight: Tensor) -> bool:
+    return (
+        faster()
+        and features.is_cpu
+        and features.ndim > 1
+        and features.dtype is weight.dtype is torch.float32
+        and not has_torch_function((features, weight))
+        and not torch._C._is_tracing()  # TorchScript has no word for oneDNN's product
+    )
+
+
+@cache
+def faster() -> bool:
+    """Return whether oneDNN multiplies faster than MKL on this machine.
+
+    On AMD's processors with narrow units it has 0.65 to 1.0 of MKL's speed.
+    """
+    maker, family = processor()
+    return (
+        torch.backends.mkl.is_available()
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and maker == "AuthenticAMD"
+        and family >= WIDE
+    )
+
+
+def _product(one: Tensor, other: Tensor, bias: Tensor | None = None) -> Tensor:
+    """one [M, K] times other [N, K] transposed, plus bias [N]; without a gradient."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(one, other, bias, "none", [], "")
+    return product
+
+
+class _Product(torch.autograd.Function):
+    """`_product` with gradients, which are products themselves."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(one: Tensor, other: Tensor) -> Tensor:
+        return _product(one, other)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: object, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        return _slopes(ctx, slope)
+
+
+class _Affine(torch.autograd.Function):
+    """The same with a bias."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _product(features, weight, bias)
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor
+    ) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        return *_slopes(ctx, slope), slope.sum(0) if ctx.needs_input_grad[2] else None
+
+
+def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of a product's two factors."""
+    one, other = ctx.saved_tensors
+    product: Any = (
+        _Product.apply if torch.is_grad_enabled() else _product
+    )  # the former if gradients have gradients
+    return (
+        product(slope, other.t()) if ctx.needs_input_grad[0] else None,
+        product(slope.t(), one.t()) if ctx.needs_input_grad[1] else None,
+    )
+
+
+def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
+    """one [M, K] times other [K, N], by whoever is faster: numpy where torch's calls would cost more than the product.
+
+    The result is written to `into`, if that is given: an array of its shape and type, in order.
+
+    Large ones go where torch's go, if that is faster: with its threads, or on a processor that oneDNN suits better. So
+    do all if numpy's library was not told to use one thread: for small products more threads cost up to ten times as
+    much.
+    """
+    size = len(one) * other.size
+    if small_in_numpy() and (size <= WORTH or _alone(size)):
+        here: Array = one.dot(other, out=into)
+        return here
+    first = torch.from_numpy(one)
+    second = torch.from_numpy(other)  # neither wants a gradient
+    large = size > WORTH and _ours(first, second)
+    result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
+    if into is None:
+        return result
+    into[...] = result
+    return into
+
+
+def _alone(size: int) -> bool:
+    """Return whether numpy makes products of so many multiplications here: a single thread gains nothing by torch's."""
+    return small_in_numpy() and size <= ALONE and torch.get_num_threads() == 1 and not faster()
+
+
+@cache
+def small_in_numpy() -> bool:
+    """Return whether this process was told to let numpy's products take one thread, as `rlplug` and its workers are."""
+    told = os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS"))
+    return told == "1"

@@ -1,0 +1,49 @@
+"""`DeferredNanCheck` checks the numbers of an update during the next one, so that nothing waits for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+#: Raises `NonFinite` where a gradient's norm or its loss is; the third argument is the optimizer's name.
+Check: TypeAlias = Callable[[Tensor, Tensor, str], None]
+
+
+class DeferredNanCheck:
+    """Does `check` a step later, or when somebody wants to `look`, because what came of the step is to be saved."""
+
+    def __init__(self, check: Check, ago: str = "a step ago") -> None:
+        self.check = check
+        self.ago = ago
+        self.sent: tuple[Tensor, torch.cuda.Event | None, str] | None = None
+
+    def __call__(self, norm: Tensor, loss: Tensor, name: str) -> None:
+        self.send(torch.stack([norm, loss.detach()]), name)
+
+    def send(self, numbers: Tensor, name: str) -> None:
+        """Check a norm and a loss [2] at the next call; those that were sent before are looked at now."""
+        self.look(self.ago)
+        self.sent = (*_sent(numbers), name)
+
+    def look(self, when: str) -> None:
+        """Wait for what was sent last and check it; `when` is how a message begins."""
+        if self.sent is not None:
+            numbers, arrived, name = self.sent
+            if arrived is not None:
+                arrived.synchronize()
+            self.check(numbers[0], numbers[1], f"{when}, {name}")
+
+
+def _sent(numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """A copy of `numbers` on its way to the host, and the event of its arrival; None where it is there already."""
+    if not numbers.is_cuda:
+        return numbers.cpu(), None
+    arrived = torch.cuda.Event()
+    copy = torch.empty_like(numbers, device="cpu", pin_memory=True).copy_(
+        numbers, non_blocking=True
+    )
+    arrived.record()
+    return copy, arrived

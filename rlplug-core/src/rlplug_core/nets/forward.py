@@ -1,0 +1,56 @@
+"""Forward passes on the host, for acting and for values of rollouts: no gradient, arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from rlplug_core.accelerator import Forward, room
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy, RecurrentQ
+from rlplug_core.nets.torch_forward import TorchForward
+from rlplug_core.types import Array, Obs
+
+
+def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
+    """Return the fastest forward pass of a network.
+
+    Args:
+        module: the network.
+        inference_backend: `auto`, `numpy`, `torch`, or `cudagraphs`, which is `auto` with graphs on a GPU.
+
+    Raises:
+        UsageError: numpy was asked for and the network is not a plain one on the CPU.
+    """
+    fast = room().forward(module, inference_backend)
+    if fast is not None:
+        return fast
+    if inference_backend == "numpy":
+        raise UsageError(_no_numpy(module))
+    return TorchForward(module)
+
+
+def _no_numpy(module: nn.Module) -> str:
+    """Return why a network does not act in NumPy."""
+    if isinstance(module, RecurrentQ):
+        return "acting in numpy has no form of a memory; leave --inference-backend at auto"
+    if isinstance(module, RecurrentPolicy | RecurrentCritic):
+        return "acting in numpy has no form of a memory; leave --inference-backend at auto, or --recurrent-cell at none"
+    return (
+        "acting in numpy needs fully connected layers on the CPU, without gelu, layer norm or a factory of your "
+        "own; leave --inference-backend at auto"
+    )
+
+
+def fast_noisy(
+    network: QNetwork | PolicyNetwork, inference_backend: str = "auto"
+) -> Callable[[Obs, Array | None], Array]:
+    """Return the fastest forward pass of a network, called with observations and noise (None for plain layers)."""
+    if network.noisy:
+        noisy = TorchForward(network)
+        return lambda obs, noise: noisy(obs) if noise is None else noisy(obs, noise)
+    plain = fast_forward(network, inference_backend)
+    return lambda obs, noise: plain(obs)

@@ -1,0 +1,237 @@
+"""Acting in numpy gives what torch gives, follows every change of the parameters, and is used only where it may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import constant
+from rlplug_core.errors import UsageError
+from rlplug_core.fast.forward import NumpyForward
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.learning.update_rules import Adam
+from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
+from rlplug_core.nets.encoders import encoder
+from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.heads import Beside, Categorical
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import Critic, PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.torch_forward import TorchForward
+from rlplug_core.types import Spec
+from tests.core.fakes import ENVS, TINY, make_runner
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
+DIALS, SWITCHES = spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(2)
+ACTIONS = [DISCRETE, BOX, DIALS, SWITCHES, spaces.Dict({"a": BOX, "b": spaces.Dict({"c": DIALS, "d": SWITCHES})})]
+PARTS = {"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Box(-1, 1, (2, 2), np.float32)}
+OBSERVATIONS = {
+    "vector": spaces.Box(-1, 1, (4,), np.float32),
+    "matrix": spaces.Box(-1, 1, (2, 3), np.float64),
+    "bits": spaces.MultiBinary(5),
+    "numbers": spaces.MultiDiscrete([3, 4], start=[5, -1]),
+    "scalar": spaces.Box(-1, 1, (), np.float32),
+    "discrete": spaces.Discrete(5, start=2),
+    "image": spaces.Box(0, 255, (1, 10, 10), np.uint8),
+    "image-last": spaces.Box(0, 255, (40, 40, 3), np.uint8),
+    "dict": spaces.Dict(PARTS),
+    "dict-in-dict": spaces.Dict({"x": spaces.Dict(PARTS), "y": spaces.Discrete(3)}),
+    "dict-image": spaces.Dict({"see": spaces.Box(0, 255, (1, 10, 10), np.uint8), **PARTS}),
+    "dict-one": spaces.Dict({"only": spaces.Box(-1, 1, (4,), np.float32)}),
+    "masked": spaces.Dict({"obs": spaces.Box(-1, 1, (4,), np.float32), "action_mask": spaces.MultiBinary(3)}),
+}
+
+
+def build(kind: str, obs: spaces.Space[Any], net: Net, action: spaces.Space[Any] = DISCRETE) -> nn.Module:
+    spec = Spec(obs, action, 1, "here")
+    if kind == "policy":
+        return PolicyNetwork(spec, net)
+    if kind == "critic":
+        return Critic(spec, net)
+    dueling, noisy = "dueling" in kind, "factorized" if "noisy" in kind else None
+    if "categorical" in kind:
+        return CategoricalQ(spec, net, -2.0, 3.0, 7, dueling, noisy)
+    if "quantile" in kind:
+        return QuantileQ(spec, net, dueling, noisy, atoms=5)
+    return ImplicitQ(spec, net, 4, dueling, noisy) if "implicit" in kind else QNetwork(spec, net, dueling, noisy)
+
+
+def batch(space: spaces.Space[Any], num_envs: int) -> Any:
+    """Samples of a space, stacked."""
+    if isinstance(space, spaces.Dict):
+        return {name: batch(part, num_envs) for name, part in space.spaces.items()}
+    return np.stack([np.asarray(space.sample()) for _ in range(num_envs)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["policy", "critic", "q", "dueling", "categorical", "dueling categorical", "noisy quantile"]),
+    st.sampled_from(ACTIONS),
+    st.lists(st.integers(1, 40), max_size=3),
+    st.sampled_from(["tanh", "relu", "elu", "silu", "leaky_relu"]),
+    st.sampled_from(["free", "state"]),
+    st.integers(1, 9),
+    st.integers(1, 70),
+)
+def test_numpy_is_torch(
+    kind: str, action: Any, hidden: list[int], activation: Any, std: Any, width: int, num_envs: int
+) -> None:
+    torch.manual_seed(width)
+    action = action if kind == "policy" else DISCRETE
+    std = std if kind == "policy" and "Box" in str(action) else "free"  # only a Gaussian has one
+    module = build(kind, spaces.Box(-1, 1, (width,), np.float32), Net(tuple(hidden), activation, std=std), action)
+    for parameter in module.parameters():  # biases and deviations begin at 0, where much is the same
+        nn.init.normal_(parameter, std=0.5)
+    plain = fast_forward(module)
+    assert isinstance(plain, NumpyForward)
+    obs = np.random.default_rng(num_envs).normal(size=(num_envs, width)).astype(np.float32)
+    kept = obs.copy()
+    ours, theirs = plain(obs), TorchForward(module)(obs)
+    assert ours.dtype == theirs.dtype == np.float32
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(obs, kept)
+    np.testing.assert_array_equal(plain(obs), ours)
+    assert not np.shares_memory(plain(obs), ours)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["policy", "critic", "q", "noisy dueling", "categorical", "dueling quantile", "dueling implicit"],
+)
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_every_network_acts_on_every_observation(kind: str, name: str) -> None:
+    """Whatever `auto` chooses gives what the module gives."""
+    torch.manual_seed(0)
+    module = build(kind, OBSERVATIONS[name], Net(hidden=(8,)))
+    OBSERVATIONS[name].seed(0)
+    obs = batch(OBSERVATIONS[name], 3)
+    ours, theirs = fast_forward(module)(obs), TorchForward(module)(obs)
+    assert ours.shape == ((3,) if kind == "critic" else (3, 3))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["vector", "matrix", "bits", "scalar", "numbers", "discrete"])
+def test_vectors_and_numbers_of_places_go_through_numpy(name: str) -> None:
+    assert fast_forward(build("policy", OBSERVATIONS[name], Net())).backend == "numpy"
+
+
+@pytest.mark.parametrize("name", ["image", "dict", "masked"])
+def test_layers_without_numpy_form_use_torch_or_are_refused(name: str) -> None:
+    module = build("policy", OBSERVATIONS[name], Net())
+    assert fast_forward(module).backend == "torch"
+    with pytest.raises(UsageError, match="acting in numpy needs fully connected layers on the CPU"):
+        fast_forward(module, "numpy")
+
+
+@pytest.mark.parametrize("net", [Net(activation="gelu"), Net(layer_norm=True)])
+@pytest.mark.parametrize("kind", ["policy", "critic", "q", "dueling categorical"])
+def test_layers_without_a_numpy_form_go_through_torch(kind: str, net: Net) -> None:
+    assert fast_forward(build(kind, OBSERVATIONS["vector"], net)).backend == "torch"
+
+
+@pytest.mark.parametrize("activation", ["elu", "silu", "leaky_relu"])
+def test_large_numbers_overflow_nowhere(activation: Any) -> None:
+    module = build("critic", OBSERVATIONS["vector"], Net((6,), activation))
+    obs = np.float32([[1e30] * 4, [-1e30] * 4, [1000] * 4, [-1000] * 4])
+    np.testing.assert_allclose(fast_forward(module)(obs), TorchForward(module)(obs), rtol=1e-4)
+
+
+def test_torch_can_be_asked_for() -> None:
+    module = build("policy", OBSERVATIONS["vector"], Net())
+    assert fast_forward(module, "torch").backend == "torch"
+    assert fast_forward(module, "numpy").backend == "numpy"
+
+
+class Residual(nn.Module):
+    """Layers like any others, used in another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return obs + self.second(torch.tanh(self.first(obs)))
+
+
+def test_layers_that_are_not_called_in_a_row_are_not_taken_for_such() -> None:
+    spec = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here")
+    policy = PolicyNetwork(spec, Net(), trunk=(Residual(), 4))
+
+    class Doubled(PolicyNetwork):
+        def forward(self, obs: Any) -> torch.Tensor:
+            return 2 * super().forward(obs)
+
+    obs = batch(OBSERVATIONS["vector"], 3)
+    for module in (policy, Doubled(spec, Net())):
+        np.testing.assert_allclose(fast_forward(module)(obs), TorchForward(module)(obs), rtol=1e-4, atol=1e-5)
+
+
+class Temperature(nn.Linear):
+    """A layer that is called like a plain one and is none."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(features)
+
+
+def test_a_head_fed_by_other_layers_goes_through_torch() -> None:
+    """Also where only one of the parts of an action is."""
+    spec, obs = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here"), batch(OBSERVATIONS["vector"], 3)
+    for layer in (
+        Temperature(8, 3), nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)),
+        Beside([nn.Linear(8, 1), Temperature(8, 2)]),
+    ):  # fmt: skip
+        policy = PolicyNetwork(spec, Net((8,)), make=lambda space, features, layer=layer: (Categorical(3), layer))
+        assert fast_forward(policy).backend == "torch"
+        np.testing.assert_array_equal(fast_forward(policy)(obs), TorchForward(policy)(obs))
+
+
+def test_a_trunk_may_be_shared() -> None:
+    spec = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here")
+    trunk = encoder(spec.obs, Net(hidden=(8,)))
+    policy, critic = PolicyNetwork(spec, Net(), trunk), Critic(spec, Net(), trunk)
+    optimizer = Optimizer(
+        [*policy.parameters(), *critic.parameters()], name="network", rule=Adam(), learning_rate=constant(0.1)
+    )
+    obs = batch(spec.obs, 3)
+    inference_backend, judging = fast_forward(policy), fast_forward(critic)
+    for _ in range(3):
+        optimizer.minimize(critic(torch.from_numpy(obs)).sum(), Clock(1))
+        for plain, module in ((inference_backend, policy), (judging, critic)):
+            np.testing.assert_allclose(plain(obs), TorchForward(module)(obs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("runner", [{}, {"runner": "async", "inline": True, "workers": 2}])
+@pytest.mark.parametrize("env", ["Chain", "Continuous"])
+def test_views_are_never_stale(runner: dict[str, Any], env: str) -> None:
+    """After every update, load and pull the agent acts on the weights that the learner has."""
+    made = make_runner(TINY, f"{ENVS}:{env}", **{"runner": "sync", **runner})
+    actors = [made.actor] if made.name == "sync" else [worker.actor for worker in made.workers]
+
+    def look() -> None:
+        for actor in actors:
+            agent, learner = actor.agent, actor.learner
+            assert isinstance(agent.forward, NumpyForward)
+            assert isinstance(learner.values, NumpyForward)
+            for plain, module in ((agent.forward, learner.policy), (learner.values, learner.critic)):
+                expected = TorchForward(module)(actor.obs)
+                np.testing.assert_allclose(plain(actor.obs), expected, rtol=1e-4, atol=1e-5)
+
+    made.run(look)
+    state = made.state_dict()
+    for actor in actors:
+        for parameter in actor.learner.parameters():
+            with torch.no_grad():
+                parameter.fill_(0.1)
+    look()
+    made.load_state_dict(state)
+    look()

@@ -1,0 +1,136 @@
+"""Loops that numba compiles: exact enough, honest about what is no number, and left alone where they cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlplug_core.fast import numba_loops as loops_module
+from rlplug_core.fast.activations import FUNCTIONS, RELU, TANH
+from rlplug_core.fast.forward import FEW, Hidden, views
+from rlplug_core.fast.kernels import HostViews
+from rlplug_core.fast.layer_ops import LinearOp
+from rlplug_core.fast.losses import how
+from rlplug_core.fast.numba_loops import available, made_by, pair, why_not_numba
+from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp
+
+pytestmark = pytest.mark.usefixtures("loops")
+ELU = FUNCTIONS[nn.functional.elu]
+
+
+def over(activation: str, values: list[float]) -> np.ndarray:
+    """An activation of these values and a bias of 0, by loops."""
+    found = pair(activation)
+    assert found is not None
+    row = np.array([values], np.float32)
+    found[0](row, np.zeros(len(values), np.float32))
+    return row[0]
+
+
+def test_they_are_there_when_numba_may_compile(loops: str) -> None:
+    assert available() == (loops == "numba")
+    assert made_by().split()[0] == loops
+    assert (pair("tanh") is None) == (pair("relu") is None) == (loops == "numpy")
+    assert pair("elu") is None
+
+
+def test_a_numba_that_refuses_this_numpy_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(name: str) -> None:
+        raise ImportError("Numba needs NumPy 1.26 or less")
+
+    pytest.importorskip("numba")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
+    monkeypatch.setattr(loops_module, "import_module", refusing)
+    why_not_numba.cache_clear()
+    assert "is no use here: Numba needs NumPy 1.26 or less" in how()
+    assert not available()
+    assert made_by() == "numpy"
+    why_not_numba.cache_clear()
+
+
+def test_where_nothing_can_be_kept_loops_are_compiled_anew(loops: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if loops == "numpy":
+        pytest.skip("nothing is compiled")
+    from rlplug_core.fast.loops import layers as compiled
+
+    asked = []
+
+    def njit(function: object, **options: object) -> object:
+        asked.append(options.pop("cache", False))
+        if asked[-1]:
+            raise RuntimeError("cannot cache function: no locator available")
+        return function
+
+    monkeypatch.setattr(compiled.numba, "njit", njit)
+    assert compiled.loop(over) is over
+    assert asked == [True, False]
+
+
+def test_tanh_is_within_a_few_roundings_everywhere(loops: str) -> None:
+    if loops == "numpy":
+        pytest.skip("numpy's own")
+    values = [*np.linspace(-12, 12, 4001), 1e-30, -1e-8, 1e30, np.inf, -np.inf]
+    np.testing.assert_allclose(over("tanh", values), np.tanh(np.array(values)), rtol=5e-7, atol=1e-37)
+    far = np.linspace(6, 12, 200_001)  # beyond 1 the slope of a squashed action would have the wrong sign
+    assert np.abs(over("tanh", [*far, *-far])).max() <= 1
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_nan_stays_nan(loops: str, activation: str) -> None:
+    if loops == "numpy":
+        pytest.skip("numpy's own")
+    assert np.isnan(over(activation, [0.5, np.nan, -0.5])).tolist() == [False, True, False]
+
+
+def test_layers_have_them_only_where_they_fit(loops: str) -> None:
+    layers = nn.Linear(2, 3), nn.Linear(2, 3).double(), nn.Linear(2, 3, bias=False)
+    made = [LinearOp(*layer.parameters(), then=TANH) for layer in layers]
+    assert [layer.loops is not None for layer in made] == [loops == "numba", False, False]
+
+
+@pytest.mark.parametrize(("rows", "looped"), [(1, True), (FEW, True), (FEW + 1, False)])
+def test_few_rows_go_through_all_layers_in_one_loop(loops: str, rows: int, looped: bool) -> None:
+    hidden = Hidden([views(nn.Linear(4, 5)), views(nn.Linear(5, 5))], TANH)
+    through, values = hidden.then(views(nn.Linear(5, 2))), np.ones((rows, 4), np.float32)
+    asked: list[int] = []
+    hidden.features = lambda values: asked.append(len(values)) or np.zeros((rows, 5), np.float32)  # type: ignore[method-assign,func-returns-value]
+    through(values)
+    assert asked == ([] if looped and loops == "numba" else [rows])
+
+
+def test_layers_that_loops_do_not_take_go_by_products(loops: str) -> None:
+    double, plain = (views(nn.Linear(4, 5).double()),), (views(nn.Linear(4, 5)),)
+    assert [Hidden(layers, of).loops is not None for layers, of in ((double, TANH), (plain, ELU), ((), TANH))] == [
+        False, False, False,
+    ]  # fmt: skip
+    assert (Hidden(plain, RELU).loops is not None) == (loops == "numba")
+
+
+def test_an_observation_that_is_no_number_gives_outputs_that_are_none(loops: str) -> None:
+    through = Hidden([views(nn.Linear(2, 3))], RELU).then(views(nn.Linear(3, 2)))
+    found = through(np.array([[1, np.nan], [1, 2]], np.float32))
+    assert np.isnan(found[0]).all()
+    assert np.isfinite(found[1]).all()
+
+
+@pytest.mark.parametrize("rule", [Adam(weight_decay=0.1), AdamW(weight_decay=0.1), RMSProp()])
+def test_steps_are_those_in_double_precision(rule: Adam | RMSProp) -> None:
+    generator = torch.Generator().manual_seed(1)
+    one = torch.randn(1000, generator=generator) * 0.1
+    two = one.double()
+    of_one, of_two = rule.start(one), rule.start(two)
+    for _ in range(20):
+        slopes = torch.randn(1000, generator=generator) * 10 ** torch.randint(-6, 1, (1000,), generator=generator)
+        rule.step(one, slopes, of_one, 1e-2)
+        rule.step(two, slopes.double(), of_two, 1e-2)
+    torch.testing.assert_close(one.double(), two, rtol=2e-6, atol=2e-7)
+
+
+def test_views_are_of_the_tensors_that_they_are_asked_for() -> None:
+    of_host, one, two = HostViews(), torch.zeros(2), torch.ones(2)
+    first = of_host.of(one, two)
+    assert of_host.of(one, two) is first
+    of_host.of(two, one)[0][0] = 7
+    assert two.tolist() == [7, 1]

@@ -1,0 +1,96 @@
+"""Dense networks on several threads give what autograd gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlplug_core.accelerator import room
+from rlplug_core.fast import parallel_dense
+from rlplug_core.fast.array import FastTensor, Gradients
+from rlplug_core.fast.parallel_dense import ParallelDense
+from rlplug_core.fast.trace import Program, Recorder
+from rlplug_core.learning.optimizer import flatten
+
+ROWS, INPUTS, OUTPUTS = 150, 5, 3
+room()
+
+
+@pytest.fixture(autouse=True)
+def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two of torch's, on any processor and for the smallest networks."""
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
+    pytest.importorskip("numba").config.reload_config()
+    pytest.importorskip("scipy")
+    monkeypatch.setattr(parallel_dense, "WORTH", 0)
+    for name in ("available", "small_in_numpy"):
+        monkeypatch.setattr(parallel_dense, name, lambda: True)
+    monkeypatch.setattr(parallel_dense, "faster", lambda: False)
+    parallel_dense.pass_loops.cache_clear()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+    parallel_dense.pass_loops.cache_clear()
+
+
+def network(activation: type[nn.Module], hidden: tuple[int, ...] = (7, 6)) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width, out in zip((INPUTS, *hidden), (*hidden, OUTPUTS), strict=True):
+        layers += [nn.Linear(width, out), activation()]
+    return nn.Sequential(*layers[:-1])
+
+
+def recorded(module: nn.Module) -> Program:
+    recording: Any = Recorder()
+    program = Program(module, module(recording))
+    assert program.unsupported_reason() == ""
+    return program
+
+
+def together(networks: list[nn.Sequential]) -> tuple[ParallelDense, Gradients, Any]:
+    """All networks in one memory, the passes through all, and their gradient."""
+    parameters = [one for each in networks for one in each.parameters()]
+    _, gradient = flatten(parameters)
+    flat = gradient.numpy()
+    ends = np.cumsum([one.numel() for one in parameters])[:-1]
+    parts = zip(parameters, np.split(flat, ends), strict=True)
+    into = Gradients({one: part.reshape(one.shape) for one, part in parts})
+    return ParallelDense([recorded(one) for one in networks]), into, flat
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize(("count", "threads"), [(1, 2), (2, 2), (3, 4)])
+def test_outputs_and_gradients_are_autograds(activation: type[nn.Module], count: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    networks = [network(activation) for _ in range(count)]
+    through, into, flat = together(networks)
+    obs, above = numbers(ROWS, INPUTS), numbers(count, ROWS, OUTPUTS)
+    tensor = torch.from_numpy(obs).requires_grad_()
+    expected = torch.stack([one(tensor) for one in networks])
+    parameters = [one for each in networks for one in each.parameters()]
+    below, *own = torch.autograd.grad(expected, [tensor, *parameters], torch.from_numpy(above))
+    assert through.pays(obs)
+    result = through(FastTensor(obs, (), lambda gradient, into: ()))
+    assert result.backward_of is not None
+    (found,) = result.backward_of(above, into)
+    for one, other in ((result.value, expected.detach()), (found, below), (flat, torch.cat([g.ravel() for g in own]))):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-3, atol=1e-4)
+    result.backward_of(above, into)  # and it is added to what is there
+    np.testing.assert_allclose(flat, 2 * torch.cat([g.ravel() for g in own]).numpy(), rtol=1e-3, atol=2e-4)
+
+
+def test_networks_of_other_layers_go_layer_by_layer() -> None:
+    through, _, _ = together([network(nn.ReLU), network(nn.Tanh)])
+    assert not through.pays(numbers(ROWS, INPUTS))
+    through, _, _ = together([network(nn.ReLU)])
+    assert not through.pays(numbers(ROWS, INPUTS).astype(np.float64))

@@ -1,0 +1,204 @@
+"""Networks are recorded once: outputs and gradients are those of their own forward."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from rlplug_core.accelerator import network, room
+from rlplug_core.fast.array import FastTensor, Gradients, NoFastPath
+from rlplug_core.fast.trace import PROGRAMS
+from rlplug_core.nets.continuous import ActionCritic, ActionCritics, DeterministicPolicy
+from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import Critic, PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.types import Spec
+
+pytestmark = pytest.mark.usefixtures("loops")
+room()
+
+SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 1, "Any-v0")
+BOX = Spec(SPEC.obs, spaces.Box(-1, 1, (2,), np.float32), 1, "Any-v0")
+PLACES = Spec(spaces.Discrete(5, start=2), spaces.Discrete(2), 1, "Any-v0")
+NETS = {
+    "tanh": Net(hidden=(8, 8)),
+    "relu": Net(hidden=(7,), activation="relu"),
+    "silu and layer norm": Net(hidden=(8,), activation="silu", layer_norm=True),
+    "elu and scaled observations": Net(hidden=(6, 5), activation="elu", normalize_obs=True),
+    "leaky relu": Net(hidden=(6,), activation="leaky_relu"),
+}
+
+
+class Whole(nn.Module):
+    """A third party's network, which is recorded as ours are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.SiLU(), nn.LayerNorm(4), nn.Linear(4, 2), nn.Tanh())
+
+    @network
+    def forward(self, obs: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(obs)
+        return outputs
+
+
+NETWORKS: dict[str, Callable[[Net], nn.Module]] = {
+    "policy": lambda net: PolicyNetwork(SPEC, net),
+    "policy over numbers": lambda net: PolicyNetwork(BOX, net),
+    "critic": lambda net: Critic(SPEC, net),
+    "critic with popart": lambda net: Critic(SPEC, net, popart=True),
+    "one-hot observations": lambda net: Critic(PLACES, net),
+    "deterministic policy": lambda net: DeterministicPolicy(BOX, net),
+    "a third party's": lambda net: Whole(),
+}
+VALUES: dict[str, Callable[..., QNetwork]] = {
+    "values": lambda net, **more: QNetwork(SPEC, net, **more),
+    "atoms": lambda net, **more: CategoricalQ(SPEC, net, low=-1.0, high=1.0, atoms=5, **more),
+    "quantiles": lambda net, **more: QuantileQ(SPEC, net, atoms=5, **more),
+}
+
+
+def observations(made: nn.Module) -> Tensor:
+    torch.manual_seed(1)
+    one_hot = any(type(part).__name__ == "OneHot" for part in made.modules())
+    return torch.randint(2, 7, (6,)) if one_hot else torch.randn(6, 3)
+
+
+def compare(made: nn.Module, plain: Tensor, fast: Any) -> None:
+    """Outputs and gradients of all parameters are those of autograd."""
+    weight = torch.linspace(-1, 1, plain.numel()).reshape(plain.shape)
+    (plain * weight).sum().backward()
+    arrays = {one: np.zeros(one.shape, np.float32) for one in made.parameters()}
+    into = Gradients(arrays)
+    (fast * FastTensor(weight.numpy())).sum().backward_into(into)
+    np.testing.assert_allclose(fast.value, plain.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for parameter, array in into.items():
+        expected = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.numpy()
+        np.testing.assert_allclose(array, expected, rtol=1e-3, atol=1e-4)
+        parameter.grad = None
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_their_own_forward(name: str, net: str) -> None:
+    made = NETWORKS[name](NETS[net])
+    obs = observations(made)
+    compare(made, made(obs), made(FastTensor(obs.numpy())))
+    with torch.no_grad():
+        result: Any = made(FastTensor(obs.numpy()))
+    assert not result.requires_grad
+    np.testing.assert_allclose(result.value, made(obs).detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert len(PROGRAMS[made]) == 1
+
+
+@pytest.mark.parametrize("noisy", [None, "independent", "factorized"])
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("name", VALUES)
+def test_action_values_are_their_own_forward(name: str, net: str, dueling: bool, noisy: Any) -> None:
+    made = VALUES[name](NETS[net], dueling=dueling, noisy=noisy)
+    obs: Any = observations(made)
+    draws = made.noise(np.random.default_rng(0), 2)
+    for noise in (*draws, None):
+        held: Any = None if noise is None else FastTensor(noise.numpy())
+        fast: Any = made.distribution(FastTensor(obs.numpy()), held)  # type: ignore[arg-type]
+        compare(made, made.distribution(obs, noise), fast)
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("atoms", [None, 4])
+def test_several_critics_are_their_own_forward(net: str, atoms: int | None) -> None:
+    made = ActionCritics(lambda: ActionCritic(BOX, NETS[net], atoms=atoms), 3)
+    obs, action = torch.randn(6, 3), torch.randn(6, 2)
+    arrays: Any = FastTensor(obs.numpy()), FastTensor(action.numpy())
+    compare(made, made(obs, action), made(*arrays))
+    compare(made, made.lowest(obs, action), made.lowest(*arrays))
+    if atoms is not None:
+        compare(made, made.pooled(obs, action), made.pooled(*arrays))
+
+
+def test_a_gradient_reaches_the_action() -> None:
+    critic, action = ActionCritic(BOX, NETS["tanh"]), torch.randn(6, 2, requires_grad=True)
+    obs = torch.randn(6, 3)
+    critic(obs, action).sum().backward()
+    found: list[Any] = []
+    own: Any = FastTensor(action.detach().numpy(), (), lambda gradient, into: found.append(gradient) or [])  # type: ignore[func-returns-value]
+    fast: Any = critic(FastTensor(obs.numpy()), own)  # type: ignore[arg-type]
+    fast.sum().backward_into(Gradients({}))
+    assert action.grad is not None
+    np.testing.assert_allclose(found[0], action.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def refused(made: nn.Module, *more: Any) -> str:
+    with pytest.raises(NoFastPath) as refusal:
+        made(FastTensor(np.ones((4, 3), np.float32)), *more)
+    return str(refusal.value)
+
+
+def test_networks_say_what_has_no_fast_path() -> None:
+    assert refused(Critic(SPEC, Net(activation="gelu"))) == "gelu"
+    assert refused(ImplicitQ(SPEC, Net())) == "a tensor that autograd computed"
+    policy = PolicyNetwork(SPEC, Net())
+    handle = policy.outputs.register_forward_hook(lambda *_: None)
+    assert refused(policy) == "a module with a hook"
+    handle.remove()
+    fast: Any = policy(FastTensor(np.ones((4, 3), np.float32)))  # type: ignore[arg-type]
+    assert fast.requires_grad
+    handle = policy.outputs.register_forward_hook(lambda *_: None)
+    assert refused(policy) == "a module with a hook"
+    handle.remove()
+    policy.outputs.bias = nn.Parameter(torch.zeros(2))
+    assert refused(policy) == "a network with parameters that were replaced"
+    assert refused(Critic(SPEC, Net()).double()) == "parameters that are not float32 on the CPU"
+    wide = Spec(spaces.Discrete(65), SPEC.action, 1, "Any-v0")
+    assert refused(Critic(wide, Net())) == "OneHot of more than 64 features"
+
+
+def test_moved_parameters_and_copies_are_seen() -> None:
+    critic = Critic(SPEC, Net())
+    obs: Any = FastTensor(np.ones((4, 3), np.float32))
+    critic(obs)
+    other = copy.deepcopy(critic)
+    with torch.no_grad():
+        expected = other(torch.ones(4, 3))
+        for parameter in critic.parameters():
+            parameter.data = torch.zeros_like(parameter)
+        ours, theirs = critic(obs), other(obs)
+    assert not ours.value.any()  # type: ignore[attr-defined]
+    np.testing.assert_allclose(theirs.value, expected.numpy(), atol=1e-6)  # type: ignore[attr-defined]
+
+
+def test_gradients_add_up_if_a_network_is_called_twice() -> None:
+    critic = Critic(SPEC, Net())
+    obs = torch.randn(6, 3)
+    fast: Any = FastTensor(obs.numpy())
+    compare(critic, critic(obs) + critic(2 * obs), critic(fast) + critic(fast * 2))
+
+
+class Watch(TorchFunctionMode):
+    """Counts the dense layers that are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), named: Any = None) -> Any:
+        self.count += function is nn.functional.linear
+        return function(*args, **(named or {}))
+
+
+def test_a_mode_that_watches_torchs_functions_sees_the_layers() -> None:
+    """As K-FAC does, which notes their inputs and outputs."""
+    critic = Critic(SPEC, Net(hidden=(8, 8)))
+    with Watch() as watch:
+        critic(torch.ones(4, 3))
+    assert watch.count == 3
