@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.algorithm import Algorithm, pure
+from rlplug_core.accelerator import room
+from rlplug_core.algorithm import pure
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config
 from rlplug_core.errors import NonFinite, PluginError
@@ -22,13 +23,13 @@ from rlplug_core.fast.cuda import graph_forward as torch_forward
 from rlplug_core.fast.cuda import graphs as cudagraphs
 from rlplug_core.fast.cuda.cuda_graph import WARM
 from rlplug_core.fast.cuda.device_step import LOOK
+from rlplug_core.fast.cuda.graph_forward import GraphForward, TorchForward
 from rlplug_core.fast.cuda.graphs import VALUES, Graphs
 from rlplug_core.fast.cuda.pytree import Leaves, Packed, mapped
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import SGD, Adam, AdamW, RMSProp, Torch, UpdateRule
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import turn
-from rlplug_core.nets.torch_forward import GraphForward, TorchForward
 from rlplug_core.types import Result
 from tests.algos.conftest import make_runner
 
@@ -98,7 +99,6 @@ class Rerun(Generic[T]):
 def rerun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudagraphs, "Recorded", Rerun)
     monkeypatch.setattr(torch_forward, "Recorded", Rerun)
-    monkeypatch.setattr(Algorithm, "_no_rules", lambda learner, batch: "steps are recorded")
     monkeypatch.setattr(Plan, "check", lambda plan: None)  # which wants a GPU
 
 
@@ -227,7 +227,7 @@ class Learner:
 
     def made(self, parameters: list[nn.Parameter], rule: UpdateRule) -> Optimizer:
         made = Optimizer(parameters, name="it", rule=rule, learning_rate=0.1)
-        made.record(self._recorded_steps)
+        room().record(made, self._recorded_steps)
         return made
 
     def compute(self, x: Tensor, now: Options, **more: Any) -> tuple[Tensor, dict[str, Any]]:

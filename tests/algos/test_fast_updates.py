@@ -390,6 +390,9 @@ def test_what_is_asked_of_a_loss_besides_a_step_is_answered_by_autograd() -> Non
     batch, parameters = samples("discrete"), made.adam.parameters
     loss, _ = made.loss(batch, made.config)
     assert isinstance(loss, FastLoss)
+    assert loss.requires_grad
+    assert loss.shape == ()
+    assert made.how_gradients_came().startswith("fast")
     found = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
     plain, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
     for one, other in zip(found, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):

@@ -328,22 +328,26 @@ class pure(Generic[A, P, R]):  # a decorator
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
             return self.function
-        compiled = learner.context.compile
-        function = self._compiled() if compiled else self.function
+        if reason := self._why_plain(learner):
+            learner._losses.told.setdefault(self.function.__name__, f"autograd: {reason}")
+        function = self._compiled() if learner.context.compile else self.function
         if learner._recorded_steps is not None:
             return partial(learner._recorded_steps.call, function, self.function, learner)
-        if compiled or not self.fast or learner.device.type != "cpu":
-            learner._losses.told.setdefault(self.function.__name__, self._why_plain(learner))
-            return MethodType(function, learner)
-        return partial(learner._losses.call, function, learner)
+        return (
+            MethodType(function, learner)
+            if reason
+            else partial(learner._losses.call, function, learner)
+        )
 
     def _why_plain(self, learner: A) -> str:
-        """Return why a loss is left to autograd, for the record of a run."""
+        """Return why autograd differentiates this loss whatever is in it, or nothing."""
         if learner.context.compile:
-            return "autograd: losses are compiled"
+            return "losses are compiled"
         if learner.device.type != "cpu":
-            return f"autograd: the device is {learner.device}"
-        return "autograd: its author says so"
+            return f"the device is {learner.device}"
+        if learner._recorded_steps is not None:
+            return "steps are recorded"
+        return "" if self.fast else "its author says so"
 
     def _compiled(self) -> Callable[Concatenate[A, P], R]:
         if self.compiled is None:

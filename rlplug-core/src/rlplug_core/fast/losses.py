@@ -7,7 +7,7 @@ again from tensors: a pure loss may be computed twice. What comes back is tensor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -167,7 +167,7 @@ class _Results:
         if result.__class__ is FastTensor:
             self.count += 1
             if result.requires_grad:
-                return FastLoss(result, self, self.count - 1)
+                return FastLoss.of(result, self, self.count - 1)
             return torch.from_numpy(np.asarray(result.value))
         if isinstance(result, dict):
             return {name: self.converted(part) for name, part in result.items()}
@@ -201,38 +201,35 @@ def _tensors(result: object) -> list[Tensor]:
     )
 
 
-class FastLoss:
+class FastLoss(Tensor):
     """A loss with a gradient that the fast room computes. All else that is asked of it, autograd's own loss answers."""
 
-    __slots__ = ("array", "place", "results")
+    array: FastTensor
+    results: _Results
+    place: int
 
-    def __init__(self, array: FastTensor, results: _Results, place: int) -> None:
-        self.array = array
-        self.results = results
-        self.place = place
+    @staticmethod
+    def of(array: FastTensor, results: _Results, place: int) -> FastLoss:
+        """Make the loss of an array, one of the results of a call."""
+        value = torch.from_numpy(np.asarray(array.value))
+        loss: FastLoss = Tensor._make_subclass(FastLoss, value)
+        loss.array = array
+        loss.results = results
+        loss.place = place
+        return loss
 
-    def item(self) -> float:
+    def item(self) -> Any:
         return float(self.array.value)
-
-    __float__ = item
 
     def detach(self) -> Tensor:
         return torch.from_numpy(np.asarray(self.array.value))
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    @property
-    def requires_grad(self) -> bool:
-        return True
-
-    def backward(self, *args: object, **named: object) -> None:
+    def backward(self, *args: Any, **named: Any) -> None:
         """Add the gradient to `.grad` of the learner's parameters, as a tensor's `backward` does."""
         learner = self.results.learner
         wanted = [one for one in learner.parameters() if one.requires_grad]
         if args or named or any(map(_has_hooks, wanted)):
-            self.tensor.backward(*args, **named)
+            self.by_autograd.backward(*args, **named)
             return
         into = Gradients({one: np.zeros(one.shape, one.detach().numpy().dtype) for one in wanted})
         self.array.backward_into(into)
@@ -245,46 +242,37 @@ class FastLoss:
                 parameter.grad += torch.from_numpy(gradient)
 
     @property
-    def tensor(self) -> Tensor:
-        """The loss by autograd."""
+    def by_autograd(self) -> Tensor:
+        """The same loss, computed again from tensors."""
         return self.results.by_autograd(self.place)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.tensor, name)
 
     @classmethod
     def __torch_function__(
         cls,
         function: Function,
         types: object,
-        args: Sequence[object] = (),
-        named: dict[str, object] | None = None,
+        args: Sequence[Any] = (),
+        named: dict[str, Any] | None = None,
     ) -> Any:
         if function is backward:
-            return _fill_gradient(*args)  # type: ignore[arg-type]  # those of `backward`
+            return _fill_gradient(*args)
+        if function == REQUIRES_GRAD:
+            return True
+        if function.__name__ == "__get__" and function not in GRADIENTS:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args)
         plain = [_plain(one) for one in args]
         return function(*plain, **{name: _plain(one) for name, one in (named or {}).items()})
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a loss with a gradient is not pickled; detach it")
 
-
-def _operator(name: str) -> Function:
-    def call(loss: FastLoss, *others: object) -> Any:
-        return getattr(loss.tensor, name)(*map(_plain, others))
-
-    return call
-
-
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg", "pow"):
-    setattr(FastLoss, f"__{_name}__", _operator(f"__{_name}__"))
+#: Attributes of a tensor that are about its gradient: autograd's own loss has them, and this one has a gradient.
+REQUIRES_GRAD = getattr(Tensor, "requires_grad").__get__  # noqa: B009 - mypy takes it for a bool
+GRADIENTS = [getattr(Tensor, name).__get__ for name in ("grad_fn", "grad", "is_leaf")]
 
 
 def _plain(one: Any) -> Any:
     if isinstance(one, FastLoss):
-        return one.tensor
+        return one.by_autograd
     return type(one)(map(_plain, one)) if isinstance(one, list | tuple) else one
 
 
@@ -303,7 +291,7 @@ MOST = 64
 def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Tensor) -> None:
     """Write a gradient into the flat one of an optimizer, which is zero."""
     if any(map(_has_hooks, parameters)):
-        backward(loss.tensor, parameters, gradient)
+        backward(loss.by_autograd, parameters, gradient)
         return
     known = KNOWN.get(id(gradient))
     if known is None or known[0] is not gradient:
