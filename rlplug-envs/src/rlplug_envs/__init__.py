@@ -1,1 +1,1 @@
-"""The first-party environments of rlplug: Gymnasium behind one vector interface, with state that resumes exactly."""
+"""The first-party environments of rlplug: Gymnasium with one vector interface, and with state that resumes exactly."""

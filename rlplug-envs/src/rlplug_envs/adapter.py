@@ -35,20 +35,20 @@ MakeVector: TypeAlias = Callable[[], GymVector]
 
 
 class Adapter:
-    """A foreign vector environment behind `rlplug_core.protocols.Env`.
+    """Adapts a foreign vector environment to `rlplug_core.protocols.Env`.
 
-    The vector environment says in `metadata["autoreset_mode"]` when it resets one whose episode ended; one that does
+    The vector environment says in `metadata["autoreset_mode"]` when it resets a finished environment; one that does
     not is refused. In each mode `final_obs` is the true successor of the last action:
 
     - NEXT_STEP resets the row in the next call, and ignores its action: that call's row has `valid=False` and reward 0.
     - SAME_STEP resets it in the same call; the successor comes from `info["final_obs"]`. Gymnasium's own vector puts
       the environment's own array there before it resets, so an environment that writes into one array is refused.
-    - DISABLED leaves it to us: one masked reset, whose first use is checked, since some environments ignore the mask.
+    - DISABLED leaves it to us: one masked reset, checked at its first use, since some environments ignore the mask.
 
     Args:
         make: builds the vector environment.
         id: the name in messages and in `spec.id`.
-        inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can; None finds out with `capture.self_test`.
     """
 
     def __init__(self, make: MakeVector, id: str = "", inexact: str | None = None) -> None:
@@ -84,7 +84,7 @@ class Adapter:
         self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
 
     def said_first(self) -> dict[str, Any]:
-        """Return the `info` of a reset, which alone shows whether there is a mask of allowed actions."""
+        """Return the `info` of a reset; only a reset shows whether there is a mask of allowed actions."""
         return self.venv.reset(seed=0)[1]
 
     def _in_mode(self, id: str) -> Callable[..., Timestep]:
@@ -112,7 +112,7 @@ class Adapter:
         self._loud = bool(resetting.any())
 
     def reset(self, seed: int) -> Timestep:
-        """Start every environment; from its own seed where the vector environment takes one for each."""
+        """Start every environment; each from its own seed if the vector environment takes several."""
         num_envs = self.spec.num_envs
         never = self._never
         self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
@@ -146,7 +146,7 @@ class Adapter:
             check_results(self.spec.id, self._time - self._begun, gain, terminated, truncated)
             check_rewards(self._when, np.asarray(gain))
             gain = np.asarray(gain, np.float64)
-        if not np.vdot(gain, gain) <= SQUARES:  # before float32 makes an infinity of what is larger
+        if not np.vdot(gain, gain) <= SQUARES:  # before float32 makes larger numbers infinite
             check_rewards(self._when, gain)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
@@ -161,12 +161,12 @@ class Adapter:
         return now
 
     def _look(self, watch: Watch) -> None:
-        """Raise BadEnv for a number that cannot be; say what lies far outside its bounds."""
+        """Raise BadEnv for NaN, infinity and wrong states; warn of numbers far outside their bounds."""
         if watch.suspects():
             watch.examine(self._time - self._begun)
 
     def _check_info(self, info: Any, method: str) -> None:
-        """Raise BadEnv for an info that is no dictionary, or has a mask that the first reset did not have."""
+        """Raise BadEnv if info is not a dictionary, or has a mask that the first reset did not have."""
         check_info(self.spec.id, info, method)
         if self._maskless and MASK in info:
             told = np.flatnonzero(info.get(f"_{MASK}", self._always))
@@ -176,7 +176,7 @@ class Adapter:
         return f"{self.spec.id}, environment {row}, step {self._time - self._begun[row]} of its episode"
 
     def limit(self, steps: int) -> None:
-        """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset.
+        """Truncate episodes after `steps` steps, or earlier if they already are; called before the first reset.
 
         It takes a masked reset, in every mode; an environment that ignores the mask is refused when it first matters.
         """
@@ -184,7 +184,7 @@ class Adapter:
         self._deadline = self._begun.min() + self._limit
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
+        """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""
         values = self._info.get(key)
         said = self._info.get(f"_{key}", self._always)
         if said is self._always and isinstance(values, np.ndarray) and values.ndim == 1:
@@ -280,7 +280,7 @@ class Adapter:
         )
 
     def _restart(self, obs: Obs, rows: Array) -> Obs:
-        """Reset the rows of a mask; returns what was to be seen before, the same object where there are none."""
+        """Reset the rows of a mask; return the earlier observations, the same object if no row is reset."""
         if not rows.any():
             return obs
         before = tree_map(np.copy, obs)
@@ -293,7 +293,7 @@ class Adapter:
         return before
 
     def _verify(self, before: Obs, after: Obs, running: Array) -> None:
-        """A masked reset must leave the rows outside the mask alone; without such rows nothing is shown yet."""
+        """A masked reset must leave the rows outside the mask unchanged; without such rows nothing is proven yet."""
         if self._verified or not running.any():
             return
         if not same(self._view.body(before), self._view.body(after), running):
@@ -315,7 +315,7 @@ class Adapter:
         is_first: Array,
         valid: Array,
     ) -> Timestep:
-        """The Timestep of a call in which an episode ended or opened; closes the statistics of those that ended."""
+        """Return the Timestep of a call in which episodes ended or started; close the statistics of those that ended."""
         time = self._time
         rows = np.flatnonzero(ended)
         episodes = [self._episode(int(row)) for row in rows]
@@ -349,7 +349,7 @@ class Adapter:
         )
 
     def _write(self, obs: Obs, value: Any, info: object, maskless: Array) -> None:
-        """Write what a call gave; the rows `maskless` [N] may have come without a mask."""
+        """Write the observations of a call; the rows `maskless` [N] may have come without a mask."""
         body = self._view.body(obs)
         try:
             write(body, value)
@@ -361,7 +361,7 @@ class Adapter:
             obs[MASK][...] = self._mask(info, maskless)
 
     def _refusal(self, found: DtypeMismatch, rows: Array) -> BadEnv:
-        """Return what is said of observations that do not fit, of which the numbers of rows are `rows`."""
+        """Return the error for observations that do not fit; `rows` are their row numbers."""
         return BadEnv(
             f"{self._when(int(rows[found.index[0]])) if found.index else self.spec.id}: {found}"
         )
@@ -395,7 +395,7 @@ class Adapter:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
+        """Continue from a saved state; works on a fresh environment, and the next call is `step`.
 
         Raises BadEnv for a state that was not captured ("inexact"): such an environment can only be reset.
         """
@@ -412,7 +412,7 @@ class Adapter:
 
 
 def _check_own(env: GymEnv, id: str) -> None:
-    """Raise BadEnv where two resets give the same array: the second has changed what the first gave."""
+    """Raise BadEnv if two resets give the same array: the second changes the result of the first."""
     first, second = (env.reset(seed=0)[0] for _ in range(2))
     if any(
         np.may_share_memory(one, other)

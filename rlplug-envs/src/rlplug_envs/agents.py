@@ -1,6 +1,6 @@
-"""`Agents`: worlds with many agents behind the one vector interface, a row for each agent of each world.
+"""`Agents`: worlds with many agents as a vector, with a row for each agent of each world.
 
-Rows of one world stand side by side. A world is reset in the step that ends the last agent's episode; a row whose agent
+Rows of one world are adjacent. A world is reset in the step that ends the last agent's episode; a row whose agent
 is gone before that, waits for its turn or has yet to come holds no transition.
 """
 
@@ -41,7 +41,7 @@ class Agents:
         make: builds one world; called once per world.
         num_envs: how many worlds.
         id: the name in messages and in `spec.id`.
-        inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can; None finds out with `capture.self_test`.
 
     Raises:
         BadEnv: the agents' spaces differ, and their masks are in `info`.
@@ -88,7 +88,7 @@ class Agents:
         return Timestep.opening(obs, reward, first, never, self._turn())
 
     def step(self, action: Array) -> Timestep:
-        """Step every world with the actions [N, ...] of those in turn; where nobody is left it is reset."""
+        """Step every world with the actions [N, ...] of the agents in turn; reset worlds without agents."""
         expected = self._view.action_shape(len(self.agents)) if self._ready else None
         if action.shape != expected:
             raise refusal(self.spec.id, action, expected)
@@ -136,7 +136,7 @@ class Agents:
         return obs
 
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
-        """Write down what an agent is told, and its episode where that ends it."""
+        """Store the news of an agent, and its episode if it ended."""
         if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
             one.reward = checked_reward(
                 self._when(row, one), one.reward, one.terminated, one.truncated
@@ -155,7 +155,7 @@ class Agents:
             episodes.append(self._episode(row, one.info))
 
     def _when(self, row: int, one: Seen) -> str:
-        """Return whose news these are, and of which step, for a message."""
+        """Return the agent and the step of the news, for a message."""
         step = self._lengths[row] + (not one.opens)
         return f"{self.spec.id}, agent {self.agents[row]}, step {step} of its episode"
 
@@ -167,7 +167,7 @@ class Agents:
         return Episode(row, total, length, success=success(info), info=numbers(info), agent=agent)
 
     def _finish(self, now: Timestep, finished: list[int], episodes: list[Episode]) -> None:
-        """Reset worlds in which nobody is left; who was never there has an episode of length 0."""
+        """Reset worlds without agents; an agent that never came has an episode of length 0."""
         now.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
             episodes += [
@@ -178,7 +178,7 @@ class Agents:
             self._open(number, self._games[number].reset(None))
 
     def _open(self, number: int, seen: dict[str, Seen]) -> None:
-        """Begin the episodes of a world, and see what those see who are told something."""
+        """Start the episodes of a world with the first observations of its agents."""
         rows = list(self._rows[number].values())
         self._first[rows], self._over[rows], self._totals[rows], self._lengths[rows] = (
             True,
@@ -226,7 +226,7 @@ class Agents:
         )
 
     def _turn(self) -> Array | None:
-        """Return who acts next, [N]; None where all do."""
+        """Return a mask [N] of the agents that act next; None for all."""
         if not self.spec.turns:
             return None
         return np.array(
@@ -247,7 +247,7 @@ class Agents:
 
     @property
     def fps(self) -> float:
-        """The frames per second that the world says it means; 30 where it says none."""
+        """Return the frames per second of the world's metadata; 30 by default."""
         return float(self._games[0].env.metadata.get("render_fps") or 30.0)
 
     def running_returns(self) -> Array:
@@ -273,7 +273,7 @@ class Agents:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
+        """Continue from a saved state; works on a fresh environment, and the next call is `step`.
 
         Raises:
             BadEnv: the state was not captured, or has another number of rows.
@@ -300,7 +300,7 @@ class Agents:
 
 
 def _kinds(game: Game) -> dict[str, str]:
-    """The first agent that has the same spaces, by agent; empty where all have the same."""
+    """Return the first agent with the same spaces, by agent; empty if all have the same."""
     found: dict[str, str] = {}
     for agent in game.agents:
         own = _spaces(game, agent)

@@ -1,4 +1,4 @@
-"""PettingZoo's two interfaces as one: whose turn it is, and what each agent gets to see of what it did.
+"""PettingZoo's two interfaces as one: which agent acts next, and what follows its actions.
 
 In a parallel environment all agents act at once. In one that goes agent by agent (AEC) an agent sees what followed its
 action, with all rewards since, when its next turn comes or when its episode ends.
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-#: An environment of PettingZoo's, whose types are not there where it is not installed.
+#: An environment of PettingZoo's, without types, because it may not be installed.
 World: TypeAlias = Any
-#: What an agent is told beside its observation.
+#: The information of an agent besides its observation.
 Info: TypeAlias = Mapping[str, object]
 
 
 @dataclass(slots=True)
 class Seen:
-    """News for one agent: an observation, and what it gained since its last action.
+    """News for one agent: an observation, and the reward since its last action.
 
     `opens` says that it has not acted yet in this episode, so that no transition ends here.
     """
@@ -48,22 +48,22 @@ class Game(Protocol):
 
     @property
     def turn(self) -> Iterable[str]:
-        """Return who acts next; nobody where the episode is over."""
+        """Return the agents that act next; none after the end of an episode."""
         ...
 
     def infos(self) -> dict[str, Info]:
-        """Reset, and return what is told beside the observations, by agent; of those who wait too."""
+        """Reset, and return the infos by agent, also of agents that wait."""
         ...
 
     def reset(self, seed: int | None) -> dict[str, Seen]: ...
 
     def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
-        """Take the actions of those in turn; by agent, what those are told who are told something."""
+        """Take the actions of the agents in turn; return news by agent."""
         ...
 
 
 class Parallel:
-    """A `pettingzoo.ParallelEnv`: whoever is alive is in turn."""
+    """A `pettingzoo.ParallelEnv`: all agents in the world act at once."""
 
     def __init__(self, env: World) -> None:
         self.env = env

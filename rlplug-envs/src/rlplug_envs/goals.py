@@ -15,7 +15,7 @@ from rlplug_core.config.import_string import describe
 from rlplug_core.types import Array, Goals, GymEnv, Space, Spec
 from rlplug_envs.raw_return import RawReturn
 
-#: Wrappers that leave rewards alone.
+#: Wrappers that do not change rewards.
 PAY_ALIKE = (
     gymnasium.ObservationWrapper,
     gymnasium.ActionWrapper,
@@ -36,7 +36,7 @@ GOALS = frozenset({"achieved_goal", "desired_goal"})
 
 @runtime_checkable
 class SupportsGoals(Protocol):
-    """An environment that can say what another goal would have given, as those of gymnasium-robotics can."""
+    """An environment that can compute rewards of other goals, as those of gymnasium-robotics can."""
 
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: object) -> object: ...
 
@@ -55,7 +55,7 @@ class Each:
 
     Args:
         function: of two goals or batches as the environment itself has them, and an info.
-        dtype: of what it gives.
+        dtype: of its results.
         achieved, desired: zeros of the types and shapes that the environment's own goals have.
     """
 
@@ -67,7 +67,7 @@ class Each:
         self.whole = self._takes_whole_batches()
 
     def _takes_whole_batches(self) -> bool:
-        # More copies than any side of a goal is long: what a function for one pair gives has another shape.
+        # More copies than any side of a goal is long, so results of a function for one pair have another shape.
         times = max((*self.achieved.shape, *self.desired.shape, 1)) + 1
         several = [np.stack([goal] * times) for goal in (self.achieved, self.desired)]
         try:
@@ -91,14 +91,14 @@ def _like(own: Array, goals: Array) -> Array:
 
 
 def with_goals(spec: Spec, env: GymEnv) -> Spec:
-    """Return the spec of an environment with what its goals give, or with why nobody can tell."""
+    """Return the spec of an environment with the rewards of its goals, or with why they are unknown."""
     found = _with_own(spec, env)
     wrapper = _unknown_wrapper(env)
     return found.without_goals(wrapper) if wrapper else found
 
 
 def _unknown_wrapper(env: GymEnv) -> str:
-    """Return the name of a wrapper that may change rewards or goals; "" where all are known to leave them alone."""
+    """Return the name of a wrapper that may change rewards or goals; "" if all are known to keep them."""
     while isinstance(env, gymnasium.Wrapper):
         alike = isinstance(env, PAY_ALIKE) or type(env).step is gymnasium.Wrapper.step
         if not alike or (isinstance(env, gymnasium.ObservationWrapper) and not _shows_goals(env)):
@@ -108,7 +108,7 @@ def _unknown_wrapper(env: GymEnv) -> str:
 
 
 def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
-    """Return whether goals pass an observation wrapper as they are, tried with one observation."""
+    """Return whether goals pass an observation wrapper unchanged, tried with one observation."""
     space = deepcopy(
         env.env.observation_space
     )  # a draw from the environment's own would move its generator
@@ -122,12 +122,12 @@ def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
             np.allclose(np.ravel(shown[name]), np.ravel(seen[name]), rtol=1e-5)
             for name in sorted(GOALS)
         )
-    except Exception:  # noqa: BLE001 - it may raise anything about what no environment gave it
+    except Exception:  # noqa: BLE001 - it may raise anything about an observation that no environment gave
         return False
 
 
 def _with_own(spec: Spec, env: GymEnv) -> Spec:
-    """Return the spec with what goals of the environment itself give, or with why they give nothing alone."""
+    """Return the spec with the rewards of the environment's own goals, or with why they are unknown."""
     inner = env.unwrapped
     space = env.observation_space
     if (

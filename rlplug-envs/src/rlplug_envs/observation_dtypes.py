@@ -1,6 +1,6 @@
 """Observations keep their values in arrays of their space's type, or are refused: numpy wraps and cuts in silence.
 
-Who writes compares classes, shapes and types first, and asks `fit` only where one differs.
+Callers compare classes, shapes and types first, and call `fit` only if one differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST = -LARGEST
 SQUARES = np.float64(LARGEST) ** 2
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
-#: Types of single whole numbers that arrays of int64 hold as they are.
+#: Types of single integers that arrays of int64 hold unchanged.
 WHOLE = frozenset({int, np.int64, np.int32})
 
 
@@ -46,7 +46,7 @@ def arrays(value: object) -> list[Array]:
 
 
 def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Array:
-    """Return a value as an array of this shape, which keeps its numbers where it is written into one of `dtype`.
+    """Return a value as an array of this shape, which keeps its numbers when it is written into one of `dtype`.
 
     To round floats is allowed. An array of floats is none of whole numbers, whatever it holds by chance; of single
     numbers and of lists, which have no type of their own, each number is looked at.
@@ -139,13 +139,13 @@ def _check_size(array: Array, name: str) -> None:
 
 
 def _first(array: Array, chosen: Array) -> tuple[tuple[int, ...], str]:
-    """Return the index of the first number that was chosen, and what is said of it."""
+    """Return the index of the first selected number, and a message about it."""
     index = tuple(np.argwhere(chosen.reshape(array.shape))[0].tolist())
     return index, f"{'holds' if index else 'is'} {array[index]}"
 
 
 def wrong(number: Any) -> str:
-    """Return what is said of a number that is none, or infinite."""
+    """Return the message about a number that is NaN or infinite."""
     return (
         "is not a number (NaN)"
         if np.isnan(number)
@@ -158,7 +158,7 @@ def part(value: Any, name: str) -> Any:
     return value[int(name)] if isinstance(value, tuple | list) else value[name]
 
 
-#: What goes wrong where an observation does not fit.
+#: Exceptions of observations that do not fit.
 ERRORS = (KeyError, IndexError, TypeError, ValueError, OverflowError)
 
 
@@ -188,7 +188,7 @@ def misfit(target: Obs, value: Any, batched: bool = False, where: str = "") -> D
 
 
 def unusable(obs: Obs) -> str:
-    """Return what is said of a float in the observation that is NaN or infinite; "" where there is none."""
+    """Return the message about a float in the observation that is NaN or infinite; "" if there is none."""
     if isinstance(obs, dict):
         return next(filter(None, map(unusable, obs.values())), "")
     if obs.dtype.kind != "f" or (finite := np.isfinite(obs)).all():

@@ -16,7 +16,7 @@ class Settings:
         self.rows = [self.wanted] * num_envs
 
     def want(self, settings: Mapping[str, object], env: GymEnv, id: str) -> None:
-        """Take note of what shall be; `env` is one of the environments, whose id is `id`.
+        """Store attributes to set; `env` is one of the environments with the name `id`.
 
         Raises:
             UsageError: they have no such attribute.
@@ -31,19 +31,19 @@ class Settings:
         self.wanted = dict(settings)
 
     def apply(self, row: int, env: GymEnv) -> None:
-        """Set what is wanted of an environment that is about to be reset."""
+        """Set the stored attributes of an environment before its reset."""
         if self.rows[row] is not self.wanted:
             _set(env, self.wanted)
             self.rows[row] = self.wanted
 
     def state_dict(self) -> State:
-        """Return what is wanted and what each environment has; nothing where nothing was ever set."""
+        """Return the stored attributes and those of each environment; empty if none was ever set."""
         if not self.wanted:
             return {}
         return {"settings": {"wanted": dict(self.wanted), "rows": [dict(one) for one in self.rows]}}
 
     def load_state_dict(self, state: State, envs: Sequence[GymEnv]) -> None:
-        """Give every environment what it had; one that had nothing yet keeps what it was made with."""
+        """Set every environment's saved attributes; one without any keeps those of its constructor."""
         if "settings" not in state:
             return
         self.wanted = dict(state["settings"]["wanted"])

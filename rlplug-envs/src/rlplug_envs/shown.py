@@ -19,12 +19,12 @@ MOST = 32
 SUCCESS = ("is_success", "success")
 #: Render modes that give frames.
 FRAMES = {"rgb_array", "rgb_array_list"}
-#: What is drawn, in messages.
+#: The form of a frame, in messages.
 FRAME = "[height, width, 3] of uint8"
 
 
 class Shown(GymWrapper):
-    """An environment that calls `show` after each reset and each step; what it costs to draw is up to `show`."""
+    """An environment that calls `show` after each reset and each step; `show` decides whether to draw."""
 
     def __init__(self, env: GymEnv, show: Show) -> None:
         super().__init__(env)
@@ -49,7 +49,7 @@ class Shown(GymWrapper):
         return found
 
     def frame(self) -> Array:
-        """Return what is to be seen now, [H, W, 3] uint8.
+        """Return the current frame [H, W, 3] uint8.
 
         Raises:
             BadEnv: the environment gives nothing of this shape.
@@ -65,7 +65,7 @@ class Shown(GymWrapper):
 
 
 def picture(drawn: object, name: str) -> Array:
-    """Return what an environment's `render` gave as a frame [H, W, 3] uint8; of MinAtar it is floats up to 1.
+    """Return the result of an environment's `render` as a frame [H, W, 3] uint8.
 
     Raises:
         BadEnv: it is none.
@@ -102,7 +102,7 @@ def to_colors(frame: Array) -> Array | None:
 
 
 def success(info: Mapping[str, object]) -> bool | None:
-    """Return what a step's `info` says about success; None where it says nothing."""
+    """Return whether a step's `info` reports success; None if it does not say."""
     for key in SUCCESS:
         value = np.asarray(info.get(key))
         if value.dtype.kind in "biuf" and value.size and np.isfinite(value).all():
@@ -111,7 +111,7 @@ def success(info: Mapping[str, object]) -> bool | None:
 
 
 def numbers(info: Mapping[str, object]) -> dict[str, float]:
-    """The finite numbers that a step's `info` says, and whether it succeeded; read where an episode ends."""
+    """Return the finite numbers in a step's `info`, read at the end of an episode."""
     found: dict[str, float] = {}
     for key, value in list(info.items()):
         if (
@@ -134,7 +134,7 @@ def _finite(value: Any) -> bool:
 def of_row(info: object, row: int, rows: int) -> Mapping[str, object]:
     """The part of a vector's `info` that is one row's; Gymnasium marks under `_key` which rows have said `key`.
 
-    What has not one value for each of the `rows` is no row's own. Some vectors have a dictionary for each.
+    Values without one entry for each of the `rows` are left out. Some vectors have a dictionary for each.
     """
     if isinstance(info, np.ndarray | list | tuple):
         own = info[row] if len(info) == rows else None

@@ -1,8 +1,8 @@
 """Map an environment's spaces to those inside rlplug: canonical observations and actions, and the way back.
 
 Observations are arrays or nested dictionaries of arrays; a Tuple becomes a dictionary keyed "0", "1", …, and float64
-becomes float32. Actions are canonical: Discrete counts from 0, Box lies in [-1, 1] wherever the true bounds are finite,
-and a Dict or Tuple is a Dict whose parts lie side by side in one array (`rlplug_core.nets.actions`).
+becomes float32. Actions are canonical: Discrete counts from 0, Box is in [-1, 1] if its bounds are finite,
+and a Dict or Tuple is a Dict with its parts concatenated in one array (`rlplug_core.nets.actions`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class View:
 
     Attributes:
         obs, action: the canonical spaces.
-        to_env: makes the environment's actions of canonical ones [N, ...]; None where they are the same.
+        to_env: makes the environment's actions of canonical ones [N, ...]; None if they are the same.
         masked: whether the mask comes from `info`.
     """
 
@@ -88,7 +88,7 @@ class View:
         return {name: inner for name, inner in obs.items() if name != MASK} if self.masked else obs
 
     def mask(self, info: Mapping[str, object], ended: bool) -> Any:
-        """The mask in `info`; where an episode has ended it may be absent, and all actions are allowed."""
+        """Return the mask in `info`; after the end of an episode it may be absent, and all actions are allowed."""
         if MASK not in info and not ended:
             raise lacking(self.id)
         if MASK in info and (shape := self._mask_shape(info, self._batched)) != self._shape:
@@ -115,7 +115,7 @@ class View:
 
 
 def lacking(where: str) -> BadEnv:
-    """Return what is said where a mask is missing that a step should have."""
+    """Return the error for a step without its mask."""
     return BadEnv(
         f"{where}: info has no '{MASK}' in the middle of an episode, though its reset gave one"
     )
@@ -148,7 +148,7 @@ def canonical_obs(space: Space, id: str) -> Space:
 
 
 def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], object] | None]:
-    """The action space as agents see it, and what makes the environment's actions of theirs; None where they agree."""
+    """Return the canonical action space, and a function from its actions to the environment's; None if they agree."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         apart = Apart(space, id)
         return apart.canonical, apart
@@ -193,7 +193,7 @@ def canonical_integers(space: spaces.Box, id: str) -> tuple[Space, Callable[[Arr
 
 
 def _counting(space: spaces.Discrete) -> Callable[[Array], object] | None:
-    """Return what makes a space's own numbers, and type, of those that count from 0; None where they are the same."""
+    """Return a function from numbers that count from 0 to the space's own; None if they are the same."""
     start = int(space.start)
     dtype = space.dtype
     if dtype != np.int64:
@@ -208,7 +208,7 @@ class Apart:
         self.tuples = isinstance(space, spaces.Tuple)
         inner = enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
         made = {str(name): canonical_action(part, id) for name, part in inner}
-        # A list of pairs keeps the order, where a dictionary would be sorted.
+        # A list of pairs keeps the order; a dictionary would be sorted.
         self.canonical = spaces.Dict([(name, canonical) for name, (canonical, _) in made.items()])
         self.parts: list[
             tuple[str, slice, tuple[int, ...], np.dtype[Any], Callable[[Array], Any] | None]
@@ -230,7 +230,7 @@ class Apart:
 
 
 class Rescale:
-    """Canonical Box actions [N, ...] to the environment's own: scaled where both bounds are finite, always clipped."""
+    """Canonical Box actions [N, ...] to the environment's own: scaled if both bounds are finite, always clipped."""
 
     def __init__(self, space: spaces.Box) -> None:
         self.dtype = space.low.dtype
@@ -304,7 +304,7 @@ def put(target: Obs, row: int, value: object, when: Callable[[int], str]) -> Non
 
 
 def _put(target: Obs, row: int, value: Any) -> None:
-    """Write what has the shape and the type of its part, or can be made so; any error says that it does not fit."""
+    """Write an observation, converted to the shape and type of its part; any error says that it does not fit."""
     if isinstance(target, dict):
         for name, inner in target.items():
             _put(inner, row, part(value, name))

@@ -1,4 +1,4 @@
-"""`SerialEnvs`: plain Gymnasium environments, stepped one after the other, behind the one vector interface.
+"""`SerialEnvs`: plain Gymnasium environments, stepped one after the other, as one vector.
 
 The step path allocates nothing while no episode ends: two sets of arrays alternate, each with a ready-made `Timestep`.
 A row is reset in the step that ends its episode (SAME_STEP), so every row of every step is a valid transition.
@@ -78,7 +78,7 @@ def row_seed(seed: int, row: int) -> int:
 
 
 def listing(space: Space) -> Callable[[Array], list[Any]] | None:
-    """Return what makes a list of `Discrete` actions [N], `np.int64` as the space samples them; None for other spaces.
+    """Return a function that makes a list of `Discrete` actions [N], `np.int64` as sampled; None for other spaces.
 
     Gymnasium's check of an `int` costs CartPole a fifth of a step. Spaces of narrower integers refuse `np.int64`, and
     get an `int`.
@@ -89,12 +89,12 @@ def listing(space: Space) -> Callable[[Array], list[Any]] | None:
 
 
 def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[Array], Any]:
-    """Return what makes of canonical actions [N, ...] a sequence of actions for single environments."""
+    """Return a function from canonical actions [N, ...] to a sequence of actions for single environments."""
     listed = listing(space)
     if listed is not None:
         return listed if to_env is None else lambda action: listed(to_env(action))
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        assert to_env is not None  # their parts lie side by side in canonical actions
+        assert to_env is not None  # canonical actions concatenate their parts
         return lambda action: [one_of(to_env(action), row) for row in range(len(action))]
     return to_env or np.asarray
 
@@ -118,15 +118,15 @@ class SerialEnvs:
         timestep = env.reset(seed=1)
         timestep = env.step(np.zeros((8, 1), np.float32))
 
-    What observations and actions look like, and where `info["action_mask"]` goes, is said in `rlplug_envs.spaces`.
+    `rlplug_envs.spaces` describes observations, actions, and the place of `info["action_mask"]`.
 
     Args:
         make: builds one environment; called `num_envs` times.
         num_envs: how many.
         id: the name in messages and in `spec.id`.
-        limit: truncate episodes after this many steps; 0 leaves that to the environment. It costs nothing here, where
+        limit: truncate episodes after this many steps; 0 leaves that to the environment. It costs nothing here;
             Gymnasium's TimeLimit wrapper is one more call per environment and step.
-        inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can; None finds out with `capture.self_test`.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class SerialEnvs:
         self._make = make
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
-        # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
+        # Only a reset shows whether there is a mask; the first real reset seeds this row again.
         check_signature(id or type(env.unwrapped).__name__, env)
         _, info = check_reset(id or type(env.unwrapped).__name__, env.reset(seed=0))
         self._view = View(
@@ -161,7 +161,7 @@ class SerialEnvs:
         self._flat = not isinstance(self._view.obs, spaces.Dict)
         self._shape = self._view.obs.shape or ()
         self._dtype = np.dtype(self._view.obs.dtype)
-        # Classes of observations that need no second look beside arrays.
+        # Classes of observations, besides arrays, that need no conversion.
         self._whole = WHOLE if self._shape == () and self._dtype is INT64 else frozenset[type]()
         self._maskless = not masked(self._view.obs)
         self._to_env = self._view.to_env
@@ -178,7 +178,7 @@ class SerialEnvs:
         self._begin([0] * num_envs, [0.0] * num_envs)
 
     def _begin(self, lengths: list[int], totals: list[float]) -> None:
-        """Set the running episodes: a length is the distance to the time at which a row began."""
+        """Set the running episodes: a length is the time since a row started."""
         self._time = 0
         self._begun = [-length for length in lengths]
         self._deadline = min(self._begun) + self._limit
@@ -200,7 +200,7 @@ class SerialEnvs:
         return Timestep.opening(obs, reward, self._always, never)
 
     def step(self, action: Array) -> Timestep:
-        """Step every environment with its action [N, ...]; one whose episode ends is reset in the same call."""
+        """Step every environment with its action [N, ...]; reset it in the same call if its episode ends."""
         if action.shape != self._action_shape:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
@@ -254,12 +254,12 @@ class SerialEnvs:
         return self._end(obs, reward, ended or {}, watch)
 
     def _look(self, watch: Watch) -> None:
-        """Raise BadEnv for a number that cannot be; say what lies far outside its bounds."""
+        """Raise BadEnv for NaN, infinity and wrong states; warn of numbers far outside their bounds."""
         if watch.suspects():
             watch.examine([self._time - begun for begun in self._begun])
 
     def _explain(self, row: int, error: Exception, result: Any) -> None:
-        """Raise BadEnv where an error of `step` is not the environment's own, but comes of what it returned."""
+        """Raise BadEnv if an error of `step` is not the environment's own, but due to its result."""
         where = self._where(row)
         if isinstance(error, DtypeMismatch):
             raise BadEnv(f"{where}: {error}") from None
@@ -270,7 +270,7 @@ class SerialEnvs:
             and result
             and (told := misfit(self._now[1], result[0]))
         ):
-            raise BadEnv(f"{where}: {told}") from None  # a whole number that no array holds
+            raise BadEnv(f"{where}: {told}") from None  # an integer too large for any array
         if isinstance(error, ValueError) or not isinstance(
             result, tuple
         ):  # a TypeError may come of its arguments
@@ -283,13 +283,13 @@ class SerialEnvs:
             ) from error
 
     def _check_info(self, row: int, info: Any) -> None:
-        """Raise BadEnv for an info that is no dictionary, or has a mask that the first reset did not have."""
+        """Raise BadEnv if info is not a dictionary, or has a mask that the first reset did not have."""
         check_info(self._where(row), info, "step")
         if self._maskless:
             check_late_mask(self._where(row), info)
 
     def _where(self, row: int) -> str:
-        """Return which step of which environment is being made, for a message."""
+        """Return the environment and its step, for a message."""
         return self._at(row, self._time + 1 - self._begun[row])
 
     def _opening(self, row: int) -> str:
@@ -321,7 +321,7 @@ class SerialEnvs:
             self._settings.apply(row, self.envs[row])
             self._open(obs, row, self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
-        self._look(watch)  # at what the resets gave
+        self._look(watch)  # at the observations of the resets
         return Timestep(
             obs=obs,
             final_obs=final,
@@ -336,7 +336,7 @@ class SerialEnvs:
         )
 
     def _open(self, obs: Obs, row: int, result: object) -> None:
-        """Write a first observation, and look at what came with it."""
+        """Write a first observation, and check its info."""
         value, info = check_reset(self._opening(row), result)
         if self._maskless:
             check_late_mask(self._opening(row), info)
@@ -354,7 +354,7 @@ class SerialEnvs:
             obs[MASK][row] = self._view.mask(info, ended)
 
     def limit(self, steps: int) -> None:
-        """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset."""
+        """Truncate episodes after `steps` steps, or earlier if they already are; called before the first reset."""
         self._limit = min(self._limit, steps)
         self._deadline = min(self._begun) + self._limit
 
@@ -363,7 +363,7 @@ class SerialEnvs:
         self._settings.want(settings, self.envs[0], self.spec.id)
 
     def part(self, first: int) -> None:
-        """Say that its first environment is number `first` of a larger vector, whose seeds it takes."""
+        """Say that its first environment is number `first` of a larger vector, and use that vector's seeds."""
         self._first_row = first
         for *_, watch in (self._now, self._next):
             watch.first = first
@@ -371,7 +371,7 @@ class SerialEnvs:
     def inside(self, wrap: Wrap) -> SerialEnvs:
         """The same environments inside what `wrap` puts around each; takes this one's place before the first reset.
 
-        A time limit stays that of their own steps, of which a wrapper may take several at once.
+        A time limit counts their own steps; a wrapper may take several at once.
         """
         id = self.spec.id
         make = self._make
@@ -408,12 +408,12 @@ class SerialEnvs:
         return wrapped
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
+        """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""
         return [info.get(key) for info in self._infos]
 
     @property
     def fps(self) -> float:
-        """The frames per second that the environments say they mean; 30 where they say none."""
+        """Return the frames per second of the environments' metadata; 30 by default."""
         return float(self.envs[0].metadata.get("render_fps") or 30.0)
 
     def show(self, show: Show) -> None:
@@ -449,7 +449,7 @@ class SerialEnvs:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
+        """Continue from a saved state; works on a fresh environment, and the next call is `step`.
 
         Raises BadEnv for a state that was not captured ("inexact"): such an environment can only be reset.
         """
@@ -470,7 +470,7 @@ class SerialEnvs:
 
 
 def check_last(final_obs: Obs, id: str) -> None:
-    """Raise BadEnv where the last observations of episodes are not numbers, or infinite.
+    """Raise BadEnv if last observations of episodes are NaN or infinite.
 
     One that comes apart from the others passes no watch.
     """
@@ -486,7 +486,7 @@ def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:
 
 
 def check_state(state: State, num_envs: int, spec: Spec) -> None:
-    """Raise BadEnv where a saved state cannot go into an environment."""
+    """Raise BadEnv if a saved state does not fit an environment."""
     if "inexact" in state:
         raise BadEnv(f"{spec.id}: its state was not saved ({state['inexact']}); reset it instead")
     if num_envs != spec.num_envs:

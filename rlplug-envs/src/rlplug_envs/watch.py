@@ -23,7 +23,7 @@ from rlplug_envs.observation_dtypes import LARGEST, LEAST, count_unusable, wrong
 OLD_GYM = "the old package gym"
 #: An observation further out than this many times its bounds is said to be so.
 FAR = 10.0
-#: The environments of which it was said in this process.
+#: Warnings that this process has given.
 _said: set[str] = set()
 
 
@@ -34,7 +34,7 @@ Watched: TypeAlias = tuple[Callable[[Array], Any], Array, float]
 class Watch:
     """The parts of one set of observations [N, ...] that can be wrong, with the most of each.
 
-    A sum of squares tells in one product whether a part of floats may hold a NaN or an infinity, or lies far outside
+    A sum of squares tells in one product whether a part of floats may hold a NaN or an infinity, or is far outside
     finite bounds. Of Discrete, MultiDiscrete and MultiBinary parts the numbers outside their space are counted.
     """
 
@@ -70,7 +70,7 @@ class Watch:
         """Look at each environment; `lengths` [N] says how many steps its episode has.
 
         Raises:
-            BadEnv: a number is none or infinite, or an observation that counts not in its space. What lies far outside
+            BadEnv: a number is none or infinite, or an observation that counts not in its space. A number far outside
                 the bounds is said once, and no more.
         """
 
@@ -87,9 +87,7 @@ class Watch:
         self.parts = [_said_of(watched) for watched in self.parts]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
-        with np.errstate(
-            invalid="ignore", over="ignore"
-        ):  # an infinity beside no bound, or beside a large one
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities and large bounds
             far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
         rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
         if len(rows) and self.id not in _said:
@@ -133,7 +131,7 @@ def close_env(close: Callable[[], object], id: str) -> None:
 
 
 def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str = "") -> None:
-    """Raise BadEnv for what is not in its space of observations [N, ...] that count; `when` names a row and its step.
+    """Raise BadEnv for Discrete and similar observations [N, ...] outside their space; `when` names a row and its step.
 
     One below would be taken for another state, one above for none.
     """
@@ -184,7 +182,7 @@ def check_info(where: str, info: Any, method: str) -> None:
 
 
 def check_late_mask(where: str, info: Mapping[str, object]) -> None:
-    """Raise BadEnv for a mask where the first reset gave none: what it forbids would be done all the same."""
+    """Raise BadEnv for a mask if the first reset had none: agents would ignore it."""
     if MASK in info:
         raise BadEnv(
             f"{where}: info has an '{MASK}', and that of the first reset had none; give it in the info of every reset "
@@ -202,7 +200,7 @@ def check_result(where: str, gain: Any, terminated: Any, truncated: Any) -> None
 
 
 def refuse_reward(where: str, gain: Any) -> BadEnv:
-    """Return what is said of a reward that is no number from -LARGEST to LARGEST."""
+    """Return the error for a reward that is not a number from -LARGEST to LARGEST."""
     if isinstance(gain, int) or np.isfinite(gain):
         said = f"a number of {gain.bit_length()} bits" if isinstance(gain, int) else f"{gain:g}"
         return BadEnv(
@@ -245,7 +243,7 @@ def check_results(id: str, lengths: Array, *results: Any) -> None:
 
 
 def _size(space: spaces.Box) -> Array:
-    """The extent of a space's values; infinite where a bound is."""
+    """Return the extent of a space's values; infinite if a bound is."""
     return np.maximum(np.maximum(np.abs(space.low), np.abs(space.high)), 1.0).astype(np.float64)
 
 
@@ -256,7 +254,7 @@ def _outside(space: Ranged) -> Callable[[Array], Any]:
 
 
 def _largest(space: spaces.Box, rows: int) -> float:
-    """Return the sum of squares of `rows` observations that lie just not far outside their bounds."""
+    """Return the largest sum of squares of `rows` observations that are not far outside their bounds."""
     with np.errstate(over="ignore"):
         return min(rows * float(np.square((1 + FAR) * _size(space)).sum()), LARGEST)
 

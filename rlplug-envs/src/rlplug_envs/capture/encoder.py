@@ -254,7 +254,7 @@ class Encoder:
         }
 
     def _store_array(self, array: Array, path: Path) -> Captured:
-        """Return a copy of an array; for a large one that is equal to an earlier one, where that is."""
+        """Return a copy of an array; for a large one that equals an earlier one, the path of that."""
         equal = self.contents.find_array(array, path)
         return array.copy() if equal is None else same_content(equal)
 

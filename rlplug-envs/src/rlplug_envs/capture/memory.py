@@ -21,7 +21,7 @@ from rlplug_envs.capture.state_format import (
 
 @dataclass(slots=True)
 class Block:
-    """The memory of one array; `order` counts arrays as they were met."""
+    """The memory of one array; `order` counts the arrays."""
 
     low: int
     high: int

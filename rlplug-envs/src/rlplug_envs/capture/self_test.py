@@ -52,7 +52,7 @@ def compare(first: Env, second: Env, steps: int) -> str:
     space = deepcopy(first.spec.action)
     space.seed(0)
     actions = [sample(space, first.spec.num_envs) for _ in range(steps)]
-    # Not seed 0, to which a restore resets first: that must not bring back parts that were not captured.
+    # Not seed 0: a restore resets to it first, which must not bring back parts that were not captured.
     start = first.reset(1)
     started = time.perf_counter()
     *_, now = play(first, start.obs, actions[:LEAST])

@@ -30,7 +30,7 @@ MAX_VALUES = 100_000
 VALUES_PER_ROW = 1_000
 #: An array or an object costs as much time as this many more numbers.
 OBJECT_COST = 4
-#: The most bytes of arrays and text; what is equal in several rows counts once.
+#: The most bytes of arrays and text; equal data of several rows counts once.
 MAX_BYTES = 1 << 29
 #: Collections of at least this many plain values are packed into one array or text.
 PACKED_FROM = 32

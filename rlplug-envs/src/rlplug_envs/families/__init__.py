@@ -1,1 +1,1 @@
-"""Families of environments: what each needs beyond the Gymnasium interface."""
+"""Families of environments, with the parts that each needs beyond the Gymnasium interface."""

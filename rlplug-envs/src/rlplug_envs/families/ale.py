@@ -1,4 +1,4 @@
-"""Atari games: the state of the Arcade Learning Environment, and what goes around one game below all statistics."""
+"""Atari games: the state of the Arcade Learning Environment, and the wrappers of one game below all statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAMES = "max_num_frames_per_episode"
 
 
 def hidden(ale: Any) -> str:
-    """Return what of the emulator's state it gives to nobody; "" where that is nothing."""
+    """Return which part of the emulator's state it does not export; "" if there is none."""
     if not ale.getFloat(STICKY):
         return ""
     return f"repeats an action that it keeps to itself; --wrap atari does that in the open ({STICKY} 0 leaves it out)"
@@ -44,13 +44,13 @@ def restore_game(ale: Any, state: Array) -> None:
 
 
 def limit(env: GymEnv) -> int:
-    """The actions after which the emulator has shown as many frames as an episode may have; 0 where it may have any.
+    """The actions after which the emulator has shown as many frames as an episode may have; 0 for no limit.
 
     Frames that open an episode, idle or with FIRE, count too, so it can end a few actions sooner.
     """
     game: Any = env.unwrapped
     skip = game._frameskip
-    frames: int = skip if isinstance(skip, int) else skip[0]  # where it is drawn, the fewest
+    frames: int = skip if isinstance(skip, int) else skip[0]  # the fewest, if it is random
     while isinstance(env, gymnasium.Wrapper):
         frames *= env.frame_skip if isinstance(env, AtariPreprocessing) else 1
         env = env.env
@@ -64,9 +64,9 @@ class Preprocessing:
 
     Attributes:
         noop_max: at most so many idle frames open an episode; 0 for none.
-        fire: press FIRE where an episode or a life begins, in games that wait for it.
+        fire: press FIRE when an episode or a life starts, in games that wait for it.
         frame_skip: frames per action; the last two are seen as their maximum.
-        screen_size: width and height in pixels; 0 leaves the screen as it is.
+        screen_size: width and height in pixels; 0 leaves the screen unchanged.
         grayscale: one channel, without an axis, instead of three.
         sticky: the chance that a frame repeats the last action; None takes the id's.
     """
@@ -82,7 +82,7 @@ class Preprocessing:
         """The game inside these wrappers.
 
         Raises:
-            UsageError: it is no Atari game. MissingPackage: there is no OpenCV.
+            UsageError: it is not an Atari game. MissingPackage: OpenCV is not installed.
         """
         game: Any = env.unwrapped
         if f"{type(getattr(game, 'ale', None)).__module__}.ALEInterface" != INTERFACE:
@@ -90,7 +90,7 @@ class Preprocessing:
                 f"atari: {type(game).__name__} is no Atari game; leave the wrapper out: --wrap none"
             )
         # One frame at a time. Its screen is read by the wrapper, so the game gives its 128 bytes of memory, which
-        # saves a fifth of a step. Set here, since a game made anew takes 90 ms to load.
+        # saves a fifth of a step. Set here, since a new game takes 90 ms to load.
         game._frameskip = 1
         game._obs_type = "ram"
         sticky = game.ale.getFloat(STICKY) if self.sticky is None else self.sticky
@@ -119,7 +119,7 @@ class Preprocessing:
 
 
 class FireStart(GymWrapper):
-    """Presses FIRE where an episode or a life begins: games such as Breakout wait for it with the ball."""
+    """Presses FIRE when an episode or a life starts: games such as Breakout wait for it with the ball."""
 
     def __init__(self, env: GymEnv) -> None:
         super().__init__(env)

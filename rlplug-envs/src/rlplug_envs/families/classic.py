@@ -1,4 +1,4 @@
-"""The provider of what Gymnasium's registry holds: classic control, toy text, what other packages register."""
+"""The provider of Gymnasium's registry: classic control, toy text, and the environments of other packages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rlplug_envs.watch import say_learning
 #: (`bench/notes/measured-once.md`). Below it `SerialEnvs` is better: every row of every step is a transition, and each
 #: row has its own seed.
 NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
-#: What older ids of Atari games have behind the name of the game.
+#: The end of older ids of Atari games, after the name of the game.
 _OLDER = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?$")
 #: What to install, by the module that defines an environment or the namespace of its id.
 INSTALL = {
@@ -56,10 +56,10 @@ LIMIT = "max_episode_steps"
 HELD = "the environment was handed over as an object, which a resumed run is given anew"
 #: Why a drawn environment is not tested for exact resume.
 SHOWN = "it is only watched"
-#: Packages that register environments without a namespace of their own, or with several, and where others declare it.
+#: Packages that register environments without one namespace of their own, and the group for others.
 REGISTRARS = ("gymnasium_robotics", "highway_env", "shimmy")
 GROUP = "gymnasium.envs"
-#: Packages that register their environments only once they are imported: by namespace, or by how an id ends or begins.
+#: Packages that register their environments only once they are imported: by a pattern of ids.
 IMPORTS = {
     "ALE/*": "ale_py",
     "MinAtar/*": "minatar.gym",
@@ -87,9 +87,9 @@ class Gymnasium:
         return sorted(id for id, spec in gymnasium.registry.items() if not _is_gone(spec))
 
     def make(self, id: str, num_envs: int) -> Env:
-        """`num_envs` environments, as one native vector where that is measured to be faster.
+        """`num_envs` environments, as one native vector if that is measured to be faster.
 
-        Raises UnknownEnv with the nearest names, MissingPackage with the line that installs what is missing.
+        Raises UnknownEnv with the nearest names, MissingPackage with the line that installs the missing package.
         """
         spec = find(id)
         native = spec.entry_point is None or (
@@ -135,7 +135,7 @@ class Gymnasium:
     def make_shown(self, id: str, render_mode: str) -> Env:
         """One environment to be watched, made with Gymnasium's `render_mode`.
 
-        Raises UnknownEnv and MissingPackage as `make`, the latter for what draws too; UsageError where nothing does.
+        Raises UnknownEnv and MissingPackage as `make`, also for what draws; UsageError if nothing draws.
         """
         spec = find(id)
         if spec.entry_point is None:
@@ -261,7 +261,7 @@ def find(id: str) -> EnvSpec:
 
 
 def _bring(id: str) -> None:
-    """Import what registers an id: the package of its family, or where none lists it all that register some.
+    """Import the package that registers an id: that of its family, or else all that register some.
 
     Raises:
         MissingPackage: its family is not installed.
@@ -305,7 +305,7 @@ def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
     """A registry's entry with arguments of one's own.
 
     Raises:
-        UsageError: the environment takes none of this name, or the time limit is no number of steps.
+        UsageError: the environment takes none of this name, or the time limit is not a number of steps.
     """
     own = dict(arguments)
     made = copy.copy(spec)
@@ -340,7 +340,7 @@ def _register(module: str) -> None:
 def _unknown(id: str, module: str) -> str:
     """Return a message about an id that is not in the registry: other versions, then near names, then the namespace.
 
-    `module` is the one that was to register it, where one was named.
+    `module` is the module in the id that should register it, or "".
     """
     known = {name for name, spec in gymnasium.registry.items() if not _is_gone(spec)}
     try:
@@ -369,7 +369,7 @@ def _unknown(id: str, module: str) -> str:
 
 
 def _atari(name: str) -> str:
-    """Return what the game of an older Atari id, such as that of PongNoFrameskip-v4, is called now, or nothing."""
+    """Return the current id of an older Atari id such as PongNoFrameskip-v4, for a message; or ""."""
     id = f"ALE/{_OLDER.sub('', name)}-v5"
     family = family_of(id)
     if family is None:
@@ -390,7 +390,7 @@ def _limit(spec: EnvSpec) -> int:
 
 
 def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
-    """One environment without the checker, and without the wrappers whose work `SerialEnvs` does for all."""
+    """One environment without the checker, and without wrappers that `SerialEnvs` replaces."""
     env = _plain(spec, render_mode)
     where = str(spec.entry_point)
     if where.startswith(minigrid.MODULE):

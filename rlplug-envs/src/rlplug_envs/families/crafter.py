@@ -1,4 +1,4 @@
-"""Crafter, which was written for Gymnasium's predecessor: registered, and with what a `gymnasium.Env` has."""
+"""Crafter, which was written for Gymnasium's predecessor: registered, with the attributes of a `gymnasium.Env`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlplug_core.types import Array
 
-#: The package, and whether its environments pay for what is achieved.
+#: The package; its two ids differ in whether achievements give rewards.
 MODULE = "crafter"
 IDS = {"CrafterReward-v1": True, "CrafterNoReward-v1": False}
 #: Steps after which an episode is cut.
@@ -27,7 +27,7 @@ def register() -> None:
 
 
 class Crafter(gymnasium.Env[Array, Any]):
-    """A world in which to find food, build tools and survive; images [height, width, 3].
+    """A world with food, tools and monsters; images [height, width, 3].
 
     The `info` of an episode says how many of the achievements are unlocked, and which.
     """

@@ -24,7 +24,7 @@ NAMESPACE = "envpool:"
 INSTALL = "python -m pip install 'rlplug-envs[envpool]'"
 #: Why a run cannot resume exactly.
 INEXACT = "its state lies in EnvPool, which gives it to nobody"
-#: What EnvPool is told by us alone, and what would change the returns that are reported, with what to type instead.
+#: Arguments that rlplug sets, and those that would change reported returns, with what to type instead.
 OURS = (
     "base_path",
     "batch_size",
@@ -52,7 +52,7 @@ class EnvPool(Listed):
 
         Raises:
             UnknownEnv: EnvPool has no such id. MissingPackage: EnvPool is not installed.
-            UsageError: there is no such argument, or EnvPool refuses it. BadEnv: its actions are of an unknown kind.
+            UsageError: the argument does not exist, or EnvPool refuses it. BadEnv: its actions have an unknown type.
         """
         id = NAMESPACE + id[len(NAMESPACE) :]  # also of `EnvPool:` and `envpool/`
         with _package(id, {}) as package:
@@ -74,7 +74,7 @@ class Threads(Adapter):
         self.threads = pool.threads
 
     def said_first(self) -> dict[str, Any]:
-        """Nothing: EnvPool has no masks in `info`, and is only made where a seed is known."""
+        """Nothing: EnvPool has no masks in `info`, and is only made when a seed is known."""
         return {}
 
     def limit(self, steps: int) -> None:
@@ -83,7 +83,7 @@ class Threads(Adapter):
 
 
 class Pool(VectorEnv[Any, Any, Any]):
-    """A vector of EnvPool that is made anew by each seeded reset: EnvPool fixes its seeds where it is made."""
+    """A vector of EnvPool that each seeded reset makes again: EnvPool fixes its seeds at construction."""
 
     def __init__(self, id: str, num_envs: int, arguments: Mapping[str, object]) -> None:
         self.id, self.num_envs, self._name = id, num_envs, id.removeprefix(NAMESPACE)
@@ -100,7 +100,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         self.spec = EnvSpec(self._name, max_episode_steps=spec.config.max_episode_steps)
 
     def limit(self, steps: int) -> None:
-        """Truncate episodes after `steps` steps, or earlier where they are already."""
+        """Truncate episodes after `steps` steps, or earlier if they already are."""
         assert self.spec is not None
         asked: Any = self._arguments.get("max_episode_steps")
         self._arguments["max_episode_steps"] = min(
@@ -135,7 +135,7 @@ class Pool(VectorEnv[Any, Any, Any]):
 def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
     """EnvPool, which takes two seconds to import, for as long as it is asked for an id with the settings `given`.
 
-    What it refuses becomes a sentence; Gymnasium's warnings of float64 bounds stay away.
+    A refusal becomes one sentence; Gymnasium's warnings of float64 bounds stay away.
     """
     try:
         with warnings.catch_warnings():

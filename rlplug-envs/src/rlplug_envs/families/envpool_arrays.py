@@ -21,7 +21,7 @@ COPIES = ("elapsed_step", "env_id", "players", "reward", "terminated")
 
 
 class Arrays:
-    """Steps a pool whose observations are one array, as are its actions.
+    """Steps a pool with one array of observations and one of actions.
 
     What `step` returns is fresh memory of EnvPool's, which belongs to the caller.
     """
@@ -53,7 +53,7 @@ class Arrays:
 
 
 def stepper(pool: Any) -> Callable[[Any], Stepped]:
-    """The `step` of a pool, without copies in `info`; EnvPool's own where it has several parts to lay out."""
+    """The `step` of a pool, without copies in `info`; EnvPool's own if there are several parts."""
     if _fits(pool):
         return Arrays(pool).step
 
@@ -65,7 +65,7 @@ def stepper(pool: Any) -> Callable[[Any], Stepped]:
 
 
 def _fits(pool: Any) -> bool:
-    """Return whether observations and actions are one array each, and no part of `info` lies inside another."""
+    """Return whether observations and actions are one array each, and no part of `info` is inside another."""
     states = pool._state_keys
     actions = list(pool._action_keys)
     nested = any("." in name for name in states if name != "info:players.env_id")

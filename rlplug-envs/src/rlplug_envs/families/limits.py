@@ -13,13 +13,13 @@ OWN = {"ale_py": "ale", "highway_env": "highway", "minigrid": "minigrid", "shimm
 
 
 def registered(env: Any) -> int:
-    """The time limit that an environment's entry in Gymnasium's registry says; 0 where there is none."""
+    """Return the time limit of an environment's entry in Gymnasium's registry; 0 if there is none."""
     spec = env.spec
     return 0 if spec is None else spec.max_episode_steps or 0
 
 
 def limit_of(env: GymEnv) -> int:
-    """The steps after which an environment, once reset, truncates its episodes at the latest; 0 where none is known."""
+    """The steps after which an environment, once reset, truncates its episodes; 0 if no limit is known."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env.unwrapped).__mro__}
     families = [
         import_module(f"{__package__}.{family}")

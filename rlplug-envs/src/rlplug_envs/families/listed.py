@@ -1,4 +1,4 @@
-"""A part of providers whose ids stand in a file of families beside them."""
+"""The base of providers with a file of families next to them."""
 
 from __future__ import annotations
 

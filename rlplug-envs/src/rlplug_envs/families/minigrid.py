@@ -15,7 +15,7 @@ MISSION = "mission"
 
 
 class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Observations without their text, which is no array of fixed shape: the image and the direction remain."""
+    """Observations without their text, which has no fixed shape: the image and the direction remain."""
 
     def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
@@ -30,7 +30,7 @@ class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def limit(env: GymEnv) -> int:
-    """The steps after which a world truncates itself; 0 for levels of BabyAI in which every mission has its own."""
+    """The steps after which a world truncates itself; 0 for levels of BabyAI with a limit for each mission."""
     from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
     world: Any = env.unwrapped

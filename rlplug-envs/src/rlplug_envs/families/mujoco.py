@@ -1,7 +1,7 @@
 """Capture and restore MuJoCo's simulations, which pickle rebuilds differently without a word; and keep it quiet.
 
 A step depends on MuJoCo's integration state (positions, velocities, warm start of the solver, time, controls). Rewards
-of Ant and Humanoid also read quantities that lag behind it, derived in the step before, so all arrays go along.
+of Ant and Humanoid also read older quantities, derived in the step before, so all arrays go along.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from rlplug_core.config.import_string import describe
 from rlplug_core.errors import MissingPackage, warn
 from rlplug_core.types import Array, State
 
-#: The simulation and what is simulated, as `capture` names types.
+#: The simulation and its model, as `capture` names types.
 DATA = "mujoco._structs.MjData"
 MODEL = "mujoco._structs.MjModel"
 #: It draws pictures and keeps windows open; nothing in it reaches an observation.
 RENDERER = "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer"
 #: Where Gymnasium keeps its own environments on MuJoCo.
 MODULE = "gymnasium.envs.mujoco"
-#: The camera of Gymnasium's models that walk; the ones that stay have none, and are seen from where they begin.
+#: The camera of Gymnasium's models that walk; the ones that stay have none, and are seen from their start.
 FOLLOWING = "track"
-#: Arguments that say where an environment is seen from.
+#: Arguments that set the camera.
 CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
 #: What brings packages of others in versions that go together: by namespace, or by the package that makes them.
 FITTING = {"dm_control": "rlplug-envs[dm-control]", "gymnasium_robotics": "rlplug-envs[robotics]"}
-#: The variable by which MuJoCo chooses what draws, and its word for nothing.
+#: The variable with which MuJoCo chooses a renderer, and its value for no renderer.
 GL = "MUJOCO_GL"
 OFF = "disable"
 NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa needs libosmesa6"
@@ -43,7 +43,7 @@ NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa ne
 def followed(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
     """Return an environment's arguments with a camera that goes with what walks, unless one is chosen.
 
-    Gymnasium's own camera stays where the episode began, and a film soon shows an empty floor.
+    Gymnasium's own camera stays at the start of the episode, and a film soon shows an empty floor.
     """
     own = module.startswith(MODULE) and not CAMERAS & arguments.keys()
     return {**arguments, "camera_name": FOLLOWING} if own else arguments
@@ -80,7 +80,7 @@ def restore_data(data: Any, state: State) -> None:
 
 
 def _fixed(model: object) -> list[str]:
-    """The arrays whose size the model decides: those that are not empty before anything is in contact."""
+    """Return the arrays with sizes fixed by the model: those that are not empty without contacts."""
     import mujoco
 
     blank = mujoco.MjData(model)
@@ -98,7 +98,7 @@ def fingerprint(model: object) -> str:
 
 
 def imported() -> Any:
-    """Import MuJoCo; without what draws, where that cannot be loaded: it is loaded whether it shall draw or not.
+    """Import MuJoCo; without its renderer if that cannot be loaded: MuJoCo always loads it.
 
     Raises:
         ModuleNotFoundError: MuJoCo is not installed.

@@ -1,7 +1,7 @@
 """The provider of worlds with many agents: `pettingzoo/mpe2.simple_spread_v3`, `pettingzoo/classic.connect_four`.
 
-Behind the slash stands the module that makes the environment, as PettingZoo's do: it has a function `parallel_env`, or
-`env` where agents act in turn. PettingZoo's own are named without the package. Versions move: one may be left out.
+After the slash comes the module that makes the environment, as PettingZoo's do: it has a function `parallel_env`, or
+`env` if agents act in turn. PettingZoo's own are named without the package. Versions move: one may be left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlplug_envs.families.listed import Listed
 from rlplug_envs.games import Game, Parallel, Turns, World
 
 NAMESPACE = "pettingzoo/"
-#: Subpackages of PettingZoo, and what installs them and the environments beside it.
+#: Subpackages of PettingZoo, and the command that installs them and related environments.
 OWN = ("classic", "butterfly", "sisl", "atari")
 INSTALL = "python -m pip install 'rlplug-envs[multiagent]'"
 BROUGHT = ("pettingzoo", "mpe2", "pygame")
@@ -42,7 +42,7 @@ class PettingZoo(Listed):
         """`num_envs` worlds, each with a row per agent.
 
         Raises:
-            UnknownEnv: there is no such module. MissingPackage: what it needs is not installed.
+            UnknownEnv: the module does not exist. MissingPackage: a package that it needs is not installed.
             UsageError: it takes no such argument. BadEnv: agents have different spaces.
         """
         make = maker(id, self.arguments)
@@ -94,7 +94,7 @@ def _made(
 
 
 def find(id: str) -> ModuleType:
-    """The module that an id means, of the newest version where it names none.
+    """Return the module of an id; the newest version if the id has none.
 
     Raises:
         UnknownEnv: there is none. MissingPackage: its package, or one that it needs, is not installed.
@@ -125,7 +125,7 @@ def find(id: str) -> ModuleType:
 
 
 def _alone(id: str, name: str) -> ModuleType:
-    """The module of someone's own that lies in no package."""
+    """Return a user's module outside any package."""
     if not name.isidentifier() or name in OWN or not find_spec(name):
         raise UnknownEnv(
             f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3"

@@ -16,7 +16,7 @@ INEXACT = "its simulation lies in PyBullet, which gives it to nobody"
 
 
 class Quiet(GymWrapper):
-    """Resets without `argv[0]=` on standard output, where PyBullet writes it for each simulation that it begins."""
+    """Resets without `argv[0]=` on standard output, which PyBullet writes for each simulation that it starts."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
@@ -27,7 +27,7 @@ class Quiet(GymWrapper):
 
 @contextmanager
 def nothing_said() -> Iterator[None]:
-    """Throw away what is written to standard output, from C too."""
+    """Discard everything that is written to standard output, from C too."""
     sys.stdout.flush()
     kept = os.dup(1)
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -31,7 +31,7 @@ class StickyActions(Transform):
     """The environment at times repeats its last action (Machado et al., 2018, arXiv:1709.06009).
 
     The first action of an episode is always taken, and so is one after which the last is forbidden by a mask. Learners
-    are told what the agent chose, not what was done.
+    see the agent's choice, not the action that was taken.
     """
 
     Config = StickyActionsConfig
@@ -100,7 +100,7 @@ class ActionRepeatConfig(Config):
 class ActionRepeat(Transform):
     """Each action is taken several times, at most until the episode ends or a mask forbids it; rewards are summed.
 
-    Steps and lengths of episodes count what the agent chose; a time limit stays that of the environment's own steps.
+    Steps and lengths of episodes count the agent's choices; a time limit stays that of the environment's own steps.
     """
 
     Config = ActionRepeatConfig
@@ -113,7 +113,7 @@ class ActionRepeat(Transform):
 
 
 class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """One environment whose actions are taken `times` times, or until a mask forbids them."""
+    """One environment that takes actions `times` times, or until a mask forbids them."""
 
     def __init__(self, env: GymEnv, times: int) -> None:
         super().__init__(env)

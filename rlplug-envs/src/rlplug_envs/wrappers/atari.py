@@ -1,4 +1,4 @@
-"""`Atari`: the recipe by which DQN played, each part of which can be turned off."""
+"""`Atari`: DQN's preprocessing; each part can be turned off."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rlplug_envs.wrappers.rewards import ClipReward, ClipRewardConfig
 @dataclass(frozen=True)
 class AtariConfig(Config):
     noop_max: Natural = 30  # at most so many idle frames open an episode; 0 for none
-    fire: bool = True  # press FIRE where an episode or a life begins, in games that wait for it
+    fire: bool = True  # press FIRE when an episode or a life starts, in games that wait for it
     # frames per action, the last two seen as their maximum; 1 for every frame
     frame_skip: Count = 4
-    screen_size: Natural = 84  # width and height in pixels; 0 leaves the screen as it is
+    screen_size: Natural = 84  # width and height in pixels; 0 leaves the screen unchanged
     grayscale: bool = True  # one channel instead of three
     frames: Count = 4  # how many observations an agent sees at once; 1 for the last alone
     episodic_life: bool = True  # a lost life ends an episode for the learner, in training alone

@@ -18,7 +18,7 @@ from rlplug_envs.spaces import masked
 
 @dataclass(frozen=True)
 class _Part:
-    """The place of one array of an observation: its keys, its columns, and where its one-hot parts start in them."""
+    """The place of one array of an observation: its keys, its columns, and the starts of its one-hot parts."""
 
     keys: tuple[str, ...]
     columns: slice
@@ -39,9 +39,9 @@ class _Part:
 
 
 class Flatten(Transform):
-    """Observations of any kind as one vector of floats; what is Discrete becomes one-hot.
+    """Observations of any kind as one vector of floats; Discrete parts become one-hot.
 
-    A mask of allowed actions stays beside it. Parts of a Dict stand in the order of their names.
+    A mask of allowed actions stays separate. Parts of a Dict are in the order of their names.
     """
 
     def __init__(self, env: Env, config: Config) -> None:

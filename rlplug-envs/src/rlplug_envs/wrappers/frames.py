@@ -34,8 +34,8 @@ class FrameStackConfig(Config):
 class FrameStack(Transform):
     """The last few observations at once, oldest first (Mnih et al., 2015).
 
-    An episode's first observation stands for those before it. Vectors become a longer vector, images get more channels,
-    images without channels get some. A mask of allowed actions is passed on as it is.
+    The first observation of an episode fills the stack. Vectors become a longer vector, images get more channels,
+    images without channels get some. A mask of allowed actions is not changed.
     """
 
     Config = FrameStackConfig
@@ -79,7 +79,7 @@ class FrameStack(Transform):
         return tree_map(np.copy, self._push(obs, is_first))
 
     def _push(self, obs: Obs, is_first: Array, rows: Array | None = None) -> Obs:
-        """Return the stack with one more observation of `rows` [N]; only that one where it opens an episode."""
+        """Return the stack with one more observation of `rows` [N]; only that one at the start of an episode."""
         self._now, self._next = self._next, self._now
         frames, seen = self._now
         _follow(frames, self._next[0], obs, rows)
@@ -121,7 +121,7 @@ def _follow(frames: Obs, before: Obs, newest: Obs, rows: Array | None) -> None:
 
 
 def _fill(frames: Array, frame: Array, rows: Array) -> None:
-    """Fill the rows of a mask with one frame alone."""
+    """Fill the rows of a mask with a single frame."""
     frames[rows] = frame[rows][:, None]
 
 

@@ -1,4 +1,4 @@
-"""`EpisodicLife`: the loss of a life ends an episode for the learner, and for nobody else."""
+"""`EpisodicLife`: the loss of a life ends an episode for the learner only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.types import Array, State, Timestep, tree_map
 
 
 class EpisodicLife(Transform):
-    """A lost life terminates an episode (Mnih et al., 2015), while the game goes on; in training alone.
+    """A lost life terminates an episode (Mnih et al., 2015), while the game continues; only in training.
 
     Returns and lengths stay those of whole games. Lives are what `info["lives"]` says.
     """
@@ -40,7 +40,7 @@ class EpisodicLife(Transform):
         now = self.env.step(action)
         told = self._tell("lives")
         if told == self._lives.tolist() and not np.count_nonzero(now.is_first):
-            return now  # before numpy, whose small arrays take longer than all of this
+            return now  # before numpy: small arrays take longer than all of this
         lives = self._numbers(told, now.valid & ~now.is_first)
         lost = (
             (lives < self._lives) & (lives > 0) & ~(now.is_first | now.terminated | now.truncated)
@@ -54,7 +54,7 @@ class EpisodicLife(Transform):
         return replace(now, final_obs=final, terminated=terminated, is_first=is_first, ended=True)
 
     def _numbers(self, told: list[Any], running: Array) -> Array:
-        """Return the lives of each row; 0 where a row that is not `running` says nothing, as after a reset."""
+        """Return the lives of each row; 0 if a row that is not `running` says nothing, as after a reset."""
         if any(lives is None and runs for lives, runs in zip(told, running.tolist(), strict=True)):
             raise UsageError(
                 f"episodic-life: {self.spec.id} says nothing of lives in info['lives']; leave it out"

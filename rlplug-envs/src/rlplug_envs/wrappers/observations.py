@@ -83,13 +83,13 @@ class NormalizeObs(Transform):
         self._measure()
 
     def _measure(self) -> None:
-        """The moments as what is subtracted and multiplied."""
+        """Return the numbers to subtract and to multiply by."""
         deviation = np.sqrt(self._squares / max(1, self._count) + 1e-8)
         self._center = self._mean.astype(np.float32)
         self._scale = (1 / deviation).astype(np.float32)
 
     def _seen(self, obs: Array, rows: Array | None, before: Array) -> Array:
-        """Return `obs` [N, ...] scaled; but for `rows` [N] what was seen before, scaled as it was then."""
+        """Return `obs` [N, ...] scaled; for `rows` [N] the earlier scaled observations."""
         scaled = self._scaled(obs)
         if rows is not None:
             scaled[~rows] = before[~rows]

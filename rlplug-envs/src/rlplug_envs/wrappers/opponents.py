@@ -34,7 +34,7 @@ class RandomOpponents(Transform):
         self._rows = np.arange(worlds) * agents + np.arange(worlds) % agents
         self._place = {int(row): place for place, row in enumerate(self._rows)}
         self.spec = replace(env.spec, num_envs=worlds, agents=())
-        self._choices = deepcopy(env.spec.action)  # whose generator is its own
+        self._choices = deepcopy(env.spec.action)  # a copy has its own generator
 
     def reset(self, seed: int) -> Timestep:
         self._choices.seed(seed)

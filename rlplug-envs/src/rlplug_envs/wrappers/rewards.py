@@ -1,4 +1,4 @@
-"""Wrappers that change what agents are paid, and not what is reported."""
+"""Wrappers that change the rewards of agents, but not reported returns."""
 
 from __future__ import annotations
 

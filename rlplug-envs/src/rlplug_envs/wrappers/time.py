@@ -22,7 +22,7 @@ class TimeLimitConfig(Config):
 class TimeLimit(Transform):
     """Episodes cut after a number of steps, unless they end before.
 
-    The environment below does it, because only that can begin single rows anew and closes their statistics.
+    The environment below does it: only that can reset single rows and close their statistics.
     """
 
     Config = TimeLimitConfig
@@ -111,7 +111,7 @@ class TimeFeature(Transform):
         return self._now
 
     def _longer(self, obs: Obs, out: Array) -> Obs:
-        """`obs` with the rows' ages behind it, written into `out` [N, width + 1]."""
+        """Return `obs` with the rows' ages after it, written into `out` [N, width + 1]."""
         out[:, :-1] = obs["obs"] if self._masked else obs
         out[:, -1] = np.minimum(self._age * self._share, 1)
         return {"obs": out, MASK: obs[MASK]} if self._masked else out
