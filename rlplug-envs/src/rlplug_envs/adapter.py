@@ -315,7 +315,7 @@ class Adapter:
         is_first: Array,
         valid: Array,
     ) -> Timestep:
-        """Return the Timestep of a call in which episodes ended or started; close the statistics of those that ended."""
+        """Return the Timestep of a call in which episodes ended or started; close the statistics of ended ones."""
         time = self._time
         rows = np.flatnonzero(ended)
         episodes = [self._episode(int(row)) for row in rows]
