@@ -408,12 +408,15 @@ def test_none_as_the_info_of_an_agent_is_said() -> None:
         env.step(np.zeros(2, np.int64))
 
 
-def test_no_reward_inside_wrappers_is_said() -> None:
-    env = RawReturn(Gives(FLOATS, np.zeros(2, np.float32), np.zeros(2, np.float32), None))
-    env.reset()
-    env.step(0)
+def test_a_missing_reward_inside_a_wrapper_is_refused() -> None:
+    def make() -> RawReturn:
+        return RawReturn(Gives(FLOATS, np.zeros(2, np.float32), np.zeros(2, np.float32), None))
+
+    env = SerialEnvs(make, 1, "Gives", inexact="")
+    env.reset(0)
+    env.step(np.zeros(1, np.int64))
     with pytest.raises(BadEnv, match="the reward is None; give a number"):
-        env.step(0)
+        env.step(np.zeros(1, np.int64))
 
 
 def test_a_step_without_arguments_is_its_own_error() -> None:
