@@ -14,6 +14,7 @@ from rich.console import Console
 
 from rlplug_cli.commands.runs import HEADER, SPARED
 from rlplug_cli.mlflow import hook
+from rlplug_cli.render.live import display
 from rlplug_cli.render.tables import table
 from rlplug_cli.render.trace import Trace
 from rlplug_cli.sweep.display import _fitting_table, short_names
@@ -151,3 +152,16 @@ def test_a_wait_for_mlflow_is_explained_after_two_seconds(
     (place / "slow").chmod(0o755)
     assert hook.Sender(place).drain()
     assert "sending the rest of the run to MLflow, for at most 30 s; Ctrl-C skips it" in capsys.readouterr().err
+
+
+def test_a_line_printed_after_the_start_has_a_line_of_its_own() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with display("ppo", stream):
+        before = stream.getvalue()
+    first = before.replace("\x1b[?25l", "")  # hides the cursor
+    assert "starting" in first
+    assert first.endswith("\n")
