@@ -48,20 +48,20 @@ def vtrace(
     """V-trace: advantages of the policy gradient and value targets (Espeholt et al., 2018, arXiv:1802.01561, eq. 1).
 
     `terminated` zeroes the bootstrap; `terminated` or `truncated` cuts the recursion at the value of the true
-    successor. Rows of weight 0 are passed through; their advantage is 0.
+    successor. Rows of weight 0 are skipped; their advantage is 0.
 
     Args:
         rollout: T steps of N environments.
         value, next_value: [T, N] V of each observation and of each step's true successor.
-        ratio: [T, N] pi(a|s) / mu(a|s), how much likelier the action is now than when it was chosen.
+        ratio: [T, N] pi(a|s) / mu(a|s), the action's probability now over its probability when it was chosen.
         gamma: discount per step.
-        lam: what each trace coefficient is multiplied by (remark 2).
-        clip_rho, clip_c: where the weights of the TD errors and of the traces are cut (rho and c with a bar).
+        lam: factor of each trace coefficient (remark 2).
+        clip_rho, clip_c: largest weights of the TD errors and of the traces (rho and c with a bar).
         center: subtract a baseline m, the mean of the advantages weighted by rho, so that they add up to 0. Losses that
-            standardize want it: the plain mean of rho A is no baseline, and biases the gradient off policy.
+            standardize need it: the plain mean of rho A is not a baseline, and biases the gradient off policy.
 
     Returns:
-        advantage: [T, N] rho_t (r_t + gamma v_(t + 1) - V(s_t) - m), where m is 0 unless `center` is on.
+        advantage: [T, N] rho_t (r_t + gamma v_(t + 1) - V(s_t) - m), with m = 0 unless `center` is on.
         target: [T, N] v_t.
     """
     valid = rollout.weight > 0
@@ -98,15 +98,15 @@ def retrace(
 ) -> Array:
     """Retrace targets of Q(s, a) (Munos et al., 2016, arXiv:1606.02647, eq. 3 and 4).
 
-    Ends and rows of weight 0 as in `vtrace`; the target of such a row means nothing.
+    Episode ends and rows of weight 0 as in `vtrace`; the target of such a row has no meaning.
 
     Args:
         rollout: T steps of N environments.
-        value, next_value: [T, N] the present policy's mean of Q in each observation and in each step's true successor.
+        value, next_value: [T, N] the current policy's mean of Q at each observation and at each step's true successor.
         chosen: [T, N] Q of the actions that were taken.
         ratio: [T, N] pi(a|s) / mu(a|s); cut at 1.
         gamma: discount per step.
-        lam: what each trace coefficient is multiplied by.
+        lam: factor of each trace coefficient.
 
     Returns:
         target: [T, N] float32.

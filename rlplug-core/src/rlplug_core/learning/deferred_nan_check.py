@@ -8,12 +8,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-#: Raises `NonFinite` where a gradient's norm or its loss is; the third argument is the optimizer's name.
+#: Raises `NonFinite` if a gradient's norm or its loss is not finite; the third argument is the optimizer's name.
 Check: TypeAlias = Callable[[Tensor, Tensor, str], None]
 
 
 class DeferredNanCheck:
-    """Does `check` a step later, or when somebody wants to `look`, because what came of the step is to be saved."""
+    """Does `check` one step later, or at `look`, which comes before the result of a step is saved."""
 
     def __init__(self, check: Check, ago: str = "a step ago") -> None:
         self.check = check
@@ -29,7 +29,7 @@ class DeferredNanCheck:
         self.sent = (*_sent(numbers), name)
 
     def look(self, when: str) -> None:
-        """Wait for what was sent last and check it; `when` is how a message begins."""
+        """Wait for the last numbers and check them; `when` is the start of a message."""
         if self.sent is not None:
             numbers, arrived, name = self.sent
             if arrived is not None:
@@ -38,7 +38,7 @@ class DeferredNanCheck:
 
 
 def _sent(numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """A copy of `numbers` on its way to the host, and the event of its arrival; None where it is there already."""
+    """Start a copy of `numbers` to the host; return it with the event of its arrival, None if it is already there."""
     if not numbers.is_cuda:
         return numbers.cpu(), None
     arrived = torch.cuda.Event()

@@ -1,4 +1,4 @@
-"""Slopes of diagonal Gaussians in their mean and log deviation [B, 2 d], by hand."""
+"""Closed-form gradients of diagonal Gaussians in their mean and log deviation [B, 2 d]."""
 
 from __future__ import annotations
 

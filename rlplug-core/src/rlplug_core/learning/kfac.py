@@ -44,7 +44,7 @@ class Layer:
 
 
 class Capture(TorchFunctionMode):
-    """Notes inputs and outputs of the layers with these weights, whoever calls them and however."""
+    """Records inputs and outputs of the layers with these weights in every call."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Capture(TorchFunctionMode):
             self.seen.append((self.numbers[id(args[1])], patches.transpose(1, 2), output))
         else:
             return output
-        return output.clone()  # which whoever called may change in place
+        return output.clone()  # the caller may change it in place
 
 
 class KFAC:
@@ -78,15 +78,15 @@ class KFAC:
     arXiv:1708.05144, section 3.3).
 
     The Fisher matrix of a layer is taken to be A x G, the second moments of its inputs and of the log-likelihood's
-    gradient in its outputs; other parameters, those of grouped convolutions too, have the identity. The learner calls
-    `capture` and `observe` to feed the moments, and `refresh` now and then to put them to use.
+    gradient in its outputs; other parameters, also those of grouped convolutions, have the identity. The learner calls
+    `capture` and `observe` to update the moments, and `refresh` from time to time to use them.
 
     Args:
-        regions: the modules, in the order in which the optimizer is given them, each with the largest KL divergence of
-            a step by the quadratic model, or None.
-        damping: what is added to the eigenvalues of the Fisher matrix.
+        regions: the modules, in the optimizer's order, each with the largest KL divergence of a step by the quadratic
+            model, or None.
+        damping: added to the eigenvalues of the Fisher matrix.
         momentum: share of the previous direction in the next.
-        decay: share of the old moments that stays when new ones come.
+        decay: share of the old moments in an update.
 
     Raises:
         ValueError: two regions share a parameter.
@@ -141,7 +141,7 @@ class KFAC:
         self.momentum = momentum
 
     def capture(self) -> Capture:
-        """A context in which to run the modules on a batch; what it notes is for `observe`."""
+        """Return a context for running the modules on a batch; pass its record to `observe`."""
         return Capture(self.layers)
 
     def observe(self, capture: Capture, log_likelihood: Tensor, weight: Tensor) -> None:
@@ -163,7 +163,7 @@ class KFAC:
             places = slope.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else slope
             places = places.reshape(
                 len(used), -1, layer.outputs
-            )  # a row has several where a layer is used so
+            )  # a row has several if a layer is used several times
             patches = inputs.reshape(len(used), -1, layer.inputs)
             if layer.bias:
                 patches = torch.cat([patches, torch.ones_like(patches[..., :1])], -1)
@@ -175,10 +175,10 @@ class KFAC:
                 self.state[f"{number}/{side}"].lerp_(moment, 1 - keep)
 
     def refresh(self) -> None:
-        """Use the moments as they are now, by their eigenvalues and eigenvectors.
+        """Use the current moments, by their eigenvalues and eigenvectors.
 
         Raises:
-            NonFinite: a moment is.
+            NonFinite: a moment is not finite.
         """
         for number in range(len(self.layers)):
             for side in ("inputs", "outputs"):
@@ -192,23 +192,22 @@ class KFAC:
                 self.state[f"{number}/{side}/vectors"].copy_(vectors)
 
     def widen(self, region: int, factor: Tensor) -> None:
-        """Let a region's divergence be larger, as where its output has that variance.
+        """Multiply a region's radius, for example by the variance of its output.
 
         Args:
-            region: its number, in the order in which the regions were given.
-            factor: [] by which its radius is multiplied.
+            region: its number, in the order of `regions`.
+            factor: [] factor of its radius.
         """
         self.state["width"][region] = factor
 
     def rescale(self, last: nn.Module, factor: Tensor | float) -> None:
         """Follow a change of scale: the weights of a region's last layer, and so its outputs, were multiplied.
 
-        What is kept is then what it would be had they always been so: the direction of that layer, and the moments of
-        the gradients before it.
+        The direction of that layer and the moments of the gradients before it become those of the new scale.
 
         Args:
             last: the layer.
-            factor: [1] or a number, by which they were multiplied.
+            factor: [1] or a number, the factor of the weights.
         """
         parameters = set(map(id, last.parameters()))
         velocity = self.state["velocity"]
@@ -254,7 +253,7 @@ class KFAC:
 
 
 def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer]:
-    """The linear and convolutional layers among the modules whose weights are trained, without what `unfold` lacks."""
+    """Return the trained linear and convolutional layers of the modules, except those that `unfold` cannot do."""
     found = [
         module
         for module in modules

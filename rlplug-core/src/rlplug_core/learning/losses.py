@@ -12,7 +12,7 @@ from rlplug_core.accelerator import kernel, overridable
 
 #: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
 Regression: TypeAlias = Literal["huber", "mse"]
-#: The least width of a quantile loss's square, by which it is divided.
+#: The smallest width of a quantile loss's square; the loss is divided by it.
 STEEP = 1e-6
 
 
@@ -34,11 +34,11 @@ def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
 def rescaled(value: Tensor, slope: float = 1e-3) -> Tensor:
     """Compute h(x) = sgn(x) (√(|x| + 1) - 1) + slope x (Pohlen et al., 2018, arXiv:1805.11593, proposition A.2).
 
-    What is learned as h of values has a similar size for rewards of any size; `unscaled` is its inverse.
+    h of values has a similar size for rewards of any size; `unscaled` is its inverse.
 
     Args:
         value: [...].
-        slope: how much of a straight line is in it.
+        slope: weight of the linear term.
 
     Returns:
         [...], of the same type.
@@ -70,7 +70,7 @@ def sequence_priority(error: Tensor, weight: Tensor, eta: float) -> Tensor:
         eta: share of the largest error.
 
     Returns:
-        Priorities [B]; 0 where nothing counts.
+        Priorities [B]; 0 if no step counts.
     """
     counts = weight > 0
     size = error.abs() * counts
@@ -86,7 +86,7 @@ def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     Args:
         value: [B].
         target: [B].
-        expectile: in (0, 1]; 1 takes the largest alone.
+        expectile: in (0, 1]; 1 takes only the largest.
 
     Returns:
         Losses [B], with a gradient in `value`.
@@ -106,7 +106,7 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
     Returns:
         Weights [B].
     """
-    most = math.log(largest) if largest else -math.inf  # where a schedule ends
+    most = math.log(largest) if largest else -math.inf  # the end of a schedule
     return (beta * advantage.detach()).clamp(max=most).exp()
 
 
@@ -147,8 +147,8 @@ def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         target: [B, n] probabilities; no gradient reaches them.
 
     Returns:
-        -sum target log p [B] with a gradient in `log_probs`, and without one what is left of it at the best p, [B], at
-        least 0.
+        -sum target log p [B] with a gradient in `log_probs`, and the KL divergence [B], at least 0, without a
+        gradient.
     """
     loss = -(target * log_probs).sum(1)
     return loss, (loss.detach() + target.xlogy(target).sum(1)).clamp(min=0)
@@ -162,9 +162,9 @@ def quantile_huber(
 
     Args:
         quantiles: [B, N] estimated.
-        shares: [N] or [B, N] which quantiles they are, in [0, 1].
+        shares: [N] or [B, N] levels of the quantiles, in [0, 1].
         targets: [B, M] samples of the target; no gradient reaches them.
-        kappa: where the loss turns from a square to a line; with 0, where a schedule ends, it is a line at once.
+        kappa: error at which the loss changes from a square to a line; 0, the end of a schedule, gives a line.
 
     Returns:
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlplug_core.errors import RlplugError
 
-#: The interface that learners of one machine talk over; without it gloo listens where the host's name leads.
+#: The network interface between learners of one machine; without it gloo listens at the address of the host's name.
 LOOPBACK = {
     "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     "NCCL_SOCKET_IFNAME": "lo",
@@ -38,11 +38,11 @@ class LearnerLost(RlplugError):
 class MeanGradient:
     """The learner `rank` of `ranks`, all on this machine; `join` comes before the first gradient step of any of them.
 
-    Every learner gets the same bits, so learners that began alike stay alike. The group is an object of its own, beside
-    the default one of the process, which belongs to the caller.
+    Every learner gets the same bits, so equal learners stay equal. The group is separate from the default one of the
+    process, which belongs to the caller.
     """
 
-    #: Of `torch.distributed`, whose stubs do not say that each kind of group has `allreduce`.
+    #: From `torch.distributed`; its stubs do not know that each kind of group has `allreduce`.
     group: Any
 
     def __init__(self, rank: int, ranks: int, device: torch.device, timeout: float) -> None:

@@ -60,17 +60,17 @@ class TrustRegion:
         damping: float = 0.1,
         curvature: Scalar | None = None,
     ) -> Move:
-        """Go down the natural gradient, as far as the loss falls and the divergence stays within the radius.
+        """Step along the natural gradient, as far as the loss falls and the divergence stays within the radius.
 
         Args:
-            loss: the scalar to minimize, at the present parameters.
-            divergence: the mean KL divergence [] from the distribution before the step, whose Hessian is the Fisher.
+            loss: the scalar to minimize, at the current parameters.
+            divergence: the mean KL divergence [] from the distribution before the step; its Hessian is the Fisher.
             radius: the largest divergence of the step.
-            damping: what is added to the diagonal of the Fisher matrix.
+            damping: added to the diagonal of the Fisher matrix.
             curvature: a cheaper estimate of the divergence for Fisher products; the divergence itself if None.
 
         Raises:
-            NonFinite: the loss, its gradient or a Fisher product is; nothing has moved.
+            NonFinite: the loss, its gradient or a Fisher product is not finite; no parameter has changed.
         """
         before = loss()
         gradient = self.gradient(before)
@@ -145,14 +145,14 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, step
 
 
 def within(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
-    """Find the nearest vectors whose product with a slope is bounded.
+    """Find the nearest vectors with a bounded product with a gradient `slope`.
 
-    With the slope of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,
+    With the gradient of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,
     arXiv:1611.01224, eq. 12).
 
     Args:
         gradient, slope: [B, k].
-        bound: the largest product of a vector with its slope.
+        bound: the largest product of a vector with `slope`.
 
     Returns:
         Vectors [B, k].

@@ -41,8 +41,8 @@ def backward(loss: Tensor, parameters: list[nn.Parameter], gradient: Tensor) -> 
 
     Args:
         loss: [].
-        parameters: those that want a gradient.
-        gradient: [P], the flat gradient, of which every `.grad` is a view; it is zero.
+        parameters: the trained parameters.
+        gradient: [P], the flat gradient, zero; every `.grad` is a view of it.
     """
     loss.backward(inputs=parameters)
 
@@ -86,7 +86,7 @@ class Optimizer:
         self.mean = mean
         self.learning_rate = throughout(learning_rate)
         self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
-        #: Their values at the present step; what is constant is not asked again.
+        #: Their current values; constants are not computed again.
         self.rate = self.learning_rate(0.0)
         self.clip = None if self.max_grad_norm is None else self.max_grad_norm(0.0)
         self.moving = not all(
@@ -96,12 +96,12 @@ class Optimizer:
         self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters
         self.state = rule.start(self.flat) if shared is None else shared.state
-        #: The parts of the flat parameters that no step changes, and those that weight decay leaves alone.
+        #: The parts of the flat parameters that steps do not change, and those without weight decay.
         self.frozen: list[slice] = []
         self.undecayed: list[slice] = []
         on_host = self.flat.device.type == "cpu"
         self.check: Check = check_now if on_host else DeferredNanCheck(check_now)
-        #: Whether the gradient's norm and clip are worked out in numpy, whose calls take a fraction of torch's time.
+        #: Whether the gradient's norm and clip are computed in numpy; its calls take a fraction of torch's time.
         self.on_host = on_host and self.flat.dtype in (torch.float32, torch.float64)
         #: Takes the steps if they are recorded as CUDA graphs.
         self.on_device: DeviceStep | None = None
@@ -118,14 +118,14 @@ class Optimizer:
         Args:
             loss: [].
             clock: for the schedules of the learning rate and of the gradient's clip.
-            age: how many env steps ago the batch began, by those of this learner; schedules are read there.
+            age: env steps of this learner since the start of the batch; schedules are read there.
 
         Returns:
-            The norm [] of the gradient before clipping, with several learners that of their mean gradient.
+            The norm [] of the gradient before clipping; with several learners, of their mean gradient.
 
         Raises:
-            NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
-                later, or when its state is asked for.
+            NonFinite: the loss or the gradient is not finite; on the CPU before the parameters change, on other devices
+                one update later, or when its state is read.
         """
         if self.moving:
             progress = clock.progress_before(
@@ -154,12 +154,12 @@ class Optimizer:
         return norm
 
     def step_in_parts(self, lr: float | Tensor) -> None:
-        """Take a step that leaves `frozen` parts as they are, and `undecayed` ones without weight decay.
+        """Take a step that does not change `frozen` parts, and gives `undecayed` ones no weight decay.
 
         Args:
-            lr: the learning rate; a tensor [] only for rules that take one.
+            lr: the learning rate; a tensor [] only if the rule takes one.
         """
-        # Of what is shared, others would meet the 0 below; there weight decay takes all.
+        # Other processes would read the 0 below in shared parameters, so weight decay covers all of them.
         undecayed = self.undecayed if self.target is self.flat else []
         free = [(part, self.target[part].clone()) for part in undecayed]
         held = [
@@ -176,7 +176,7 @@ class Optimizer:
             self.target[part] = before
 
     def part(self, parameter: nn.Parameter) -> slice:
-        """Return where a parameter lies in the flat ones."""
+        """Return the place of a parameter in the flat tensor."""
         place = next(number for number, one in enumerate(self.parameters) if one is parameter)
         begin = sum(one.numel() for one in self.parameters[:place])
         return slice(begin, begin + parameter.numel())
@@ -206,7 +206,7 @@ class Optimizer:
         """Step shared copies of parameters and state from now on.
 
         Args:
-            place: puts a tensor [...] where all processes can reach it.
+            place: puts a tensor [...] into memory of all processes.
 
         Returns:
             The shared tensors, for optimizers in other processes.
@@ -216,12 +216,12 @@ class Optimizer:
         return SharedState(self.target, self.state)
 
     def state_dict(self) -> State:
-        """The rule's state, and parameters that this optimizer shares with others; what it only borrows is not its own.
+        """Return the rule's state, and the parameters that this optimizer shares with other processes.
 
-        Parameters that nobody shares are saved by their modules.
+        Modules save parameters that are not shared.
 
         Raises:
-            NonFinite: the last step met what is, and nobody has looked yet: no checkpoint holds what came of it.
+            NonFinite: the last step was not finite and was not checked yet: no checkpoint contains its result.
         """
         self.look()
         if self.borrowed:
@@ -230,10 +230,10 @@ class Optimizer:
         return {"state": self.state, **shared}
 
     def look(self) -> None:
-        """Look at the steps of a device at which nobody has looked yet; it waits for them.
+        """Check the steps of a device that were not checked yet; this waits for them.
 
         Raises:
-            NonFinite: they met what is.
+            NonFinite: a step was not finite.
         """
         if isinstance(self.check, DeferredNanCheck):
             self.check.look("at the last step")
@@ -268,7 +268,7 @@ class OptimizerFactory(Protocol):
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
-    """Move `parameters` and their gradients into two flat tensors, of which they become views."""
+    """Move `parameters` and their gradients into two flat tensors and make them views of these."""
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     gradient = torch.zeros_like(flat)
     offset = 0
@@ -281,7 +281,7 @@ def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
 
 
 def joined(tensors: list[Tensor]) -> list[Tensor]:
-    """One flat view of tensors that follow one another in memory, as `flatten` lays them; others as they are."""
+    """Return one flat view of tensors that are adjacent in memory, as after `flatten`; other tensors unchanged."""
     first = tensors[0].detach()
     end = first.storage_offset()
     for tensor in tensors:
@@ -307,11 +307,11 @@ def host(value: Tensor) -> float:
 
 
 def check_now(norm: Tensor, loss: Tensor, name: str) -> None:
-    """Raise `NonFinite` where a gradient's norm or its loss is: `host` reads by hand, 0.8 us for both on the CPU."""
+    """Raise `NonFinite` if a gradient's norm or its loss is not finite; the reads take 0.8 us for both on the CPU."""
     if not isfinite(norm.item() + loss.item()):
         raise nonfinite(host(norm), host(loss), name)
 
 
 def nonfinite(norm: float, loss: float, name: str) -> NonFinite:
-    """Return what an optimizer called `name` says of such a gradient or loss."""
+    """Return the message of the optimizer `name` about such a gradient or loss."""
     return NonFinite(f"{name} met the loss {loss:g} and a gradient of norm {norm:g}")

@@ -39,7 +39,7 @@ class Target:
     def __init__(self, online: nn.Module, network: nn.Module) -> None:
         self.online = online
         self.network = network
-        #: Their parameters, joined at the first move: from then on they lie where they stay.
+        #: Their parameters, joined at the first move: after it their memory does not move.
         self.pairs: tuple[list[Tensor], list[Tensor]] | None = None
 
     def move(self, tau: float = 1.0) -> None:
@@ -68,7 +68,7 @@ class Target:
 
 
 class Frozen:
-    """A context in which a module's parameters want no gradient: what is differentiated through it costs no more."""
+    """A context without gradients for a module's parameters: a gradient through the module costs less."""
 
     def __init__(self, module: nn.Module) -> None:
         self.parameters = [

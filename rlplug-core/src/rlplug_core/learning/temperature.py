@@ -16,12 +16,12 @@ class Temperature(nn.Module):
     """The entropy coefficient alpha of SAC (Haarnoja et al., 2018, arXiv:1812.05905, section 5).
 
     Args:
-        ent_coef: its value at the beginning, or throughout if it is not learned.
+        ent_coef: its initial value, or its constant value if it is not learned.
         autotune: whether it is learned, as its logarithm.
-        scheduled: whether it shall follow a schedule, which what is learned cannot.
+        scheduled: whether it follows a schedule; a learned one cannot.
 
     Raises:
-        UsageError: it is learned and shall follow a schedule.
+        UsageError: it is learned and has a schedule.
     """
 
     def __init__(self, ent_coef: float, autotune: bool, scheduled: bool = False) -> None:
@@ -88,12 +88,12 @@ def soft_policy_loss(
     ent_coef: float,
     target_entropy: float | Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """alpha * log pi(a | s) - Q(s, a) (eq. 7) and the loss of alpha's logarithm (eq. 18), with what to report of both.
+    """Compute alpha * log pi(a | s) - Q(s, a) (eq. 7), the loss of alpha's logarithm (eq. 18), and metrics of both.
 
     Args:
-        log_prob: [B] of actions that the policy drew, with its gradient; or what `expected_of` gives.
-        q: [B] the values of these actions; whichever mean or minimum of critics counts.
-        ent_coef: what alpha is where it is not learned.
+        log_prob: [B] of actions that the policy drew, with its gradient; or the result of `expected_of`.
+        q: [B] the values of these actions; a mean or minimum over critics.
+        ent_coef: alpha, if it is not learned.
         target_entropy: in nats; a number, or a tensor [B].
 
     Returns:

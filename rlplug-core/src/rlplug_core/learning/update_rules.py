@@ -190,15 +190,15 @@ class AdamW(Adam):
 class Torch:
     """Any class of `torch.optim` that steps on one flat tensor and keeps tensors.
 
-    What it keeps is known after its first step: `start` takes one on a copy to learn the shapes, and the first real
-    step is that of a fresh optimizer, so that every value is torch's own.
+    Its state is known after its first step: `start` takes one on a copy to learn the shapes, and the first real step is
+    that of a new optimizer, so that every value is torch's own.
 
     Args:
         name: the class's, such as `NAdam`.
         arguments: its keyword arguments, without the learning rate.
 
     Raises:
-        BadConfig: it cannot step on one flat tensor, or keeps something that is no tensor.
+        BadConfig: it cannot step on one flat tensor, or its state has something that is not a tensor.
     """
 
     def __init__(self, name: str, arguments: dict[str, object]) -> None:
@@ -287,7 +287,7 @@ class OptimizerOptions:
     nesterov: bool = False  # use Nesterov momentum
 
     def rule(self, name: OptimizerName, **usual: object) -> UpdateRule:
-        """The rule called `name`; `usual` are an algorithm's own values for what was not set.
+        """Return the rule `name`; `usual` has an algorithm's own values for unset options.
 
         Raises:
             BadConfig: there is no such rule, it takes no such option, or the betas are not two numbers below 1.
@@ -305,7 +305,7 @@ class OptimizerOptions:
 
 
 def takes_tensors(rule: UpdateRule) -> bool:
-    """Return whether a rule of this file is kernels alone that take the learning rate as a tensor [] on the device."""
+    """Return whether a rule of this file uses only kernels that take the learning rate as a tensor [] on the device."""
     return type(rule) in (SGD, RMSProp, RMSPropTF, Adam, AdamW)
 
 

@@ -1,7 +1,7 @@
-"""An action is one array [N, ...], whatever its space: where the parts of a Dict lie in it, and what a mask covers.
+"""One array [N, ...] per action, for any space: the columns of the parts of a Dict, and the choices of a mask.
 
-The parts of a Dict, nested ones included, lie side by side in the order of the space, as columns [N, k] of float32:
-one for a Discrete, as many as there are numbers for any other. Buffers and agents need to know of no other actions.
+The parts of a Dict, nested ones included, are side by side in the order of the space, as columns [N, k] of float32:
+one for a Discrete, as many as its numbers for any other. Buffers and agents see only such actions.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Part:
 
 
 def scale_and_shift(space: spaces.Box) -> tuple[Array, Array, Array]:
-    """Find what makes a Box's own actions of those in [-1, 1].
+    """Find the scale and shift from [-1, 1] to a Box's own actions.
 
     Returns:
-        Where both bounds are finite, and the scale and the shift, in float64; 1 and 0 elsewhere.
+        Whether both bounds are finite, the scale and the shift, in float64; 1 and 0 if they are not.
     """
     low = space.low.astype(np.float64)
     high = space.high.astype(np.float64)
@@ -49,7 +49,7 @@ def scale_and_shift(space: spaces.Box) -> tuple[Array, Array, Array]:
 
 
 def parts(space: Space) -> list[Part]:
-    """The parts of a Dict that are no Dicts, in the order of their columns."""
+    """Return the parts of a Dict that are not Dicts, in the order of their columns."""
     found: list[Part] = []
     end = 0
     for keys, leaf in _leaves(space, ()):
@@ -105,7 +105,7 @@ def sample(space: Space, num_envs: int) -> Array:
 
 
 def sample_legal(space: Space, mask: Array) -> Array:
-    """Random actions [rows, ...]: each choice that `mask` [rows, C] allows is as likely; any, where it allows none."""
+    """Draw random actions [rows, ...], uniformly from the choices that `mask` [rows, C] allows, or from all."""
     found = sample(space, len(mask))
     for column, allowed in _columns(space, mask):
         many = allowed.sum(1)
@@ -117,9 +117,9 @@ def sample_legal(space: Space, mask: Array) -> Array:
 
 
 def legal(space: Space, action: Array, mask: Array) -> Array:
-    """Actions [N, ...] in which each choice that `mask` [N, ...] forbids gives way to the next allowed one, cyclically.
+    """Replace each choice that `mask` [N, ...] forbids by the next allowed one, cyclically; return actions [N, ...].
 
-    A mask has as many entries as there are `choices`; where it allows none, the choice stays.
+    A mask has one entry for each of the `choices`. If it allows none, the choice does not change.
     """
     found = action.reshape(len(action), -1).copy()
     for column, allowed in _columns(space, mask):
@@ -131,7 +131,7 @@ def legal(space: Space, action: Array, mask: Array) -> Array:
 
 
 def stuck(space: Space, mask: Array) -> Array:
-    """Return in which rows [N] of a mask [N, ...] some choice is left with nothing that is allowed."""
+    """Return the rows [N] of a mask [N, ...] with a choice that has no allowed value."""
     found = np.zeros(len(mask), np.bool_)
     for _, allowed in _columns(space, mask):
         found |= ~allowed.any(1)

@@ -23,7 +23,7 @@ class DeterministicPolicy(nn.Module):
     """Observations to one action each [B, dims], in [-1, 1] by a tanh.
 
     Raises:
-        UsageError: the action space is no Box with finite bounds.
+        UsageError: the action space is not a Box with finite bounds.
     """
 
     def __init__(self, spec: Spec, net: Net, norm: ObservationNorm | None = None) -> None:
@@ -124,7 +124,7 @@ class ActionCritic(nn.Module):
 class Ensemble(nn.Module):
     """Networks that differ in their initial weights: the same inputs to the outputs of all [n, B, ...].
 
-    On a CPU a loop costs what one batched matrix product does, and one member can be asked: `ensemble[0]`.
+    On a CPU a loop costs the same as one batched matrix product, and one member can be called: `ensemble[0]`.
     """
 
     def __init__(self, make: Callable[[], nn.Module], count: int) -> None:

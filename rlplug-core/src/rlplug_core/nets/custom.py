@@ -1,10 +1,10 @@
-"""Networks of a user's own: what `net.factory` names makes features of observations, in the place of the encoder.
+"""A user's own networks: the function `net.factory` makes the module that replaces the encoder.
 
     def make(space, net):
-        return MyNetwork(space, net), 128       # a module, and how many features it gives
+        return MyNetwork(space, net), 128       # a module, and its number of features
 
-The module takes what the environment shows as tensors [B, ...], of the space's dtype (a dictionary of them for a Dict
-space), and gives float32 features [B, F].
+The module takes observations as tensors [B, ...] of the space's dtype (a dictionary of them for a Dict space), and
+returns float32 features [B, F].
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rlplug_core.types import Space
 
 
 def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
-    """Call the factory for a space; return a module that was tried on two observations, and its features.
+    """Call the factory for a space and try its module on two observations; return it and its number of features.
 
-    With a `norm` it is tried on what that makes of them.
+    With a `norm` the two observations are normalized first.
 
     Raises:
-        UsageError: there is no such file or module. PluginError: there is no such function, it raised, or what it made
+        UsageError: there is no such file or module. PluginError: there is no such function, it raised, or its module
             does not turn two observations into float32 features [2, F].
     """
     what = f"the network '{net.factory}'"

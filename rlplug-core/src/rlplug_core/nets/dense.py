@@ -1,4 +1,4 @@
-"""The dense layer: one function, for which the fast room may have a faster product."""
+"""The dense layer: one function, which the fast room may replace by a faster product."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Networks that give distributions of returns: on atoms (C51), as fixed quantiles (QR-DQN), as any quantile (IQN).
+"""Networks of return distributions: on atoms (C51), as fixed quantiles (QR-DQN), as any quantile (IQN).
 
-What they share with `QNetwork`, among it dueling streams and noisy layers, is said there.
+`QNetwork` documents the parts they share, such as dueling streams and noisy layers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CategoricalQ(QNetwork):
     """Log-probabilities [B, A, atoms] of returns on equally spaced atoms (Bellemare et al., 2017, arXiv:1707.06887).
 
     Args:
-        low, high: the smallest and the largest return, where the outer atoms lie; `support` [atoms] holds all.
+        low, high: the smallest and the largest return, the outer atoms; `support` [atoms] holds all of them.
     """
 
     support: Tensor
@@ -112,8 +112,8 @@ class ImplicitQ(QNetwork):
     A share τ is embedded as φ(τ) = relu(W cos(π i τ) + b), i = 0 … cosines - 1 (eq. 4), and multiplies the features.
 
     Args:
-        shares: action values are means over the quantiles at the middles of so many equal shares: what the paper draws
-            from U[0, 1] to act, without the noise of the draws.
+        shares: action values are means over the quantiles at the middles of this number of equal shares; the paper
+            draws them from U[0, 1], which adds noise.
     """
 
     cosines: Tensor

@@ -20,7 +20,7 @@ from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import MASK, Space, channels_last
 
-#: What may be done in place to a layer's outputs, which no one else sees.
+#: Activations that may change a layer's outputs in place, because nothing else uses them.
 IN_PLACE: dict[Any, Callable[[Tensor], Tensor]] = {torch.tanh: torch.tanh_, torch.relu: torch.relu_}
 
 
@@ -68,7 +68,7 @@ def initialize(layer: nn.Linear | nn.Conv2d, net: Net, gain: float | None = None
 
 
 def initialize_outputs(module: nn.Module, net: Net) -> None:
-    """Give the layers that feed an action head initial weights where `net` asks for others than a head makes."""
+    """Set the initial weights of the layers that feed an action head, if `net` asks for other ones than the head's."""
     if net.init == "orthogonal" and net.output_gain is None:
         return
     for layer in module.modules():
@@ -102,7 +102,7 @@ class MLP(nn.Module):
         self.norms = nn.ModuleList(norm for width in net.hidden for norm in layer_norm(width, net))
         self.activation = activation(net)
         self.features = widths[-1]
-        # The dictionaries and not what is in them: `torch.func.functional_call` puts other tensors there.
+        # The dictionaries, not their content: `torch.func.functional_call` puts other tensors there.
         parts: list[Any] = [layer._parameters for layer in layers]
         norms: list[Any] = [norm._parameters for norm in self.norms] or [None] * len(layers)
         self._parts = list(zip(parts, norms, strict=True))
@@ -130,10 +130,9 @@ class MLP(nn.Module):
 class Image(nn.Module):
     """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by its bound.
 
-    Which of the two they are is up to `types.channels_last`.
-    Convolutions begin with the weights of hidden layers and have the same activation; `net.layer_norm` is for the fully
-    connected layers after them. Where `net` names none, three as in DQN (Mnih et al., 2015) from 36 pixels a side, else
-    two small ones that suit 10 x 10 grids.
+    `types.channels_last` decides which of the two they are. Convolutions have the initial weights and the activation of
+    hidden layers; `net.layer_norm` is for the fully connected layers after them. The default is the three convolutions
+    of DQN (Mnih et al., 2015) for images of at least 36 pixels a side, else two small ones for grids such as 10 x 10.
 
     Raises:
         UsageError: the images are too small for the layers that `net` names.
@@ -169,7 +168,7 @@ class Image(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
-        # The slopes of a large image's first layer take a third of the time so, and nothing takes longer.
+        # So the gradient of a large image's first layer takes a third of the time, and nothing takes longer.
         order = torch.channels_last if self.large and image.is_cpu else torch.preserve_format
         values = image.to(torch.float32, copy=self.scale != 1, memory_format=order)
         features: Tensor = self.dense(
@@ -194,7 +193,7 @@ def pixel_scale(space: Space) -> float:
 
 
 def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
-    """Raise UsageError where a window is wider than what the convolutions before it leave of an image."""
+    """Raise UsageError if a window is wider than its input from the convolutions before it."""
     left = side
     for number, (_, kernel, stride) in enumerate(kernels):
         if kernel > left:
@@ -246,16 +245,16 @@ class Normalized(nn.Module):
 
 
 def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
-    """Make the encoder for an observation space; gives it with the number of its features.
+    """Make the encoder for an observation space; return it and its number of features.
 
     Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
-    Dict part by part; all but plain images then pass the hidden layers of `net`. `net.factory` takes the place of all
-    this. With `net.normalize_obs` observations pass a norm before: `norm`, if the network shares one, or its own.
+    Dict part by part; all but plain images then go through the hidden layers of `net`. `net.factory` replaces
+    all of this. With `net.normalize_obs` observations are normalized first, by `norm` if the network shares one.
 
     Raises:
-        UsageError: the space is none of these, or has no image for the convolutions that are named, or a trunk shall be
-            shared that this network has for itself.
-        PluginError: the factory is none, or its module does not give what it said.
+        UsageError: the space is none of these, or has no image for the named convolutions, or `net.shared` is set for a
+            network that cannot share a trunk.
+        PluginError: the factory fails, or its module does not return the announced features.
     """
     if net.shared:
         raise UsageError(
@@ -268,7 +267,7 @@ def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tupl
 
 
 def _encoder(space: Space, net: Net, norm: ObservationNorm | None) -> tuple[nn.Module, int]:
-    """Make the encoder behind `norm`, which also normalizes the observations that a factory's module is tried on."""
+    """Make the encoder after `norm`, which also normalizes the trial observations of a factory's module."""
     if net.factory is not None:
         return custom(space, net, norm)
     if _is_image(space):
@@ -312,7 +311,7 @@ def _is_image(space: Space) -> TypeGuard[spaces.Box[Any]]:
 
 
 def has_images(space: Space) -> bool:
-    """Return whether a part of what is observed is an image."""
+    """Return whether a part of the observation is an image."""
     return (
         any(map(has_images, space.spaces.values()))
         if isinstance(space, spaces.Dict)

@@ -23,21 +23,21 @@ class Net:
     layer_norm: bool = False  # apply LayerNorm before the activation of each hidden layer
     # initial weights
     init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"
-    # gain of the initial weights of hidden layers; none is the square root of 2
+    # gain of the initial weights of hidden layers; default: the square root of 2
     gain: Positive | None = None
-    # gain of the last layer; none is 0.01 for a policy, 1 for action values
+    # gain of the last layer; default: 0.01 for a policy, 1 for action values
     output_gain: Positive | None = None
-    # channels of each convolution; none is 32,64,64, for small images 16,32
+    # channels of each convolution; default: 32,64,64, for small images 16,32
     channels: tuple[Count, ...] = ()
     kernels: tuple[Count, ...] = ()  # kernel size of each convolution, as many as channels
     strides: tuple[Count, ...] = ()  # stride of each convolution, as many as channels
-    # share the hidden layers between policy and critic, where one loss trains both
+    # share the hidden layers between policy and critic, if one loss trains both
     shared: bool = False
     # normalize vector observations by their running mean and standard deviation
     normalize_obs: bool = False
     # standard deviation of a Gaussian: a parameter, or an output of the network
     std: Literal["free", "state"] = "free"
-    # initial log of that parameter, where bounded actions reach from -1 to 1
+    # initial log of that parameter, in units in which bounded actions are from -1 to 1
     log_std_init: float = 0.0
     squash: bool = False  # put a Gaussian's actions through a tanh; sac, tqc and crossq always do
     factory: Importable | None = None  # function that makes your own encoder, ./my_net.py:make
@@ -57,7 +57,7 @@ class Net:
             )
 
     def check_gaussian(self, free: bool) -> None:
-        """Raise UsageError where something is asked of a network's Gaussian that is not `free` to be chosen."""
+        """Raise UsageError if an option of a network's Gaussian is set that is not `free` to choose."""
         asked = self._changed("std", "log_std_init", "squash")
         if asked and not free:
             raise UsageError(
@@ -66,7 +66,7 @@ class Net:
             )
 
     def check_critic(self) -> None:
-        """Raise UsageError where a critic's own network is asked for what only policies have."""
+        """Raise UsageError if a critic's own network has an option that only policies have."""
         asked = self._changed("std", "log_std_init", "squash", "output_gain")
         if asked:
             raise UsageError(

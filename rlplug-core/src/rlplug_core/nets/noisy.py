@@ -5,7 +5,7 @@
     layer(features, noise)          # one draw for the whole batch; [B, size] has one for each row
     layer(features)                 # the mean weights, a plain linear layer
 
-Whoever uses a layer owns the random numbers: an agent draws anew at every step, a learner at every update.
+The caller owns the random numbers: an agent draws again at every step, a learner at every update.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets import dense
 from rlplug_core.types import Array
 
-#: Which noise: a number for each weight, or one for each input and output, whose products the weights get.
+#: Kinds of noise: a number for each weight, or one for each input and output that are multiplied for each weight.
 Noise: TypeAlias = Literal["independent", "factorized"]
-#: Up to this many rows an agent's factorized noise is computed beside the mean weights, not put on them: two products
+#: Up to this many rows an agent's factorized noise is computed separately, not added to the mean weights: two products
 #: in place of a matrix under noise. One row takes a sixth of the time through a layer of 3136 to 512, half through 1024
 #: to 128; eight take half and as much. Small layers take as long either way.
 FEW = 8
 
 
 def check_sigma(noisy: Noise | None, sigma: float | None) -> None:
-    """Raise UsageError where a deviation is given to what has no noise."""
+    """Raise UsageError if a deviation is given without noise."""
     if noisy is None and sigma is not None:
         raise UsageError(
             "noisy_sigma is of noisy layers; give --noisy factorized or independent too, or leave noisy_sigma at none"
@@ -43,8 +43,8 @@ class NoisyLinear(nn.Module):
     Args:
         inputs, outputs: features in and out.
         kind: `independent` noise, or `factorized`: ε_W[j, i] = f(ε_j) f(ε_i), ε_b[j] = f(ε_j), f(x) = sgn(x) √|x|.
-        sigma: the noise at the beginning; None takes the paper's (section 3.2), 0.017 for independent noise and
-            0.5 / √inputs for factorized noise, of which `sigma` is the numerator.
+        sigma: the initial noise; None is the paper's (section 3.2), 0.017 for independent noise and 0.5 / √inputs for
+            factorized noise, where `sigma` is the numerator.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class NoisyLinear(nn.Module):
         self.bias_sigma = nn.Parameter(torch.full((outputs,), initial))
 
     def draw(self, generator: np.random.Generator) -> Array:
-        """Noise [size] for one use of the layer, in which f is already applied."""
+        """Draw noise [size] for one use of the layer, with f already applied."""
         normal = generator.standard_normal(self.size, dtype=np.float32)
         return (
             normal if self.kind == "independent" else np.copysign(np.sqrt(np.abs(normal)), normal)

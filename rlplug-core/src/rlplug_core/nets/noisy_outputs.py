@@ -14,15 +14,15 @@ from rlplug_core.types import Array
 
 
 class NoisyOutputs(nn.Module):
-    """Features [B, F] to what a head reads [B, size], through a `NoisyLinear` in place of each plain layer.
+    """Features [B, F] to the inputs of a head [B, size], with a `NoisyLinear` in place of each plain layer.
 
     Args:
-        plain: what `heads.head` made: a linear layer, one with what follows it, or several beside each other.
-        kind, sigma: as `NoisyLinear` takes them.
-        net: how the other layers begin.
+        plain: the layer from `heads.head`: one linear layer, one with a layer after it, or several side by side.
+        kind, sigma: as in `NoisyLinear`.
+        net: the initial weights of the other layers.
 
     Raises:
-        UsageError: `net` says how the last layer shall begin.
+        UsageError: `net` sets the initial weights of the last layer.
     """
 
     def __init__(self, plain: nn.Module, kind: Noise, sigma: float | None, net: Net) -> None:
@@ -55,7 +55,7 @@ class NoisyOutputs(nn.Module):
 
 
 def check_no_output_gain(net: Net) -> None:
-    """Raise UsageError where `net` says how a last layer begins that is noisy."""
+    """Raise UsageError if `net` sets the initial weights of a noisy last layer."""
     if net.output_gain is not None:
         raise UsageError("noisy layers begin as their paper says; leave net.output_gain at none")
 

@@ -1,7 +1,7 @@
-"""Running moments as modules of a learner: of observations, which networks see scaled, and of returns, for rewards.
+"""Running moments as modules of a learner: of observations, to scale network inputs, and of returns, to scale rewards.
 
-A forward pass only reads them, so acting, losses and evaluations leave them alone. They move in place and at the end of
-an update (`Algorithm` sees to it), so that a rollout and all that is learned from it see one scale.
+A forward pass only reads them, so acting, losses and evaluations do not change them. `Algorithm` updates them in place
+at the end of an update, so that a rollout and the losses on it have the same scale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import NonFinite
 from rlplug_core.types import Array, Obs, Space, State, tree_map
 
-#: A divisor where nothing has counted yet.
+#: A divisor before the first value.
 TINY = 1e-300
 
 
@@ -41,9 +41,9 @@ def moments(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def mix(
     mean: Tensor, variance: Tensor, other: Tensor, other_variance: Tensor, share: Tensor
 ) -> None:
-    """Moments, in place, of what is drawn with the chance `share` from the others and else from these.
+    """Mix moments in place: of a sample that comes from the others with probability `share`, and else from these.
 
-    With their share of all rows it is what Chan et al. (1979) merge samples by.
+    If `share` is their share of all rows, this is the merge of samples by Chan et al. (1979).
     """
     difference = other - mean
     variance.lerp_(other_variance, share).addcmul_(difference, difference * (share * (1 - share)))
@@ -51,11 +51,11 @@ def mix(
 
 
 class RunningNorm(nn.Module):
-    """Values [B, *shape] less their mean, over their deviation, and within [-clip, clip]; at the beginning only that.
+    """Values [B, *shape] minus their mean, over their deviation, clipped to [-clip, clip]; at first only clipped.
 
-    `mean`, `variance` and `count` are of all that `update` was given, in float64: in float32 a mean far from 0 would
-    stand still as soon as a batch's share of it is lost in rounding. The forward pass reads `shift` and `scale`, which
-    are made of them in float32.
+    `mean`, `variance` and `count` are over all values given to `update`, in float64: in float32 a mean far from 0
+    would stop changing once a batch's contribution is lost in rounding. The forward pass reads `shift` and `scale`,
+    computed from them in float32.
     """
 
     mean: Tensor
@@ -80,10 +80,10 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, values: Tensor, weight: Tensor) -> None:
-        """Take in the rows of `values` [B, *shape], each for as many as its weight [B] says.
+        """Add the rows of `values` [B, *shape], each with its weight [B] as a count.
 
         Raises:
-            NonFinite: a value is not; on the CPU, elsewhere the next update meets what came of it.
+            NonFinite: a value is not finite; only on the CPU. On other devices the next update finds the result.
         """
         mean, variance, size = moments(values.reshape(-1, self.mean.numel()), weight)
         if mean.is_cpu and not isfinite((mean.sum() + variance.sum()).item()):
@@ -104,12 +104,12 @@ class Running(nn.Module):
     """A module that an `Algorithm`, wherever it holds one, shows every batch at the end of the update."""
 
     def absorb(self, batch: Any, clock: Clock) -> None:
-        """Move what is running, in place, by the batch as `update` was given it."""
+        """Update the running moments in place with the batch of an update."""
         raise NotImplementedError
 
 
 class PartNorms(nn.Module):
-    """Norms for some parts of a dictionary; the other parts stay as they are."""
+    """Norms for some parts of a dictionary; other parts are unchanged."""
 
     def __init__(self, parts: Mapping[str, RunningNorm | PartNorms]) -> None:
         super().__init__()
@@ -144,10 +144,10 @@ class ObservationNorm(Running):
         return self.norm(obs)
 
     def absorb(self, batch: Any, clock: Clock) -> None:
-        """The observations that were acted on: of a rollout [T, N], or of a batch [B] with its weights on the device.
+        """Update with the observations of the actions: of a rollout [T, N], or of a batch [B] and its weights.
 
-        Of replayed transitions these are the ones that networks are trained on; importance weights undo what a
-        prioritized replay prefers.
+        For replayed transitions these are the network's training inputs; importance weights correct the preference
+        of a prioritized replay.
         """
         if isinstance(batch, Rollout):
             views = batch.views or Views(batch)
@@ -162,9 +162,9 @@ class ObservationNorm(Running):
 class RewardScale(Running):
     """Rewards over the deviation of the discounted return, so that values have the same size in every environment.
 
-    The return is summed up as rewards come, R = r + gamma R, from 0 where an episode begins; only its deviation counts,
-    so that rewards keep their sign. A rollout is scaled by those before it, and the first one by itself. It lives on
-    the host, as rollouts do; the returns that a run reports come from the environment and stay as they are.
+    The return is summed as R = r + gamma R, from 0 at the start of an episode; only its deviation is used, so rewards
+    keep their sign. A rollout is scaled by the statistics before it, the first one by its own. The state is on the
+    host, like rollouts; the returns that a run reports come from the environment and are not scaled.
     """
 
     def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:

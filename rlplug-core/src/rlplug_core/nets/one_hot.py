@@ -60,7 +60,7 @@ def bounds(space: Ranged) -> tuple[Array, Array]:
 
 
 def stray(space: Ranged, obs: Array) -> tuple[int, str] | None:
-    """Return the first row of observations [B, ...] that is not in their space, and how; None where all are."""
+    """Return the first row of observations [B, ...] outside their space, and how; None if all are inside."""
     low, high = bounds(space)
     outside = (obs < low) | (obs > high)
     if not outside.any():
@@ -75,9 +75,9 @@ def stray(space: Ranged, obs: Array) -> tuple[int, str] | None:
 
 
 def altered(space: Space, obs: Array) -> tuple[int, str] | None:
-    """Return the first row of observations [B, ...] of which a cast to their space's whole numbers makes another.
+    """Return the first row of observations [B, ...] that a cast to their space's integers changes.
 
-    None where it alters none, as where images of floats hold the numbers of their pixels.
+    None if it changes none, such as float images with whole pixel values.
     """
     dtype = np.dtype(space.dtype)
     if dtype.kind not in "iu" or obs.dtype == dtype:

@@ -34,8 +34,8 @@ from rlplug_core.types import Array, Obs, Spec
 class PolicyNetwork(nn.Module):
     """Observations to the outputs [B, size] of an action head, illegal actions masked.
 
-    `make` builds the head; without it that is `head`, with the Gaussian that `net` says. With `noisy` the layers that
-    feed the head are `NoisyLinear`s, whose noise begins with `sigma`.
+    `make` builds the head; by default it is `head` with the Gaussian of `net`. With `noisy` the layers that feed the
+    head are `NoisyLinear`s with the initial noise `sigma`.
     """
 
     columns: Tensor | None
@@ -69,11 +69,11 @@ class PolicyNetwork(nn.Module):
 
     @network
     def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
-        """Compute what the head reads as distributions.
+        """Compute the parameters of the head's distributions.
 
         Args:
             obs: [B, ...] observations.
-            noise: [B, ...] of noisy layers, as `draw` makes it; None for their mean weights.
+            noise: [B, ...] from `draw`, for noisy layers; None for their mean weights.
 
         Returns:
             Outputs [B, size]; illegal actions have the logit `ILLEGAL`.
@@ -98,30 +98,30 @@ class PolicyNetwork(nn.Module):
         """Draw one noise for all rows.
 
         Returns:
-            Noise [size]; None where layers are plain.
+            Noise [size]; None if layers are plain.
         """
         return self.draw(generator.integers(2**63, size=1))[0] if self.noisy else None
 
     def noise_of(self, extras: Mapping[str, Array]) -> Array | None:
-        """Return the noise under which an agent acted.
+        """Return the noise that an agent acted with.
 
         Args:
-            extras: what it sent along, [T, N] each.
+            extras: the agent's extras, [T, N] each.
 
         Returns:
-            Noise [T * N, size]; None where layers are plain.
+            Noise [T * N, size]; None if layers are plain.
         """
         return self.draw(extras["noise"].reshape(-1)) if self.noisy else None
 
     def with_noise(self, samples: Samples, noise: Array | None = None) -> Samples:
-        """Put noise into samples, where a loss finds it; samples of a plain policy stay as they are.
+        """Add noise to samples for the loss; samples of a plain policy are unchanged.
 
         Args:
-            samples: B rows that an agent of this policy has acted.
-            noise: [size] for all rows; None for that under which the agent acted.
+            samples: B rows from an agent of this policy.
+            noise: [size] for all rows; None for the noise that the agent acted with.
 
         Returns:
-            The samples with noise [B, size] in `extras["noise"]`, where its numbers [B] were.
+            The samples with noise [B, size] in `extras["noise"]`, in place of its numbers [B].
         """
         if not self.noisy:
             return samples
@@ -133,12 +133,12 @@ class PolicyNetwork(nn.Module):
         return replace(samples, share=samples.counts, extras=extras)
 
     def on(self, features: Tensor, obs: Obs, noise: Tensor | None = None) -> Tensor:
-        """Compute outputs from what the encoder made of observations.
+        """Compute outputs from the encoder's features.
 
         Args:
             features: [B, F].
             obs: [B, ...] the observations, which may carry an action mask.
-            noise: as `forward` takes it.
+            noise: as in `forward`.
 
         Returns:
             Outputs [B, size]; illegal actions have the logit `ILLEGAL`.
@@ -217,10 +217,10 @@ def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
 
 
 class PolicyAndCritic:
-    """A policy and a critic that one loss trains; with `net.shared` both on one trunk, which a call passes once.
+    """A policy and a critic trained by one loss; with `net.shared` both use one trunk, which a call runs once.
 
-    It is no module: the learner holds `policy` and `critic` as its own. Optimizers count shared parameters once. With
-    `noisy` the policy has noisy layers; the critic, which does not act, has none.
+    It is not a module: the learner holds `policy` and `critic` itself. Optimizers count shared parameters once. With
+    `noisy` the policy has noisy layers; the critic does not act and has none.
     """
 
     def __init__(

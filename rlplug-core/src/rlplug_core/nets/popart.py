@@ -12,15 +12,15 @@ from rlplug_core.nets.normalize import TINY, mix, moments
 
 
 class PopArt(nn.Module):
-    """Features [B, F] to values [B, 1], scale * (W features + b) + shift, whose targets have these moments.
+    """Features [B, F] to values [B, 1], scale * (W features + b) + shift, with the moments of the targets.
 
     A loss that divides the values' errors by `scale` trains W and b on targets of mean 0 and deviation 1 (algorithm 1).
 
     Args:
         features: F.
-        rate: how far the moments move for one target; for a batch of n by 1 - (1 - rate)^n.
-        least: the smallest scale, so that targets which are all the same do not blow up the errors.
-        net: how W and b begin.
+        rate: step of the moments for one target; for a batch of n it is 1 - (1 - rate)^n.
+        least: the smallest scale, so that equal targets do not divide errors by 0.
+        net: the initial weights of W and b.
     """
 
     mean: Tensor
@@ -40,7 +40,7 @@ class PopArt(nn.Module):
         self.register_buffer("variance", torch.ones(1, dtype=torch.float64))
         self.register_buffer(
             "known", torch.zeros((), dtype=torch.float64)
-        )  # 1 - what is left of the beginning
+        )  # 1 - the remaining share of the initial moments
         self.register_buffer("shift", torch.zeros(1))
         self.register_buffer("scale", torch.ones(1))
 
@@ -53,8 +53,7 @@ class PopArt(nn.Module):
     def absorb(self, target: Tensor, weight: Tensor) -> Tensor:
         """Move the moments by value targets [B] with weights [B], and W and b so that no value changes (proposition 1).
 
-        The first batch's moments are taken as they are, as if there had been nothing before. Gives what W was
-        multiplied by, [1].
+        The first batch's moments replace the initial ones. Return the factor of W, [1].
         """
         mean, variance, size = moments(target.unsqueeze(1), weight)
         fresh = 1 - (1 - self.rate) ** size

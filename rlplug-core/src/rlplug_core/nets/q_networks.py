@@ -72,10 +72,10 @@ class Stream(nn.Module):
 class QNetwork(nn.Module):
     """Observations to action values [B, A].
 
-    `distribution` is what losses train: `atoms` numbers for each action, of which `expected` makes values. Subclasses
-    give these two a meaning. With `dueling` they are V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9), with
-    `noisy` the layers after the shared ones are `NoisyLinear`s. The last hidden layer of `net` belongs to the streams;
-    `trunk` takes the place of what lies before it, a module and the number of its features.
+    Losses train `distribution`: `atoms` numbers for each action, and `expected` turns them into values. Subclasses
+    define these two. With `dueling` they are V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9), with `noisy`
+    the layers after the shared ones are `NoisyLinear`s. The last hidden layer of `net` belongs to the streams; `trunk`,
+    a module and its number of features, replaces the layers before it.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class QNetwork(nn.Module):
         return [self.advantage] if self.value is None else [self.advantage, self.value]
 
     def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
-        """Draw noise for each of `uses` forward passes; None for each where layers are plain."""
+        """Draw noise for each of `uses` forward passes; None for each if layers are plain."""
         if not self.noisy:
             return [None] * uses
         device = next(self.parameters()).device
@@ -254,8 +254,8 @@ def next_distribution(
 
     Args:
         online, target: networks of one kind.
-        batch: transitions; `next_obs` is looked at.
-        noise: of the target network, and with `double` of the online one; None where layers are plain.
+        batch: transitions; only `next_obs` is used.
+        noise: of the target network, and with `double` of the online one; None if layers are plain.
         double: whether the online network chooses the action (van Hasselt et al., 2016, arXiv:1509.06461).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Networks that remember: a recurrent cell which forgets where an episode opens, a policy and a critic on top of it."""
+"""Recurrent networks: a cell that resets at the start of an episode, with a policy and a critic on top."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rlplug_core.nets.policies import PolicyNetwork, Valued, value_layer
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Array, Obs, Spec, tree_map
 
-#: What a cell sees [N, F] and each part of what it kept [N, H] to each part of what it remembers.
+#: A cell: features [N, F] and each part of the old state [N, H] to each part of the new state.
 Step: TypeAlias = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
 #: Names of the recurrent cells.
 CellName = Literal["gru", "lstm"]
-#: What is remembered, by the name of its part; "h" is what other layers see. [N, units], or [T * N, units] unrolled.
+#: The memory by part; other layers read "h". [N, units], or [T * N, units] unrolled.
 Remembered: TypeAlias = dict[str, Tensor]
 
 
@@ -53,14 +53,14 @@ def unroll(
     before: Sequence[Tensor],
     valid: Tensor | None,
 ) -> Sequence[Tensor]:
-    """Return each part of what a cell remembers after each step, [T * N, H]; arguments as of `Memory.unroll`."""
+    """Return each part of a cell's state after each step, [T * N, H]; arguments as in `Memory.unroll`."""
     return step_by_step(step, features, is_first, before, valid)
 
 
 class Memory(nn.Module):
-    """The base of memories: features in, what is remembered out."""
+    """The base of memories: features in, memory out."""
 
-    #: What is remembered between steps, "h" first.
+    #: The parts of the memory, "h" first.
     parts: tuple[str, ...] = ("h",)
     cell: nn.RNNCellBase
 
@@ -83,9 +83,9 @@ class Memory(nn.Module):
 
         Args:
             features: [T * N, F], step by step, N rows each.
-            is_first: [T * N] bool, where an episode opens, so that what was before it is forgotten.
-            before: [N, units] each, what is remembered before the first step.
-            valid: [T * N] bool, where a step is one; others leave what is remembered as it is. None for everywhere.
+            is_first: [T * N] bool, the first step of an episode; the memory is reset there.
+            before: [N, units] each, the memory before the first step.
+            valid: [T * N] bool, real steps; others do not change the memory. None means all are valid.
         """
         parts = [before[part] for part in self.parts]
         steps = unroll(
@@ -127,10 +127,10 @@ CELLS: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
 def begun(cell: nn.RNNCellBase) -> nn.RNNCellBase:
-    """The cell with orthogonal weights and zero biases, but for 1 at the gate that keeps: it begins by remembering.
+    """Make the cell with orthogonal weights and zero biases, except 1 at the gate that keeps the memory.
 
-    Jozefowicz et al. (2015) measure how much it matters. In both of torch's cells the second block is that gate's:
-    the LSTM's forget gate, the GRU's update gate.
+    Jozefowicz et al. (2015) measure its effect. In both of torch's cells it is the second block: the LSTM's forget
+    gate, the GRU's update gate.
     """
     for name, parameter in cell.named_parameters():
         if name.startswith("weight"):
@@ -163,7 +163,7 @@ class RecurrentPolicy(nn.Module):
         return self.memory.unroll(self.encoder(obs), is_first, before, valid)
 
     def on(self, memory: Remembered, obs: Obs) -> Tensor:
-        """The outputs [B, size] from what is remembered after `obs`."""
+        """Compute outputs [B, size] from the memory after `obs`."""
         return self.policy.on(memory["h"], obs)
 
 
@@ -179,9 +179,9 @@ class RecurrentCritic(Valued):
 
 
 class RecurrentPolicyAndCritic:
-    """A policy with memory and a critic on the same one: who acts carries one memory and needs no critic.
+    """A policy with memory and a critic on the same memory: acting carries one memory and needs no critic.
 
-    As `PolicyAndCritic` it is no module: the learner holds `policy` and `critic` as its own.
+    Like `PolicyAndCritic` it is not a module: the learner holds `policy` and `critic` itself.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class RecurrentPolicyAndCritic:
 class RecurrentQ(nn.Module):
     """Observations and a memory to action values [B, A].
 
-    The last hidden layer of `net` lies behind the memory of `units`, in two streams with `dueling`, the others before
-    it. Sequences are step after step: B rows of each of T steps, as [T * B].
+    The last hidden layer of `net` is after the memory of `units`, in two streams with `dueling`; the others are before
+    it. Sequences are ordered by step: B rows of each of T steps, as [T * B].
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class RecurrentQ(nn.Module):
         return self.memory.unroll(self.encoder(obs), is_first, before, valid)
 
     def on(self, memory: Remembered, obs: Obs) -> Tensor:
-        """Compute action values from what is remembered.
+        """Compute action values from the memory.
 
         Args:
             memory: [B, units] each, after `obs`.
@@ -240,11 +240,11 @@ class RecurrentQ(nn.Module):
         return masked(self.q_network.heads(memory["h"]).squeeze(-1), obs)
 
     def along(self, batch: Transitions, burn_in: int) -> Remembered:
-        """Return the recurrent state after each step of sequences, which begin with the one that was stored.
+        """Return the recurrent state after each step of sequences, starting from the stored one.
 
         Args:
             batch: T steps of B sequences, as `SequenceReplay` gives them.
-            burn_in: steps at the beginning that no gradient goes through (Kapturowski et al., 2019, section 3).
+            burn_in: first steps, without a gradient (Kapturowski et al., 2019, section 3).
         """
         rows = burn_in * len(batch.recurrent_state["h"])
         before = batch.recurrent_state
@@ -261,11 +261,11 @@ class RecurrentQ(nn.Module):
         return {part: torch.cat([begun[part], rest[part]]) for part in begun}
 
     def after(self, batch: Transitions, memory: Remembered) -> Tensor:
-        """Return the action values [T * B, A] of what the window of each step led to.
+        """Return the action values [T * B, A] at the end of each step's n-step window.
 
         Args:
             batch: as in `along`.
-            memory: what `along` gave.
+            memory: the result of `along`.
         """
         count = len(batch.recurrent_state["h"])
         place = torch.arange(len(batch.weight), device=batch.weight.device)

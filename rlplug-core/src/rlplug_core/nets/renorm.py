@@ -1,4 +1,4 @@
-"""Batch renormalization without a mode: moments are taken where weights are given, and absorbed when an update ends."""
+"""Batch renormalization without a mode: a pass with weights takes moments, and the end of an update applies them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Moments: TypeAlias = list[tuple[Tensor, Tensor]]
 class BatchRenorm(nn.Module):
     """Batch renormalization (Ioffe, 2017, arXiv:1702.03275) of features [B, F].
 
-    Without weights the running moments normalize, as in acting and evaluation. With weights [B] the batch's own do,
-    over the rows of a weight above 0, corrected towards the running ones by at most `LIMITS`; for the first `warmup`
-    updates there is no correction, which is plain batch normalization.
+    Without weights it uses the running moments, as in acting and evaluation. With weights [B] it uses the batch's own
+    over the rows with a weight above 0, corrected towards the running ones by at most `LIMITS`; the first `warmup`
+    updates have no correction, which is plain batch normalization.
     """
 
     #: Of the ratio of deviations (r) and of the shift (d), as in the paper.
@@ -53,7 +53,7 @@ class BatchRenorm(nn.Module):
     def forward(
         self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None
     ) -> Tensor:
-        """`moments` takes what the batch's were."""
+        """`moments` receives the moments of the batch."""
         running = (self.variance + self.epsilon).sqrt()
         if weight is None:
             return (values - self.mean) / running * self.scale + self.shift
@@ -136,8 +136,8 @@ class RenormCritic(nn.Module):
         Args:
             obs: [B, ...] observations.
             action: [B, ...] canonical actions.
-            weight: [B], 0 for rows that count nowhere; None outside training, where running moments normalize.
-            moments: takes those of this batch, for `absorb` at the end of the update.
+            weight: [B], 0 for ignored rows; None outside training, to normalize with running moments.
+            moments: receives those of this batch, for `absorb` at the end of the update.
 
         Returns:
             Values [B].

@@ -1,6 +1,6 @@
-"""Action heads: what a network's outputs mean as a distribution over actions.
+"""Action heads: the distributions over actions that a network's outputs stand for.
 
-Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads
+Sampling is numpy on the host, next to the environments; log-probabilities and entropies for losses are torch. The heads
 are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much.
 """
 
@@ -36,13 +36,13 @@ def head(
     squash: bool = False,
     log_std: float = 0.0,
 ) -> tuple[Head, nn.Module]:
-    """The head for an action space and the layer that feeds it from features [B, F].
+    """Return the head for an action space and the layer that feeds it from features [B, F].
 
     Args:
         gain: of the layer's initial weights.
         std: whether a Gaussian's deviation is a parameter of its own or depends on the state.
         squash: whether a Gaussian's actions go through a tanh.
-        log_std: initial log standard deviation where that is a parameter.
+        log_std: initial log standard deviation, if it is a parameter.
 
     Raises:
         UsageError: the space has no head, or `squash` is given and it has no finite bounds.
@@ -65,7 +65,7 @@ def head(
 
 
 def _plain(space: Space) -> Head:
-    """The head of a space whose outputs all come from one linear layer."""
+    """Return the head of a space with one linear layer for all outputs."""
     if isinstance(space, spaces.Discrete):
         return Categorical(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
@@ -79,10 +79,10 @@ def _plain(space: Space) -> Head:
 
 
 def squashed(space: Space, features: int, gain: float = 0.01) -> tuple[Head, nn.Module]:
-    """The squashed Gaussian for a Box of finite bounds, its deviation the state's, and the layer that feeds it.
+    """Return the squashed Gaussian for a Box of finite bounds, with a state-dependent deviation, and its layer.
 
     Raises:
-        UsageError: the space is no Box, or has no finite bounds.
+        UsageError: the space is not a Box, or has no finite bounds.
     """
     check_bounded(space)
     return head(space, features, gain, std="state", squash=True)

@@ -69,7 +69,7 @@ class MultiCategorical:
         sizes = sizes.reshape(-1, 1).astype(np.int64)
         self.size = int(sizes.sum())
         number = np.arange(sizes.max())
-        #: The column of each choice in each place [places, widest]; absent ones lie behind the last.
+        #: The column of each choice in each place [places, widest]; absent ones point after the last.
         self.columns = np.where(
             number < sizes, sizes.cumsum().reshape(-1, 1) - sizes + number, self.size
         )

@@ -1,4 +1,4 @@
-"""Numbers without bounds: a diagonal Gaussian, whose deviation is one for all states or depends on the state."""
+"""Unbounded numbers: a diagonal Gaussian with one deviation for all states or a state-dependent one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlplug_core.types import Array
 class Gaussian:
     """A diagonal Gaussian over `dims` numbers; outputs are means and log standard deviations, [B, 2 * dims].
 
-    Actions are canonical ([-1, 1] inside the bounds) and unclipped; the environment clips what it executes.
+    Actions are canonical ([-1, 1] inside the bounds) and unclipped; the environment clips them.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -76,6 +76,6 @@ class LogStd(nn.Module):
         return torch.cat([mean, self.log_std.expand_as(mean)], -1)
 
     def hold(self, low: float, high: float) -> None:
-        """Bring what a step has moved beyond these bounds back to them."""
+        """Clip parameters that a step has moved out of these bounds."""
         with torch.no_grad():
             self.log_std.clamp_(low, high)

@@ -17,14 +17,14 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import choices
 from rlplug_core.types import MASK, Array, Obs, Space, Spec
 
-#: What the logit of an illegal action becomes; finite, so that nothing downstream turns into NaN.
+#: The logit of an illegal action; finite, so that later operations give no NaN.
 ILLEGAL = -1e8
 
 
 def mask_of(spec: Spec, obs: Obs) -> Array | None:
-    """The mask [N, C] over all `choices` of `spec.action`; None where nothing is forbidden.
+    """Return the mask [N, C] over all `choices` of `spec.action`; None if nothing is forbidden.
 
-    Where agents' spaces differ, each kind has a mask of its own, and what a row is not told of another kind is none.
+    If agents' spaces differ, each kind has its own mask, and a row has none of another kind.
     """
     if not isinstance(obs, dict):
         return None
@@ -38,7 +38,7 @@ def mask_of(spec: Spec, obs: Obs) -> Array | None:
 
 
 def _of_kind(space: Space, seen: Obs, num_envs: int) -> Array:
-    """The mask [N, C] of one kind, ones where it has none."""
+    """Return the mask [N, C] of one kind, ones if it has none."""
     if isinstance(seen, dict) and MASK in seen:
         mask: Array = seen[MASK]
         return mask.reshape(num_envs, -1)
@@ -46,15 +46,15 @@ def _of_kind(space: Space, seen: Obs, num_envs: int) -> Array:
 
 
 def masked(outputs: Tensor, obs: Obs, columns: Tensor | None = None) -> Tensor:
-    """Make illegal actions impossible where the observation carries an action mask.
+    """Make illegal actions impossible if the observation has an action mask.
 
-    Rows in which nothing is legal stay as they are: no action is taken there, yet after a truncation their values are
-    bootstrapped from.
+    Rows without a legal action are unchanged: no action is taken there, but a bootstrap after a truncation uses their
+    values.
 
     Args:
         outputs: [B, A] logits or action values.
         obs: [B, ...] observations.
-        columns: which outputs the entries of the mask are for, where they are not for all.
+        columns: the outputs that the mask's entries are for, if not all.
 
     Returns:
         [B, A], the same with `ILLEGAL` for illegal actions.
@@ -69,7 +69,7 @@ def masked(outputs: Tensor, obs: Obs, columns: Tensor | None = None) -> Tensor:
 
 
 def check_mask(spec: Spec) -> None:
-    """Raise UsageError where observations carry a mask that does not fit the actions."""
+    """Raise UsageError if observations have a mask that does not fit the actions."""
     if not isinstance(spec.obs, spaces.Dict) or MASK not in spec.obs.spaces:
         return
     given = prod(spec.obs[MASK].shape or ())

@@ -17,7 +17,7 @@ class Head(Protocol):
     size: int
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Noise [*shape, k] from which `sample` makes actions."""
+        """Draw noise [*shape, k] for `sample`."""
         ...
 
     def sample(self, outputs: Array, noise: Array) -> Array:
@@ -33,7 +33,7 @@ class Head(Protocol):
         ...
 
     def mode(self, outputs: Array) -> Array:
-        """Take the most likely actions, or what the distribution has in their place.
+        """Return the most likely actions, or the distribution's substitute for them.
 
         Args:
             outputs: [B, size] of the network.
@@ -51,7 +51,7 @@ class Head(Protocol):
             action: [B, ...] as `sample` gives them.
 
         Returns:
-            Log-probabilities [B] in nats; of densities where actions are continuous.
+            Log-probabilities [B] in nats; log-densities for continuous actions.
         """
         ...
 
@@ -63,7 +63,7 @@ class Head(Protocol):
             action: [B, ...] as `sample` gives them.
 
         Returns:
-            Log-probabilities [B] in nats; of densities where actions are continuous.
+            Log-probabilities [B] in nats; log-densities for continuous actions.
         """
         ...
 

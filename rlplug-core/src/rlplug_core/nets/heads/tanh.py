@@ -16,14 +16,14 @@ from rlplug_core.types import Array, Space
 
 
 class SquashedGaussian(Gaussian):
-    """tanh of a diagonal Gaussian: actions lie in [-1, 1] (Haarnoja et al., 2018).
+    """tanh of a diagonal Gaussian: actions are in [-1, 1] (Haarnoja et al., 2018).
 
-    Outputs are means and log standard deviations before the tanh, [B, 2 * dims]; the latter are held in `LOG_STD`.
+    Outputs are means and log standard deviations before the tanh, [B, 2 * dims]; the latter are clipped to `LOG_STD`.
     """
 
     #: Bounds of log standard deviations, as in the authors' code.
     LOG_STD = (-20.0, 2.0)
-    #: The float32 next to 1: where tanh has rounded to 1 an action counts as this one, so that its density is finite.
+    #: The float32 next to 1: an action that tanh rounds to 1 counts as this one, so that its density is finite.
     BOUND = 1 - 2.0**-24
 
     def sample(self, outputs: Array, noise: Array) -> Array:
@@ -63,7 +63,7 @@ class SquashedGaussian(Gaussian):
         return normal - log_slope(before).sum(-1)
 
     def entropy(self, outputs: Tensor) -> Tensor:
-        """The Gaussian's and the mean of log tanh', by Gauss-Hermite quadrature: there is no closed form."""
+        """Return the Gaussian's entropy plus the mean of log tanh' by Gauss-Hermite quadrature (no closed form)."""
         mean, log_std = self._parts(outputs)
         points, weights = (
             outputs.new_tensor(part) for part in np.polynomial.hermite_e.hermegauss(64)
@@ -74,7 +74,7 @@ class SquashedGaussian(Gaussian):
         return (log_std + slope).sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
-        """That of the Gaussians: what is done to both alike changes no divergence."""
+        """Return the KL divergence of the Gaussians: the same bijection on both does not change it."""
         return super().kl(torch.cat(self._parts(outputs), -1), torch.cat(self._parts(other), -1))
 
     def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,12 +83,12 @@ class SquashedGaussian(Gaussian):
 
 
 def log_slope(value: Tensor) -> Tensor:
-    """log(1 - tanh(x)²), the log of tanh's slope, without cancellation where tanh(x) rounds to 1."""
+    """Return log(1 - tanh(x)²), the log of tanh's derivative, without cancellation if tanh(x) rounds to 1."""
     return 2 * (math.log(2) - value - nn.functional.softplus(-2 * value))
 
 
 def check_bounded(space: Space) -> None:
-    """Raise UsageError unless the canonical space is a Box whose true bounds are finite."""
+    """Raise UsageError unless the canonical space is a Box with finite true bounds."""
     if not isinstance(space, spaces.Box) or (np.abs([space.low, space.high]) > 1).any():
         raise UsageError(
             f"a tanh needs bounds, and the actions in {space} have none; wrap the environment so that its action space "
