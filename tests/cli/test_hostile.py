@@ -21,7 +21,7 @@ from rlplug_cli.output import stdout_to_stderr
 from rlplug_cli.sweep import slurm
 from rlplug_core import plugins
 from rlplug_core.errors import BadFile, UsageError
-from rlplug_core.runs.trust import sealed
+from rlplug_core.runs.trust import add_seal
 from tests.cli.conftest import Done
 from tests.faults.hostile import World, called, indexes, sentences, tomls
 
@@ -214,7 +214,7 @@ def test_hostile_values_in_a_sweep_file_start_nothing(
             continue
         content: dict[str, Any] = json.loads(json.dumps(GOOD_SWEEP))
         (content["tasks"][0] if field in GOOD_TASK else content)[field] = value
-        text = json.dumps(sealed(content) if sealed_here else {**content, "seal": "0"})
+        text = json.dumps(add_seal(content) if sealed_here else {**content, "seal": "0"})
         (place / "runs" / "sw" / "sweep.json").write_text(text)
         done = rlplug(*SWEEP)
         assert done.code in (1, 2), (field, value, done.err)

@@ -27,7 +27,7 @@ from rlplug_core.runs.card import card
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.listing import remove, summary
 from rlplug_core.runs.policy import Policy
-from rlplug_core.runs.reproduction import compared, reproduce
+from rlplug_core.runs.reproduction import compare, reproduce
 from rlplug_core.runs.run import Run, open_run
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Episode, Spec, Timestep
@@ -424,7 +424,7 @@ def test_a_run_that_got_another_total_before_its_end_is_not_reproduced(tmp_path:
 
 def test_differences_are_named(run: Run, tmp_path: Path) -> None:
     other = trained(tmp_path, seed=4)
-    first, *files = compared(run.directory, other.directory)
+    first, *files = compare(run.directory, other.directory)
     assert "from step" in first
     assert "it was" in first
     assert [file for file in files if file.startswith("learner.safetensors")]

@@ -22,7 +22,7 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.runs.api import train
 from rlplug_core.runs.listing import records
-from rlplug_core.runs.reproduction import compared
+from rlplug_core.runs.reproduction import compare
 from rlplug_core.runs.run import Run
 from tests.cli.conftest import Done
 
@@ -267,7 +267,7 @@ def test_a_run_that_films_itself_trains_the_same(run: Run, tmp_path: Path) -> No
     assert [record.step for record in told] == [32, 96]  # the first evaluation, and the first one 50 steps later
     for record in told:
         assert len(decoded(filmed.path / record.data["path"])) == record.data["length"] + 1
-    assert compared(run.directory, filmed.directory) == []
+    assert compare(run.directory, filmed.directory) == []
     kept = {(path.name, folder) for path, folder in _artifacts(filmed.path)}
     assert {(Path(record.data["path"]).name, "videos") for record in told} <= kept
 

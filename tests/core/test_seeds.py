@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.seeds import Draws, Seeds, global_state, load_global_state, seed_globals, untouched
+from rlplug_core.seeds import Draws, Seeds, global_state, load_global_state, preserve_generators, seed_globals
 from rlplug_core.types import Array
 from tests.core.fakes import stored
 
@@ -101,7 +101,7 @@ def test_untouched_is_untouched_even_after_an_error() -> None:
     expected = global_draws()
     load_global_state(state)
     try:
-        with untouched():
+        with preserve_generators():
             global_draws()
             seed_globals(Seeds(9))
             raise RuntimeError

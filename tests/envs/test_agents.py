@@ -27,7 +27,7 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.envs import make_env
 from rlplug_core.plugins.spec import WrapperSpec, wrapped
 from rlplug_core.protocols import Env
-from rlplug_core.runs.data import _played
+from rlplug_core.runs.data import _play_episodes
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing import env_checks
 from rlplug_core.types import Act, Step, Timestep
@@ -319,7 +319,7 @@ def test_who_waits_remembers_an_observation_once_whoever_lets_it_play() -> None:
     trained, evaluated, recorded = Remembering(), Remembering(), Remembering()
     transitions(turns(), trained, 8)
     evaluate(evaluated, turns(), 3, Clock(1))
-    _played(recorded, turns(), 3, Clock(1), 8, explore=True)
+    _play_episodes(recorded, turns(), 3, Clock(1), 8, explore=True)
     assert trained.log[:8] == evaluated.log[:8] == recorded.log[:8]
     assert max(max(row) for row in trained.log[:8]) == 4
 
@@ -335,7 +335,7 @@ class Paid(Dilemma):
 def test_a_recording_holds_the_actions_that_were_taken() -> None:
     """A row that waits is asked at each step, and would do something else each time."""
     world = Agents(lambda: Turns(parallel_to_aec(Paid(50))), 1, "paid")
-    arrays, _ = _played(Choosing(), world, 3, Clock(1), 30, explore=True)
+    arrays, _ = _play_episodes(Choosing(), world, 3, Clock(1), 30, explore=True)
     assert set(arrays["rewards"].tolist()) == {0.0, 1.0}
     np.testing.assert_array_equal(arrays["actions"], arrays["rewards"])
 

@@ -18,7 +18,7 @@ from rlplug_core.loop import evaluate as evaluating
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.plugins.transform import Transform, with_reward
 from rlplug_core.protocols import Env
-from rlplug_core.runs.messages import shown
+from rlplug_core.runs.messages import space_text
 from rlplug_core.types import Act, Episode
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families.classic import Gymnasium
@@ -430,7 +430,7 @@ class Still:
 
 def test_a_part_without_numbers_has_no_bounds_to_show() -> None:
     space = spaces.Dict({"a": spaces.Box(-1, 1, (0,), np.float32), "b": spaces.Box(-1, 1, (2,), np.float32)})
-    assert shown(space) == "{a: Box(0) of float32, b: Box(2) of float32 in [-1, 1]}"
+    assert space_text(space) == "{a: Box(0) of float32, b: Box(2) of float32 in [-1, 1]}"
 
 
 def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:

@@ -29,7 +29,7 @@ from rlplug_cli.__main__ import main
 from rlplug_core import plugins
 from rlplug_core.plugins import index
 from rlplug_core.runs.api import train
-from rlplug_core.runs.checkpoint import sealed
+from rlplug_core.runs.checkpoint import seal_manifest
 
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 60, "num_envs": 2, "n_steps": 5, "eval_every": 30, "eval_episodes": 1, "final_eval_episodes": 1,
@@ -300,7 +300,7 @@ def resealed(where: Path, path: tuple[Any, ...], value: Any) -> Callable[[Path],
         if where.name != "manifest.json":
             manifest["files"][where.name] = hashlib.sha256((run / where).read_bytes()).hexdigest()
         manifest.pop("sha256", None)
-        manifest_path.write_bytes(sealed(manifest))
+        manifest_path.write_bytes(seal_manifest(manifest))
 
     return do
 

@@ -45,7 +45,7 @@ def end_reason(run: Path) -> str:
 
 def no_update_note(run: Path) -> str:
     """Return a note if a run has made no update, else ""."""
-    if not listing.untrained(records(run)):
+    if not listing.is_untrained(records(run)):
         return ""
     return "no update was made: the run ended before its first batch, so its weights are the initial ones"
 

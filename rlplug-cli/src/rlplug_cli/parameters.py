@@ -12,8 +12,8 @@ import click
 from rlplug_cli.arguments import PREFIXES, parse_value
 from rlplug_core.config.files import from_toml
 from rlplug_core.config.numbers import plain, whole
-from rlplug_core.config.parse import meant, parse, tested
-from rlplug_core.config.schedules import written
+from rlplug_core.config.parse import meant, parse, values_in_range
+from rlplug_core.config.schedules import schedule_text
 from rlplug_core.config.schema import Option, flat
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
@@ -165,10 +165,10 @@ def parse_option(option: Option, text: str, owner: str) -> Any:
     """
     value = parse(option, text)
     try:
-        schedule = written(value) if option.type == "float" else None
+        schedule = schedule_text(value) if option.type == "float" else None
     except BadConfig as error:
         raise BadConfig(f"{owner}: option '{option.name}': {error}") from error
-    for item in tested(option, schedule) if schedule else (value,):
+    for item in values_in_range(option, schedule) if schedule else (value,):
         expected = _requirement(option, item)
         if option.type in ("ints", "floats") and text.count("[") != text.count("]"):
             expected = f"numbers as in {value_text(option.default or [64, 64])}"
@@ -275,11 +275,11 @@ def _check(file: Path | str, option: Option, value: object, owner: str, name: st
     if text == "none" and option.optional:  # TOML has no null
         return
     try:
-        schedule = written(text) if option.type == "float" else None
+        schedule = schedule_text(text) if option.type == "float" else None
     except BadConfig as error:
         raise BadConfig(f"{file}: '{name}': {error}") from error
     plain_value = meant(option.name, plain(value, option.type))
-    for item in tested(option, schedule) if schedule else (plain_value,):
+    for item in values_in_range(option, schedule) if schedule else (plain_value,):
         if expected := _requirement(option, item):
             if text is not None and option.type in ("ints", "floats"):
                 expected = "a list of numbers without quotes, as in [64, 64]"

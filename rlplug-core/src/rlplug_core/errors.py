@@ -149,7 +149,7 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
-def quoted(names: Iterable[object]) -> str:
+def quote_all(names: Iterable[object]) -> str:
     """Return names as a part of a sentence: `'a', 'b' and 'c'`; "" for no names."""
     *rest, last = [f"'{plain(str(name))}'" for name in names] or [""]
     return f"{', '.join(rest)} and {last}" if rest else last

@@ -117,7 +117,7 @@ def load_global_state(state: State) -> None:
 
 
 @contextmanager
-def untouched() -> Iterator[None]:
+def preserve_generators() -> Iterator[None]:
     """Restore the process's random generators after the block."""
     state = global_state()
     try:

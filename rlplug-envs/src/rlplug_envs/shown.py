@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.errors import BadEnv, quoted
+from rlplug_core.errors import BadEnv, quote_all
 from rlplug_core.protocols import Show
 from rlplug_core.types import Array, GymEnv, GymWrapper
 
@@ -32,8 +32,8 @@ class Shown(GymWrapper):
         modes = env.metadata.get("render_modes") or ()
         if env.render_mode != "human" and modes and not FRAMES & {*modes}:
             raise BadEnv(
-                f"{type(env.unwrapped).__name__} draws no frames: its metadata names the render modes {quoted(modes)}; "
-                "add 'rgb_array' to them, and return such a frame from render"
+                f"{type(env.unwrapped).__name__} draws no frames: its metadata names the render modes "
+                f"{quote_all(modes)}; add 'rgb_array' to them, and return such a frame from render"
             )
 
     def reset(

@@ -22,7 +22,7 @@ from rlplug_core.buffers.replay import Pace
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import replace
 from rlplug_core.errors import BadFile, UsageError
-from rlplug_core.loop.build import fitted
+from rlplug_core.loop.build import fit_dataset
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
@@ -229,7 +229,7 @@ def test_rewards_of_a_data_set_are_those_of_the_runs_wrappers() -> None:
     space = Chain(1).spec.obs
     obs = np.zeros((7, *(space.shape or ())), space.dtype)
     whole = {**arrays(), "observations": obs, "next_observations": obs, "actions": np.zeros(7, np.int64)}
-    plain, halved = (fitted(Dataset("x", whole), env) for env in (Chain(1), Halved(Halved(Chain(1)))))
+    plain, halved = (fit_dataset(Dataset("x", whole), env) for env in (Chain(1), Halved(Halved(Chain(1)))))
     assert plain.reward.any()
     assert halved.reward.tolist() == (plain.reward / 4).tolist()
 

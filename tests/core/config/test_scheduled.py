@@ -18,7 +18,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config, Count, Fraction, Positive, Scheduled
 from rlplug_core.config.parse import convert, schedules
-from rlplug_core.config.schedules import constant, cosine, linear, piecewise, written
+from rlplug_core.config.schedules import constant, cosine, linear, piecewise, schedule_text
 from rlplug_core.errors import BadConfig
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.forward import fast_forward
@@ -45,7 +45,7 @@ UNIT = st.floats(0, 1)
     ],
 )
 def test_a_schedule_is_what_is_written(text: str, schedule: Any, values: tuple[float, ...]) -> None:
-    found = written(text)
+    found = schedule_text(text)
     assert found is not None
     assert found.text == text.strip()
     assert found.values == values
@@ -56,7 +56,7 @@ def test_a_schedule_is_what_is_written(text: str, schedule: Any, values: tuple[f
 @given(st.lists(st.tuples(UNIT, st.floats(-9, 9)), min_size=1, max_size=5, unique_by=lambda point: point[0]), UNIT)
 def test_no_point_lies_outside_the_values(points: list[tuple[float, float]], progress: float) -> None:
     """So that bounds which hold for these hold throughout."""
-    found = written("piecewise(" + ",".join(f"{a!r}:{b!r}" for a, b in points) + ")")
+    found = schedule_text("piecewise(" + ",".join(f"{a!r}:{b!r}" for a, b in points) + ")")
     assert found is not None
     slack = 1e-9
     assert min(found.values) - slack <= found.schedule(progress) <= max(found.values) + slack
@@ -65,7 +65,7 @@ def test_no_point_lies_outside_the_values(points: list[tuple[float, float]], pro
 
 @pytest.mark.parametrize("value", [1e-3, None, "0.1", "fast", "linear", "linear 1,2", "log(1,2)", [1.0]])
 def test_other_values_are_no_schedules(value: Any) -> None:
-    assert written(value) is None
+    assert schedule_text(value) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_other_values_are_no_schedules(value: Any) -> None:
 )  # fmt: skip
 def test_syntax_errors_show_the_syntax(text: str) -> None:
     with pytest.raises(BadConfig, match=r"is no schedule; write constant\(a\), linear\(a,b\), .*piecewise\(0:a,"):
-        written(text)
+        schedule_text(text)
 
 
 # In configurations.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.chunks import FIELDS, chunk_arrays, packed, read, unpacked, write
+from rlplug_core.loop.chunks import FIELDS, chunk_arrays, pack, read, unpack, write
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.directory import PLACES, group_of
 from rlplug_core.types import Step
@@ -48,9 +48,9 @@ def test_a_chunk_that_is_packed_loses_nothing_that_is_read(ended: list[bool]) ->
         step = Step(row, flag * 1, row[:, 0], row + 0.5, flag, flag & False, flag, ~flag & True, end, {}, None)
         store = chunk_arrays(step, len(ended)) if store is None else store
         write(store, t, step)
-    small = packed(store)
+    small = pack(store)
     assert len(small["final_obs"]) == sum(ended)
-    whole = unpacked(small)
+    whole = unpack(small)
     for t in range(len(ended)):
         there, here = read(whole, t), read(store, t)
         for name in ("obs", "next_obs", *FIELDS):

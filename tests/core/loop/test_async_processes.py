@@ -69,7 +69,7 @@ def test_workers_train_one_set_of_parameters_and_report() -> None:
 def test_no_batch_is_missing_in_running_statistics_that_workers_share(
     forked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_spawner, "undisturbed", lambda: forked)
+    monkeypatch.setattr(process_spawner, "can_fork", lambda: forked)
     runner = make_runner(f"{HERE}:Counting", runner="async", workers=2, total_timesteps=400)
     try:
         runner.run(lambda: None)

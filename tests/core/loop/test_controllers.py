@@ -32,7 +32,7 @@ from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.loop.worker import Task, _Work
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import read
-from rlplug_core.seeds import untouched
+from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Episode
 from tests.core.fakes import ENVS, TINY, make_runner, stored
 from tests.core.loop.test_events import Recorder, run
@@ -194,7 +194,7 @@ def test_a_worker_reports_an_episode_that_may_be_the_last_at_once(max_episodes: 
     counts = {name: torch.zeros(size, dtype=torch.int64) for name, size in (("slots", 1), ("flags", 3))}
     task = Task(TINY, plan.env, plan.flat, 0, shared=shared, scales=torch.ones(1, dtype=torch.float64), **counts)
     parent, theirs = Pipe()
-    with parent, theirs, torch_settings(1), untouched():
+    with parent, theirs, torch_settings(1), preserve_generators():
         work = _Work(task, theirs)
         work.wake = math.inf  # its usual report is far away
         work.poll()

@@ -11,7 +11,7 @@ import pytest
 
 from rlplug_core.errors import BadEnv, PluginError, UsageError, WorkerFailed
 from rlplug_core.loop.build import training_env
-from rlplug_core.loop.env_timing import settled, worthwhile
+from rlplug_core.loop.env_timing import choose_env_workers, worthwhile
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal
 from rlplug_core.protocols import Env
@@ -140,6 +140,6 @@ def test_environments_with_threads_of_their_own_get_no_workers() -> None:
     with pytest.raises(UsageError, match="is stepped by threads of its own; leave out --env-workers"):
         env_of(f"{HARMFUL}Threaded")
     plan = Plan.make(TINY, f"{HARMFUL}Threaded", {**WORKERS, "env_workers": 0})
-    chosen, said = settled(plan)
+    chosen, said = choose_env_workers(plan)
     assert chosen.options.env_workers == 1
     assert said.endswith("Threaded is stepped by threads of its own: --env-workers 1")

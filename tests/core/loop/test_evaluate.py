@@ -67,8 +67,8 @@ def test_an_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "LONGEST", 4)
     result = evaluate(Constant(1), Uneven(6), 0, Clock(1))
     assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 4.0, 4.0), (1, 2, 3, 4, 4, 4), cut=2)
-    assert result.said_cut.startswith("2 of 6 episodes had not ended after 4 steps")
-    assert not evaluate(Constant(1), Uneven(4), 0, Clock(1)).said_cut
+    assert result.cut_message.startswith("2 of 6 episodes had not ended after 4 steps")
+    assert not evaluate(Constant(1), Uneven(4), 0, Clock(1)).cut_message
 
 
 class Telling(Uneven):

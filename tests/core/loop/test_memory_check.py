@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.errors import BadConfig
-from rlplug_core.loop.memory_check import check_sizes, physical, step_bytes, written
+from rlplug_core.loop.memory_check import check_sizes, physical, size_text, step_bytes
 
 GIB = 1024**3
 POLE = spaces.Box(-1, 1, (4,), np.float32)
@@ -53,4 +53,4 @@ def test_memory_is_that_of_this_machine() -> None:
     ("size", "text"), [(20, "20 B"), (1536, "1.5 KiB"), (4 * GIB, "4 GiB"), (2**70, "1,048,576 PiB")]
 )
 def test_sizes_are_written_with_their_unit(size: int, text: str) -> None:
-    assert written(size) == text
+    assert size_text(size) == text

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import Stopped
-from rlplug_core.loop.signals import heard
+from rlplug_core.loop.signals import handle_signals
 from rlplug_core.runs.api import open_run, resume
 from tests.core.fakes import BESIDE, ENVS, TINY
 from tests.waiting import until
@@ -86,7 +86,7 @@ def test_who_is_told_to_ignore_a_closed_terminal_goes_on() -> None:
     """As `nohup` does."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with heard(lambda number: pytest.fail("it was heard")):
+        with handle_signals(lambda number: pytest.fail("it was heard")):
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -95,7 +95,7 @@ def test_who_is_told_to_ignore_a_closed_terminal_goes_on() -> None:
 def test_a_warning_before_the_end_is_no_first_of_two() -> None:
     """A batch system warns by SIGUSR1 and ends by SIGTERM; only a second end is one too many."""
     told: list[int] = []
-    with heard(told.append):
+    with handle_signals(told.append):
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
         with pytest.raises(Stopped, match="a second SIGTERM"):
@@ -182,10 +182,10 @@ def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(
 
 FORKS = """
 import multiprocessing, os, signal, time
-from rlplug_core.loop.signals import heard
+from rlplug_core.loop.signals import handle_signals
 told, context = [], multiprocessing.get_context("fork")
 children = [context.Process(target=time.sleep, args=(600,)) for _ in range(9)]
-with heard(told.append):
+with handle_signals(told.append):
     for child in children:
         child.start()
         if child is not children[8]:

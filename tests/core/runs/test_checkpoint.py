@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.buffers.storage import Whole
 from rlplug_core.errors import BadCheckpoint
-from rlplug_core.runs.checkpoint import FORMAT, Checkpoints, read, sealed
+from rlplug_core.runs.checkpoint import FORMAT, Checkpoints, read, seal_manifest
 from tests.core.fakes import assert_same, stored
 from tests.core.writers import started, write_for_ever, write_once
 
@@ -298,7 +298,7 @@ def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["sha256"]
     change(manifest)
-    (path / "manifest.json").write_bytes(sealed(manifest))
+    (path / "manifest.json").write_bytes(seal_manifest(manifest))
 
 
 @pytest.mark.parametrize("name", ["../secret", "..", "/etc/passwd", "sub/secret", "a\\b", "", "learner.json", "a\0b"])

@@ -19,7 +19,7 @@ import pytest
 from rlplug_core.errors import Interrupted, NotWritten, RlplugError, UsageError
 from rlplug_core.loop.events import Progress
 from rlplug_core.runs.api import Run, open_run, resume, train
-from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
+from rlplug_core.runs.checkpoint import Checkpoints, read, seal_manifest
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal, Record, standing, tail
 from rlplug_core.runs.journal import read as read_journal
@@ -408,7 +408,7 @@ def test_checkpoints_of_before_know_no_record_and_take_nothing_back(done: Run, t
     for saved in Checkpoints(run.directory.checkpoints_path).kept():
         _, manifest = read(saved.path, "learner")
         kept = {key: value for key, value in manifest.items() if key not in ("sha256", "journal")}
-        (saved.path / "manifest.json").write_bytes(sealed(kept))
+        (saved.path / "manifest.json").write_bytes(seal_manifest(kept))
     resume(run, hooks=False)
     assert run.status == "finished"
 

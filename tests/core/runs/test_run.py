@@ -20,7 +20,7 @@ from rlplug_core.errors import BadCheckpoint, BadConfig, Interrupted, PluginErro
 from rlplug_core.fast.numba_loops import made_by
 from rlplug_core.runs import run as run_module
 from rlplug_core.runs.api import Run, load, resume, train
-from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
+from rlplug_core.runs.checkpoint import Checkpoints, read, seal_manifest
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record
 from rlplug_core.runs.journal import read as read_journal
@@ -528,7 +528,7 @@ def test_a_resume_elsewhere_says_that_the_bits_will_differ(tmp_path: Path, capsy
         del manifest["sha256"]
         manifest["environment"]["versions"]["numpy"] = "1.0"
         manifest["environment"]["loops"] = "numba 0.1"
-        (saved.path / "manifest.json").write_bytes(sealed(manifest))
+        (saved.path / "manifest.json").write_bytes(seal_manifest(manifest))
     resume(run, hooks=False)
     said = capsys.readouterr().err
     assert f"will not give the same bits: numpy was 1.0 and is {np.__version__}" in said

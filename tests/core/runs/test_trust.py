@@ -167,12 +167,12 @@ def test_a_key_that_others_may_change_vouches_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str, mode: int
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    before = trust.sealed({"name": "x"})
+    before = trust.add_seal({"name": "x"})
     assert trust.genuine(before)
     (tmp_path / path).chmod(mode)
     trust._key.cache_clear()
     assert not trust.genuine(before)
-    assert trust.sealed({"name": "x"})["seal"] == ""
+    assert trust.add_seal({"name": "x"})["seal"] == ""
     assert "can be changed by other accounts" in capsys.readouterr().err
 
 
@@ -182,7 +182,7 @@ def test_a_key_of_another_account_vouches_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    before = trust.sealed({"name": "x"})
+    before = trust.add_seal({"name": "x"})
     os.chown(tmp_path / path, 65534, -1)
     trust._key.cache_clear()
     assert not trust.genuine(before)
@@ -196,7 +196,7 @@ def test_the_folder_of_the_key_is_private_under_any_umask(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     old = os.umask(umask)
     try:
-        assert trust.genuine(trust.sealed({"name": "x"}))
+        assert trust.genuine(trust.add_seal({"name": "x"}))
     finally:
         os.umask(old)
     assert (tmp_path / "rlplug").stat().st_mode & 0o777 == 0o700
@@ -207,7 +207,7 @@ def test_without_a_place_for_a_key_nothing_is_vouched_for(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert trust.sealed({"name": "x"}) == {"name": "x", "seal": ""}
+    assert trust.add_seal({"name": "x"}) == {"name": "x", "seal": ""}
     assert not trust.genuine({"name": "x", "seal": ""})
     with pytest.raises(Untrusted):
         mine.evaluate(episodes=1)

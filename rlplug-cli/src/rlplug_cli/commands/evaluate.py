@@ -136,7 +136,7 @@ def sentence(result: Evaluation, how: str) -> str:
     success = "" if result.success_rate is None else f", success rate {result.success_rate:.1%}"
     agents = "".join(f", {agent} {figures(mean)}" for agent, mean in result.by_agent.items())
     by = f"\nby agent: {agents[2:]}" if agents else ""
-    cut = f"\n{result.said_cut}" if result.cut else ""
+    cut = f"\n{result.cut_message}" if result.cut else ""
     sem = "-" if result.sem is None else f"{result.sem:,.2f}"
     return (
         f"mean return {figures(result.mean)} ± {figures(result.std)} over {result.episodes} {how} episodes "

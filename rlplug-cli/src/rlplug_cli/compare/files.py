@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rlplug_cli.compare.history import History
 from rlplug_cli.lookup import file_name
-from rlplug_core.plugins.spec import joined, split
+from rlplug_core.plugins.spec import join_words, split
 from rlplug_core.runs.sources import LISTS
 
 #: Prefix of a run's files among its values.
@@ -68,7 +68,9 @@ def readable_options(run: History) -> dict[str, Any]:
     options = run.options
     kept = run.config.get("sources", {})
     listed = {
-        name: [joined(file_name(target), values) for target, values in map(split, options[name])]
+        name: [
+            join_words(file_name(target), values) for target, values in map(split, options[name])
+        ]
         for name in LISTS
         if options.get(name)
     }

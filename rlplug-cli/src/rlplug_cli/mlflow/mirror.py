@@ -25,7 +25,7 @@ from rlplug_core.errors import BadFile, UsageError, plain, warn
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import Record, tail
-from rlplug_core.runs.trust import genuine, sealed
+from rlplug_core.runs.trust import add_seal, genuine
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -78,7 +78,7 @@ class State:
     def write(self, run: Path) -> None:
         """Save durably: a reader sees the old state or the new one; raises NotWritten."""
         with writing(run / STATE):
-            replace(run / STATE, json.dumps(sealed(asdict(self)), indent=1).encode())
+            replace(run / STATE, json.dumps(add_seal(asdict(self)), indent=1).encode())
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlplug_cli.mlflow import duplicates
 from rlplug_cli.sweep.manifest import NAME, Sweep
 from rlplug_core.config.files import as_type, from_json, opened, replace
-from rlplug_core.runs.trust import sealed
+from rlplug_core.runs.trust import add_seal
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,7 +37,7 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
         parent = duplicates.run_with_id(client, state["parents"].get(experiment, ""))
         if parent is None or duplicates.is_copy(parent, directory):
             state["parents"][experiment] = _find_or_create(directory, client, experiment)
-            content = json.dumps(sealed(state), indent=1)
+            content = json.dumps(add_seal(state), indent=1)
             replace(path, content.encode())
         return str(state["parents"][experiment])
 

@@ -25,7 +25,7 @@ from rlplug_cli.file_checks import name_fault
 from rlplug_core.config.files import as_type, from_json, opened, replace
 from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError, warn
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.trust import genuine, sealed
+from rlplug_core.runs.trust import add_seal, genuine
 
 NAME = "sweep.json"
 #: Options with a value that can be a file of further options.
@@ -123,7 +123,7 @@ class Sweep:
 
     def write(self, directory: Path) -> None:
         """Save durably: a reader sees the old sweep or the new one."""
-        content = sealed({"format": FORMAT, **asdict(self)})
+        content = add_seal({"format": FORMAT, **asdict(self)})
         replace(directory / NAME, json.dumps(content, indent=1).encode())
 
     def add(self, directory: Path, tasks: Sequence[Task]) -> Sweep:

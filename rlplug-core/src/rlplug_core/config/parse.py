@@ -10,7 +10,7 @@ import msgspec
 
 from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.options import Config
-from rlplug_core.config.schedules import FORMS, Written, written
+from rlplug_core.config.schedules import FORMS, Written, schedule_text
 from rlplug_core.config.schema import Option, flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
@@ -54,7 +54,7 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     start = {**flatten(config()), **given, **{name: one.values[0] for name, one in found.items()}}
     try:
         for name, one in found.items():
-            for value in tested(options[name], one):
+            for value in values_in_range(options[name], one):
                 msgspec.convert(nest({**start, name: value}), config, strict=True)
         made = msgspec.convert(nest(start), config, strict=True)
     except msgspec.ValidationError as error:
@@ -87,7 +87,7 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
         if kinds.get(name, "str") in ("str", "strs", "repeated", "choice", "target"):
             continue
         try:
-            one = written(value)
+            one = schedule_text(value)
         except BadConfig as error:
             raise BadConfig(f"{where}: option '{name}': {error}") from error
         if one is not None and not options[name].scheduled:
@@ -103,7 +103,7 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
     return found
 
 
-def tested(option: Option, one: Written) -> tuple[float, ...]:
+def values_in_range(option: Option, one: Written) -> tuple[float, ...]:
     """Return the values of a schedule that must be in range: all except later ones at an open bound."""
     start, *rest = one.values
     return (

@@ -80,7 +80,7 @@ class Written:
     values: tuple[float, ...]
 
 
-def written(text: object) -> Written | None:
+def schedule_text(text: object) -> Written | None:
     """Parse an option's value as a schedule; None if it does not look like one.
 
     Raises:

@@ -45,7 +45,7 @@ class StepAgent:
         if turn is not None:
             act = self.held = holding(turn, act, self.held)
         self.now = self.env.step(act.action)
-        self.is_first, self.recurrent_state = carried(self.now, act, first, before)
+        self.is_first, self.recurrent_state = carry_over(self.now, act, first, before)
         return act
 
 
@@ -58,7 +58,7 @@ def holding(turn: Array, act: Act, held: Act | None) -> Act:
     return Act(done["action"], act.recurrent_state, done["extras"])
 
 
-def carried(
+def carry_over(
     now: Timestep, act: Act, first: Array, before: RecurrentState
 ) -> tuple[Array, RecurrentState]:
     """Return `is_first` [N] and the memory for the agents' next observation.
@@ -123,7 +123,7 @@ class Actor:
         self.turn = now.turn
         self.recurrent_state = act.recurrent_state
         if now.count < len(now.valid):
-            self.is_first, self.recurrent_state = carried(now, act, first, recurrent_state)
+            self.is_first, self.recurrent_state = carry_over(now, act, first, recurrent_state)
         self.clock.advance(now.count)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]

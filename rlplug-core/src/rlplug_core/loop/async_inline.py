@@ -207,7 +207,7 @@ class Inline:
             complete(worker.actor.env).configure(settings)
 
     def snapshot(self) -> AnyLearner:
-        return pulled(self.master)
+        return pull_copy(self.master)
 
     def state_dict(self) -> State:
         return {
@@ -235,7 +235,7 @@ class Inline:
             worker.actor.env.close()
 
 
-def pulled(master: AnyLearner) -> AnyLearner:
+def pull_copy(master: AnyLearner) -> AnyLearner:
     """The owner of the shared state, with a private copy of the current parameters."""
     assert isinstance(master, Algorithm)
     for optimizer in master.optimizers:

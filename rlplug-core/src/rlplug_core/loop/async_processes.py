@@ -17,9 +17,9 @@ from torch import Tensor
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed
-from rlplug_core.loop.async_inline import mean_of, pulled, share
+from rlplug_core.loop.async_inline import mean_of, pull_copy, share
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.process_spawner import launched, lock, prepare
+from rlplug_core.loop.process_spawner import launch, lock, prepare
 from rlplug_core.loop.worker import CLOSE, GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
 from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
@@ -55,7 +55,7 @@ class Remote:
         self.rank = rank
         self.connection, theirs = Pipe()
         lifeline, self._lifeline = Pipe(duplex=False)
-        self.process = launched(target, (task, theirs, lifeline), (self.connection, self._lifeline))
+        self.process = launch(target, (task, theirs, lifeline), (self.connection, self._lifeline))
         theirs.close()
         lifeline.close()
         #: Seconds without a message, as far as the parent was there to hear one.
@@ -187,14 +187,14 @@ class Processes:
             self.flags[SETTINGS] += 1
 
     def snapshot(self) -> AnyLearner:
-        return pulled(self.master)
+        return pull_copy(self.master)
 
     def state_dict(self) -> State:
         """Return the state at a moment when every worker pauses between two vector steps.
 
         Their last reports are not in their states, and were not read yet.
         """
-        states = self._paused() if self.began else list(self.saved)
+        states = self._worker_states() if self.began else list(self.saved)
         state = {
             "clock": self.clock.state_dict(),
             # A copy: the optimizers' part is shared, and changes as soon as the workers continue.
@@ -212,7 +212,7 @@ class Processes:
             self._go_on()
         return state
 
-    def _paused(self) -> list[State | None]:
+    def _worker_states(self) -> list[State | None]:
         """Return the states of the workers, which all pause now."""
         self.flags[PAUSE] = 1
         self._until(lambda remote: remote.state is not None, lambda: None)

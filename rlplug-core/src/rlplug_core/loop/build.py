@@ -43,7 +43,7 @@ def build(plan: Plan, clock: Clock) -> Trainable:
     with close_on_error(env):
         learner = plan.make_learner(env.spec)
         if plan.runner == "decoupled":
-            return _decoupled(plan, clock, env, learner)
+            return _make_decoupled(plan, clock, env, learner)
         actor = Actor(env, learner, learner.agent(), _buffer(plan, learner, env), clock)
         actor.reset(plan.seeds().child("env").integer())
     anew = plan.options.resume_exact and env.spec.inexact
@@ -54,7 +54,7 @@ def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:
     buffer: AnyBuffer = learner.buffer()
     if plan.dataset is None:
         return buffer
-    return WarmReplay(fillable(plan, buffer), fitted(plan.dataset, env))
+    return WarmReplay(fillable(plan, buffer), fit_dataset(plan.dataset, env))
 
 
 def _offline(plan: Plan, clock: Clock) -> Trainable:
@@ -63,7 +63,7 @@ def _offline(plan: Plan, clock: Clock) -> Trainable:
     try:
         learner = plan.make_learner(env.spec)
         replay = fillable(plan, learner.buffer())
-        return Offline(learner, RecordedReplay(replay, fitted(plan.dataset, env)), clock)
+        return Offline(learner, RecordedReplay(replay, fit_dataset(plan.dataset, env)), clock)
     finally:
         env.close()
 
@@ -86,7 +86,7 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
     return buffer
 
 
-def fitted(dataset: Dataset, env: Env) -> Fitted:
+def fit_dataset(dataset: Dataset, env: Env) -> Fitted:
     """The data set as the learners of an environment take it.
 
     Raises:
@@ -106,7 +106,7 @@ def training_env(plan: Plan) -> Env:
     return plan.configured(wrapped(EnvWorkers(plan), plan.wrappings))
 
 
-def _decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> Trainable:
+def _make_decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> Trainable:
     from rlplug_core.buffers.sources import of_sources
     from rlplug_core.loop.decoupled import Decoupled, Fleet
     from rlplug_core.loop.decoupled_inline import InlineActors

@@ -59,7 +59,7 @@ class Permits:
     def next(self) -> Permit | None:
         """Return the first permit with a chunk that may be learned from now."""
         for permit in self.out:
-            if permit.chunk is not None and self._bounded(
+            if permit.chunk is not None and self._within_bound(
                 other for other in self.out if other is not permit
             ):
                 return permit
@@ -76,7 +76,7 @@ class Permits:
         self.counts[permit.source] -= 1
         self.free.append(permit.slot)
 
-    def _bounded(self, permits: Iterable[Permit]) -> bool:
+    def _within_bound(self, permits: Iterable[Permit]) -> bool:
         after = self.version + 1
         return all(
             after + place <= permit.version + self.max_lag for place, permit in enumerate(permits)
@@ -150,7 +150,7 @@ class Traffic:
     def state_dict(self) -> State:
         """The version and the chunks that wait; no actor may be at one."""
         waiting = [permit for permit in self.permits.out if permit is not self.current]
-        return {"version": self.version, "waiting": [_stored(permit) for permit in waiting]}
+        return {"version": self.version, "waiting": [_permit_state(permit) for permit in waiting]}
 
     def load_state_dict(self, state: State) -> None:
         self.permits.version = state["version"]
@@ -165,7 +165,7 @@ class Traffic:
             permit.episodes = episodes
 
 
-def _stored(permit: Permit) -> State:
+def _permit_state(permit: Permit) -> State:
     """Return a permit with its chunk in the form of a state."""
     assert permit.chunk is not None
     chunk = plain(permit.chunk)

@@ -80,12 +80,12 @@ def read(store: State, t: int) -> Step:
     )
 
 
-def packed(store: State) -> State:
+def pack(store: State) -> State:
     """The arrays of a chunk without the rows of `final_obs` that were never written, for a link that copies them."""
     return {**store, "final_obs": tree_map(lambda array: array[store["ended"]], store["final_obs"])}
 
 
-def unpacked(data: State) -> State:
+def unpack(data: State) -> State:
     """The inverse of `packed`."""
 
     def spread(array: Array) -> Array:

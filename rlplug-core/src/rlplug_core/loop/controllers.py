@@ -217,7 +217,7 @@ class ControllerGroup:
 
     def evaluated(self, evaluation: Evaluated) -> str:
         """Tell of an evaluation; the first reason to stop that is new, or an empty string."""
-        return self._told(
+        return self._tell(
             "evaluated",
             lambda one: (
                 one.evaluated(evaluation, self.clock)
@@ -228,17 +228,17 @@ class ControllerGroup:
 
     def ended(self, episodes: Sequence[Episode]) -> str:
         """Tell of episodes that ended; the first reason to stop that is new, or an empty string."""
-        return self._told(
+        return self._tell(
             "ended",
             lambda one: one.ended(episodes, self.clock) if isinstance(one, SupportsEnded) else None,
         )
 
-    def _told(self, what: str, tell: Callable[[Controller], None]) -> str:
+    def _tell(self, what: str, tell: Callable[[Controller], None]) -> str:
         found = ""
         for one in self.controllers:
             before = one.reason
             self.clock.stopped = False
-            guarded(one, what, partial(tell, one))
+            guard(one, what, partial(tell, one))
             said = one.reason if one.reason != before else ""
             if self.clock.stopped and not said:
                 said = one.reason or f"{type(one).__name__} stopped it and gave no reason"
@@ -269,12 +269,12 @@ def settings_of(controllers: Iterable[Controller]) -> dict[str, object]:
     found: dict[str, object] = {}
     for one in controllers:
         if isinstance(one, SupportsSettings):
-            wanted = guarded(one, "settings", one.settings)
+            wanted = guard(one, "settings", one.settings)
             found |= {name: _plain(one, name, value) for name, value in wanted.items()}
     return found
 
 
-def guarded(controller: object, what: str, call: Callable[[], T]) -> T:
+def guard(controller: object, what: str, call: Callable[[], T]) -> T:
     """Call a controller's method.
 
     Raises:

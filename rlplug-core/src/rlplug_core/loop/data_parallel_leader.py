@@ -128,7 +128,7 @@ class LearnerProcesses:
         for remote in self.remotes:
             if not self._came(remote, limit, leaves=True):
                 return
-            said = self._heard(remote, "ready", limit)
+            said = self._listen(remote, "ready", limit)
             remote.ready = True
             self.inexact = self.inexact or said
         about = (self.clock.state_dict(), self.settings)
@@ -136,14 +136,14 @@ class LearnerProcesses:
         for remote, own in zip(self.remotes, self.saved, strict=True):
             self._tell(remote, ("begin", (*about, own, learner)))
         for remote in self.remotes:
-            self._heard(remote, "begin", limit)
+            self._listen(remote, "begin", limit)
         with tempfile.TemporaryDirectory(prefix="rlplug-") as folder:
             file = Path(folder) / "learners"
             for remote in self.remotes:
                 self._tell(remote, ("join", file))
             self.member.mean.join(file)
             for remote in self.remotes:
-                self._heard(remote, "join", limit)
+                self._listen(remote, "join", limit)
         self.joined = True
 
     def _ask(self, kind: str, content: object = None) -> list[Any]:
@@ -153,7 +153,7 @@ class LearnerProcesses:
         for remote in self.remotes:
             self._tell(remote, (kind, content))
         return [
-            self._heard(remote, kind, self.plan.options.worker_timeout) for remote in self.remotes
+            self._listen(remote, kind, self.plan.options.worker_timeout) for remote in self.remotes
         ]
 
     def _tell(self, remote: Remote, message: object) -> None:
@@ -162,7 +162,7 @@ class LearnerProcesses:
         except OSError:
             raise self._died(remote) from None
 
-    def _heard(self, remote: Remote, kind: str, limit: float) -> Any:
+    def _listen(self, remote: Remote, kind: str, limit: float) -> Any:
         """The answer of a learner, which is of that kind unless it failed."""
         self._came(remote, limit)
         try:
@@ -193,7 +193,7 @@ class LearnerProcesses:
             ):  # its children may hold the pipe
                 raise self._died(remote)
             if remote.overdue(looked - before, limit):
-                raise self._failed(
+                raise self._fail(
                     remote, silence(remote.ready, limit), " (--worker-timeout waits longer)"
                 )
         return True
@@ -208,16 +208,16 @@ class LearnerProcesses:
             ):  # killed ones first
                 if remote.connection.poll() or remote.process.exitcode is not None:
                     try:
-                        self._heard(remote, "nothing", 0.0)
+                        self._listen(remote, "nothing", 0.0)
                     except RlplugError as error:
                         return error
             wait([*said, *(each.process.sentinel for each in self.remotes)], GLANCE)
         return lost
 
     def _died(self, remote: Remote) -> WorkerFailed:
-        return self._failed(remote, remote.how_it_ended())
+        return self._fail(remote, remote.how_it_ended())
 
-    def _failed(self, remote: Remote, how: str, advice: str = "") -> WorkerFailed:
+    def _fail(self, remote: Remote, how: str, advice: str = "") -> WorkerFailed:
         return WorkerFailed(f"learner {remote.rank} {how}{advice}", f"learner {remote.rank} {how}")
 
     def _check_alike(self, own: State, others: Sequence[State | None]) -> None:

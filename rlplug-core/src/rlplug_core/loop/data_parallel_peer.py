@@ -68,11 +68,11 @@ class Peer:
 
     def run(self) -> None:
         post(self.parent, ("ready", self.member.actor.env.spec.inexact))
-        if self._joined():
+        if self._join():
             self.member.run(self, lambda: None)
         self.member.actor.env.close()
 
-    def _joined(self) -> bool:
+    def _join(self) -> bool:
         """Start at the leader's point; return False if the run ends before."""
         for _ in ("begin", "join"):
             question = fetch(self.parent)

@@ -202,7 +202,7 @@ class ActorProcesses:
     def _understand(self, seat: Seat, kind: str, content: Any) -> None:
         rank = seat.remote.rank
         if kind == "chunk":
-            self._arrived(seat, *content)
+            self._take_chunk(seat, *content)
         elif kind == "declined":
             self.permits.end(self.permits.acting(rank)[0])
         elif kind == "state":
@@ -218,7 +218,7 @@ class ActorProcesses:
         elif kind == "not finite":
             raise NonFinite(f"in actor {rank}, {content[0]}")
 
-    def _arrived(
+    def _take_chunk(
         self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]
     ) -> None:
         permit = self.permits.acting(seat.remote.rank)[0]
@@ -235,10 +235,10 @@ class ActorProcesses:
             self._replace(seat, remote.how_it_ended())
             return
         limit = patience(remote.ready, self.plan.options.worker_timeout)
-        if remote.overdue(elapsed, limit) and self._waited_for(seat):
+        if remote.overdue(elapsed, limit) and self._is_awaited(seat):
             self._replace(seat, silence(remote.ready, limit), " (--worker-timeout waits longer)")
 
-    def _waited_for(self, seat: Seat) -> bool:
+    def _is_awaited(self, seat: Seat) -> bool:
         return not seat.remote.ready or seat.asked or bool(self.permits.acting(seat.remote.rank))
 
     def _replace(self, seat: Seat, how: str, advice: str = "") -> None:

@@ -14,10 +14,17 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, plain, warn
 from rlplug_core.loop.async_processes import GLANCE, patience, silence
 from rlplug_core.loop.chunk_queue import Traffic
-from rlplug_core.loop.chunks import unpacked
+from rlplug_core.loop.chunks import unpack
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.ray_actor import RayActor
-from rlplug_core.loop.ray_cluster import check_nodes, check_room, join, leave, needed, reserve
+from rlplug_core.loop.ray_cluster import (
+    check_nodes,
+    check_room,
+    join,
+    leave,
+    required_packages,
+    reserve,
+)
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
@@ -79,7 +86,7 @@ class RayActors:
         join(o.on, o.actors * o.cpus_per_actor)
         try:
             check_room(o.actors, o.cpus_per_actor)
-            check_nodes(needed(plan))
+            check_nodes(required_packages(plan))
             self.gpus = reserve(o.gpus)
             self.kind = ray.remote(
                 num_cpus=o.cpus_per_actor,
@@ -204,14 +211,14 @@ class RayActors:
             ray.wait(open_, timeout=timeout)
             here, _ = ray.wait(open_, num_returns=len(open_), timeout=0)
             for answer in here:
-                self._answered(answer)
+                self._take_answer(answer)
         if time.monotonic() >= self.checked + GLANCE:
             before = self.checked
             self.checked = time.monotonic()
             for seat in self.seats:
                 self._check(seat, self.checked - before)
 
-    def _answered(self, answer: Any) -> None:
+    def _take_answer(self, answer: Any) -> None:
         pulse = answer in self.pulses
         seat, epoch = (self.pulses if pulse else self.calls).pop(answer, (None, 0))
         if seat is None or epoch != seat.epoch:  # of an actor that was lost
@@ -239,7 +246,7 @@ class RayActors:
         seat.silent = 0.0
         if kind == "chunk":
             version, data, begins, count, episodes = content
-            chunk = Chunk(seat.rank, version, unpacked(data), begins)
+            chunk = Chunk(seat.rank, version, unpack(data), begins)
             self.traffic.arrived(chunk, count, [Episode(*one) for one in episodes])
             seat.delivered = True
             seat.losses = 0

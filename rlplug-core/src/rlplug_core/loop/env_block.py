@@ -57,7 +57,7 @@ class Block:
     def _array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         count = int(np.prod(shape))
         found = np.frombuffer(self._memory, dtype, count, self._used).reshape(shape)
-        self._used += _rounded(count * dtype.itemsize)
+        self._used += _round_up(count * dtype.itemsize)
         return found
 
 
@@ -78,10 +78,10 @@ def _spaces(spec: Spec) -> list[Space]:
 def _size(space: Space, spec: Spec) -> int:
     if isinstance(space, spaces.Dict):
         return sum(_size(part, spec) for part in space.spaces.values())
-    return _rounded(
+    return _round_up(
         spec.num_envs * int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
     )
 
 
-def _rounded(size: int) -> int:
+def _round_up(size: int) -> int:
     return -(-size // LINE) * LINE

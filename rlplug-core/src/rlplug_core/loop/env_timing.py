@@ -13,7 +13,7 @@ from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Env
-from rlplug_core.seeds import untouched
+from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Obs
 
 #: Seconds that a worker's two messages take in one vector step.
@@ -24,7 +24,7 @@ MEASURED = 0.3
 
 def seconds_per_step(env: Env) -> float:
     """Measure the mean time of a step of `env` with random actions; the process's random generators stay."""
-    with untouched():
+    with preserve_generators():
         obs: Obs = env.reset(0).obs
         env.spec.action.seed(0)
         began = time.perf_counter()
@@ -37,7 +37,7 @@ def seconds_per_step(env: Env) -> float:
         return (time.perf_counter() - began) / steps
 
 
-def settled(plan: Plan) -> tuple[Plan, str]:
+def choose_env_workers(plan: Plan) -> tuple[Plan, str]:
     """Return the plan with a number of environment workers if it left that open, and the reason for the number."""
     if plan.options.env_workers:
         return plan, ""

@@ -116,12 +116,12 @@ class _Server:
             raise UsageError(
                 f"{env.spec.id} is stepped by threads of its own; leave out --env-workers"
             )
-        return self._made(env)
+        return self._set_env(env)
 
     def inside(self, wrap: Callable[[Any], Any]) -> Told:
-        return self._made(complete(self.env).inside(wrap))
+        return self._set_env(complete(self.env).inside(wrap))
 
-    def _made(self, env: Env) -> Told:
+    def _set_env(self, env: Env) -> Told:
         self.env = env
         if isinstance(env, SupportsPart):
             env.part(self.part.first)
@@ -167,9 +167,9 @@ class _Server:
         told = [self.told(key) for key in self.keys]
         if not now.ended and now.count == self.part.num_envs and not np.count_nonzero(now.is_first):
             return pickle.dumps((told, None)) if told else b""
-        return pickle.dumps((told, self._ended(now)))
+        return pickle.dumps((told, self._end_message(now)))
 
-    def _ended(self, now: Timestep) -> Ended:
+    def _end_message(self, now: Timestep) -> Ended:
         has_final = now.final_obs is not now.obs
         if has_final:
             tree_map(np.copyto, self.final, now.final_obs)

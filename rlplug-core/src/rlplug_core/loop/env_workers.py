@@ -127,9 +127,9 @@ class EnvWorkers:
             if event is not None
         ]
         quiet = self._quiet[self._turn]
-        return self._ended(quiet, events) if events else quiet
+        return self._end_timestep(quiet, events) if events else quiet
 
-    def _ended(self, quiet: Timestep, events: list[tuple[slice, Ended]]) -> Timestep:
+    def _end_timestep(self, quiet: Timestep, events: list[tuple[slice, Ended]]) -> Timestep:
         obs = final = quiet.obs
         if any(event.has_final for _, event in events):
             final = tree_map(np.copy, obs)
@@ -242,7 +242,7 @@ class EnvWorkers:
         try:
             remote.connection.send_bytes(message)
         except OSError:
-            raise self._failed(remote, remote.how_it_ended()) from None
+            raise self._fail(remote, remote.how_it_ended()) from None
 
     def _hear(self, remote: Remote, limit: float) -> bytes:
         """Return a worker's answer; an exception in it ends the run."""
@@ -250,17 +250,17 @@ class EnvWorkers:
         while not remote.connection.poll(GLANCE):
             # Its own child processes may hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
-                raise self._failed(remote, remote.how_it_ended())
+                raise self._fail(remote, remote.how_it_ended())
             before = now
             now = time.monotonic()
             if remote.overdue(now - before, limit):
-                raise self._failed(
+                raise self._fail(
                     remote, f"gave no answer for {limit:g} s (--worker-timeout waits longer)"
                 )
         try:
             answer = remote.connection.recv_bytes()
         except (EOFError, OSError):
-            raise self._failed(remote, remote.how_it_ended()) from None
+            raise self._fail(remote, remote.how_it_ended()) from None
         return self._unless_error(remote, answer)
 
     def _unless_error(self, remote: Remote, answer: bytes) -> bytes:
@@ -268,10 +268,10 @@ class EnvWorkers:
             content = pickle.loads(answer)
             if content[0] in ("error", "not finite"):
                 reason, details = content[1]
-                raise self._failed(remote, f"raised {reason}", details)
+                raise self._fail(remote, f"raised {reason}", details)
         return answer
 
-    def _failed(self, remote: Remote, how: str, details: str = "") -> WorkerFailed:
+    def _fail(self, remote: Remote, how: str, details: str = "") -> WorkerFailed:
         """Return an error with the worker and the cause, after ending all workers."""
         rows = self._rows[remote.rank]
         one = rows.stop - rows.start == 1

@@ -13,7 +13,7 @@ from rlplug_core.loop.actor import StepAgent
 from rlplug_core.loop.episode_stats import means
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
-from rlplug_core.seeds import untouched
+from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Episode
 
 #: Steps after which an unfinished episode is counted as finished: Atari's thirty minutes at four frames a step.
@@ -114,7 +114,7 @@ class Evaluation:
         return sum(said) / len(said) if said else None
 
     @property
-    def said_cut(self) -> str:
+    def cut_message(self) -> str:
         """Return a sentence about the episodes that did not end; empty if all did."""
         if not self.cut:
             return ""
@@ -141,7 +141,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
 
     Greedily, unless it shall `explore` as it did in training at the clock's progress.
     """
-    with untouched():
+    with preserve_generators():
         num_envs = env.spec.num_envs
         playing = StepAgent(agent, env, seed)
         ended: dict[int, Episode] = {}

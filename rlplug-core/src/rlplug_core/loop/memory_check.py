@@ -33,8 +33,8 @@ def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = 
     for option, what, size in sizes(options, step_bytes(obs)):
         if size > there:
             raise BadConfig(
-                f"option '{option}': {what} would take {written(size)} or more, and this machine has {written(there)} "
-                "of memory; choose a smaller one"
+                f"option '{option}': {what} would take {size_text(size)} or more, and this machine has "
+                f"{size_text(there)} of memory; choose a smaller one"
             )
 
 
@@ -76,7 +76,7 @@ def physical() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def written(size: int) -> str:
+def size_text(size: int) -> str:
     """A size as people write it: `728 TiB`."""
     value = float(size)
     unit = "B"

@@ -27,7 +27,7 @@ from rlplug_core.loop.torch_settings import usable_device
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
+from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, source_of, split_arguments
 from rlplug_core.plugins.reserved import check_options
 from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, wrapped
 from rlplug_core.protocols import AnyLearner, Env
@@ -81,10 +81,10 @@ class Plan:
         names = {option.name for option in schema(RunOptions)}
         own = {option.name for option in schema(learner.Config)}
         check_options(algorithm, own)
-        values, arguments, eval_arguments = parted(values)
+        values, arguments, eval_arguments = split_arguments(values)
         source = source_of(env, arguments)
         eval_source = _for_evaluation(source, values, eval_arguments)
-        _known(algorithm, values, names | own)
+        _known_options(algorithm, values, names | own)
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
         places = {name: absolute(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
@@ -92,7 +92,9 @@ class Plan:
         wrappings = _around(source, options.wrap)
         controllings = map(ControllerSpec.parse, options.controller)
         eval_wrappings = (
-            tuple(map(WrapperSpec.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
+            tuple(map(WrapperSpec.parse, choose_wrappers(options.eval_wrap)))
+            if options.eval_wrap
+            else None
         )
         plan = cls(
             algorithm=algorithm,
@@ -106,11 +108,11 @@ class Plan:
             eval_source=eval_source,
             eval_wrappings=eval_wrappings,
             controllings=tuple(controllings),
-        )._spelled()
+        )._write_options()
         plan.check()
         return plan
 
-    def _spelled(self) -> Plan:
+    def _write_options(self) -> Plan:
         """Return the plan with parsed wrappers, controllers and loggers in its options."""
         o = self.options
         return replace(
@@ -336,12 +338,12 @@ def words(parts: Iterable[WrapperSpec | ControllerSpec]) -> tuple[str, ...]:
     return tuple(one.words for one in parts)
 
 
-def chosen(wrap: Iterable[str]) -> list[str]:
+def choose_wrappers(wrap: Iterable[str]) -> list[str]:
     """The wrappers that are named; `none` says that there are none."""
     return [one for one in wrap if one != "none"]
 
 
-def _known(algorithm: str, values: Mapping[str, object], names: set[str]) -> None:
+def _known_options(algorithm: str, values: Mapping[str, object], names: set[str]) -> None:
     for name in values:
         if name not in names:
             near = nearest(name, names)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from rlplug_core.accelerator import room
-from rlplug_core.loop.signals import WATCHER, held_back
+from rlplug_core.loop.signals import WATCHER, block_signals
 
 #: What Linux says about this process: a directory for each thread, Python's or not.
 TASKS = Path("/proc/self/task")
@@ -32,7 +32,7 @@ TASKS = Path("/proc/self/task")
 _ENDS: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-def launched(
+def launch(
     target: Callable[..., None], arguments: tuple[object, ...], ends: tuple[Connection, ...]
 ) -> BaseProcess:
     """Start a process; signals reach it as soon as it says how to take them.
@@ -43,15 +43,15 @@ def launched(
         ends: this process's ends of the same pipes.
     """
     _ENDS.update(ends)
-    process = _process(_fork() if undisturbed() else fork_server(), target, arguments)
-    with without_main(), held_back():
+    process = _process(_fork() if can_fork() else fork_server(), target, arguments)
+    with without_main(), block_signals():
         process.start()
     return process
 
 
 def prepare() -> None:
     """Start the server early if processes will come from it: it takes a second, and others can work meanwhile."""
-    if not undisturbed():
+    if not can_fork():
         fork_server()
 
 
@@ -72,7 +72,7 @@ def _process(
     return context.Process(target=target, args=arguments, daemon=True)
 
 
-def undisturbed() -> bool:
+def can_fork() -> bool:
     """Return whether this process may be forked: no GPU, and one thread, or two with the one that counts signals."""
     if not TASKS.is_dir() or torch.cuda.is_initialized():
         return False
@@ -88,7 +88,7 @@ def fork_server() -> ForkServerContext:
     context.set_forkserver_preload(["rlplug_core.loop.preload"])
     with safe_path():
         resource_tracker.ensure_running()  # which lets signals through, so not in the next block
-    with safe_path(), held_back():
+    with safe_path(), block_signals():
         forkserver.ensure_running()
     return context
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlplug_core.config.import_string import describe
 from rlplug_core.errors import NonFinite, RlplugError
-from rlplug_core.loop.chunks import chunk_arrays, packed, write
+from rlplug_core.loop.chunks import chunk_arrays, pack, write
 from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.types import Array, State, tree_map
 
@@ -84,7 +84,7 @@ class RayActor:
             self.acted += 1
         assert data is not None
         begins, count, episodes = self.remote.end_chunk(steps)
-        return version, packed(data), begins, count, [one.plain() for one in episodes]
+        return version, pack(data), begins, count, [one.plain() for one in episodes]
 
     def _answer(self, kind: str, work: Callable[[], Any]) -> Answer:
         try:

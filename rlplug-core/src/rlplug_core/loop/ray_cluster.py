@@ -141,7 +141,7 @@ def reserve(gpus: int) -> Any:
     return group
 
 
-def needed(plan: Plan) -> dict[str, str]:
+def required_packages(plan: Plan) -> dict[str, str]:
     """Return the distributions, with versions, that every node must have: core, and the plugins that the plan names."""
     found: list[Record | None] = []
     if not is_target(plan.algorithm):
@@ -169,7 +169,7 @@ def check_nodes(packages: Mapping[str, str]) -> None:
             missing = {
                 name: there
                 for name in packages
-                if (there := _installed(node["NodeID"], name)) != packages[name]
+                if (there := _version_on(node["NodeID"], name)) != packages[name]
             }
             if missing:
                 line = " ".join(f"'{name}=={packages[name]}'" for name in missing)
@@ -181,7 +181,7 @@ def check_nodes(packages: Mapping[str, str]) -> None:
                 )
 
 
-def _installed(node: str, package: str) -> str:
+def _version_on(node: str, package: str) -> str:
     """The version of a package on a node, or nothing: Python's own function is there whatever is installed."""
     ask = ray.remote(num_cpus=0, max_retries=0)(version)
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)

@@ -25,7 +25,7 @@ _masks: dict[int, set[int | signal.Signals]] = {}
 
 
 @contextmanager
-def heard(stop: Callable[[int], None]) -> Iterator[None]:
+def handle_signals(stop: Callable[[int], None]) -> Iterator[None]:
     """Call `stop` with the number of the first signal; a second urgent one raises at once.
 
     A signal that the parent ignores, as `nohup` does with SIGHUP, stays ignored. Only the main thread hears signals;
@@ -98,13 +98,13 @@ class _Listener:
                 os._exit(128 + found[0])
 
 
-def _heard_here() -> list[int]:
+def _handles_signals() -> list[int]:
     return [number for number in STOPPING if isinstance(signal.getsignal(number), _Listener)]
 
 
 def _before_a_fork() -> None:
     """Hold signals back until the new process hears them for itself: Python would drop one that came sooner."""
-    if _heard_here():
+    if _handles_signals():
         _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
 
 
@@ -119,7 +119,7 @@ def _in_a_fork() -> None:
 
     Otherwise it would take them from the run: a thread of the run counts them from the pipe that both hold.
     """
-    numbers = _heard_here()
+    numbers = _handles_signals()
     for number in numbers:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else _unheard)
     if numbers:
@@ -138,7 +138,7 @@ if os.name == "posix":
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Keep signals from processes that start in the block, until they are `deaf`; this one gets them later."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:

@@ -28,7 +28,7 @@ if sentence and not over:
 
 
 @contextlib.contextmanager
-def named(what: str, remedy: str) -> Iterator[None]:
+def name_on_crash(what: str, remedy: str) -> Iterator[None]:
     """Import `what` inside this block: if the process dies there, stderr says so, with the `remedy`."""
     sentence = f"the process died while {plain(what)} was imported: it crashed, or called os._exit; {plain(remedy)}"
     words = [sys.executable, "-I", "-S", "-c", _CODE]

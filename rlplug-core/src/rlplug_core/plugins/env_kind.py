@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlplug_core.config.import_string import is_target
-from rlplug_core.plugins.env_source import EnvSource, parted, source_of
+from rlplug_core.plugins.env_source import EnvSource, source_of, split_arguments
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
@@ -57,7 +57,7 @@ def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
     Raises:
         UnknownEnv, MissingPackage, PluginError, UsageError: the environment cannot be made.
     """
-    options, arguments, _ = parted(values)
+    options, arguments, _ = split_arguments(values)
     source = source_of(env, arguments)
     if is_target(algorithm) or is_known(algorithm, source.name):
         return ""

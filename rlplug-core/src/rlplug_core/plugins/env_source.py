@@ -21,12 +21,12 @@ from rlplug_core.config.schema import flat
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import make_env, make_shown
 from rlplug_core.plugins.user_envs import (
-    adopted,
-    adopted_vector,
+    adopt,
+    adopt_vector,
     adopted_worlds,
-    held,
+    hold,
     is_world,
-    made,
+    make_from_code,
 )
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class EnvSource:
         if self.given is None:
             return make_env(self.name, num_envs, self.arguments)
         return (
-            held(self.given, self.name)
+            hold(self.given, self.name)
             if self.is_object
-            else made(self.given, self.name, num_envs, self.arguments)
+            else make_from_code(self.given, self.name, num_envs, self.arguments)
         )
 
     def make_shown(self, render_mode: str) -> Env:
@@ -147,8 +147,8 @@ class _Copies:
         if is_world(self.env):
             return adopted_worlds(new, num_envs, self.name)
         if isinstance(self.env, Single):
-            return adopted(new, num_envs, self.name)
-        return adopted_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()
+            return adopt(new, num_envs, self.name)
+        return adopt_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()
 
 
 def source_of(env: object, arguments: Mapping[str, object] | None = None) -> EnvSource:
@@ -175,7 +175,9 @@ def source_of(env: object, arguments: Mapping[str, object] | None = None) -> Env
     return found.with_arguments(arguments)
 
 
-def parted(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def split_arguments(
+    values: Mapping[str, object],
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Options without the arguments of environments, those of the environment, those of the one for evaluation."""
     every = flat(values)
     rest = {name: value for name, value in every.items() if not name.startswith((TRAIN, EVAL))}

@@ -15,7 +15,7 @@ from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, env_parts, provider_in, usable
 from rlplug_core.plugins.records import Record
-from rlplug_core.plugins.user_envs import called, made, takes
+from rlplug_core.plugins.user_envs import call_user_code, make_from_code, takes
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env, Provider
@@ -27,7 +27,7 @@ RENDER_MODE = "render_mode"
 def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None = None) -> Env:
     """Make `num_envs` environments as one, from an id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
 
-    The last two name a class or a function of the kinds that `rlplug_core.plugins.user_envs.made` describes.
+    The last two name a class or a function of the kinds that `rlplug_core.plugins.user_envs.make_from_code` describes.
 
     Args:
         arguments: keyword arguments for the class, the function, or the registered id.
@@ -39,7 +39,7 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
     arguments = arguments or {}
     code = load_code(env_id)
     if code is not None:
-        return made(code, env_id, num_envs, arguments)
+        return make_from_code(code, env_id, num_envs, arguments)
     return by_provider(env_id, arguments, lambda maker, known: maker.make(known, num_envs))
 
 
@@ -59,7 +59,7 @@ def by_provider(
 
     def asked(record: Record, known: str) -> Env:
         maker = built(record, arguments)
-        return called(lambda: make(maker, known), env_id)
+        return call_user_code(lambda: make(maker, known), env_id)
 
     if record is None:
         return _elsewhere(env_id, asked)
@@ -200,7 +200,7 @@ def make_shown(
     code = load_code(name) if given is None else given
     if code is not None:
         shown = {RENDER_MODE: render_mode} if takes(code, RENDER_MODE) else {}
-        return made(code, name, 1, {**arguments, **shown})
+        return make_from_code(code, name, 1, {**arguments, **shown})
 
     def make(maker: Provider, known: str) -> Env:
         if not isinstance(maker, SupportsRender):

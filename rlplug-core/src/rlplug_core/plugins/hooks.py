@@ -185,10 +185,10 @@ class Hooks:
     def _guarded(self, name: str, hook: str, call: Callable[[], object]) -> None:
         """Call a hook of one plugin and restore the state of the process's random generators."""
         from rlplug_core.seeds import (
-            untouched,  # needs torch, which no run does without, and the doctor does
+            preserve_generators,  # needs torch, which no run does without, and the doctor does
         )
 
-        with untouched():
+        with preserve_generators():
             self._isolated(name, hook, call)
 
     def _isolated(self, name: str, hook: str, call: Callable[[], object]) -> None:

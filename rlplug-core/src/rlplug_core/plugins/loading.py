@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.import_string import attribute_of, describe, import_quietly
 from rlplug_core.errors import MissingPackage, PluginError, plain
-from rlplug_core.plugins.crashes import named
+from rlplug_core.plugins.crashes import name_on_crash
 from rlplug_core.plugins.records import Record, canonical
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _import(module: str, record: Record) -> ModuleType:
 def _watched(module: str, record: Record) -> ModuleType:
     if record.first_party or module in sys.modules:
         return import_quietly(module)
-    with named(str(record), f"switch it off with -P no:{record.distribution}"):
+    with name_on_crash(str(record), f"switch it off with -P no:{record.distribution}"):
         return import_quietly(module)
 
 

@@ -46,10 +46,10 @@ class WrapperSpec:
         code: Any = None if name.startswith(SHORT) else wrapper(name)
         if code is None or is_single(code):
             name = name if code is None else absolute(name)
-            return cls(joined(name, text), around_each, Single.parse(name, text))
+            return cls(join_words(name, text), around_each, Single.parse(name, text))
         config = getattr(code, "Config", Config)
         return cls(
-            joined(absolute(name), text),
+            join_words(absolute(name), text),
             code,
             convert(config, values_of(config, text, name, "wrapper"), name),
         )
@@ -119,7 +119,7 @@ class ControllerSpec:
         code = controller(name)
         config = getattr(code, "Config", Config)
         return cls(
-            joined(absolute(name), text),
+            join_words(absolute(name), text),
             code,
             convert(config, values_of(config, text, name, "controller"), name),
         )
@@ -151,7 +151,7 @@ def split(words: str) -> tuple[str, str]:
     return (found["name"], found["options"] or "") if found else (words, "")
 
 
-def joined(name: str, options: str) -> str:
+def join_words(name: str, options: str) -> str:
     """The inverse of `split`."""
     return f"{name}:{options}" if options else name
 

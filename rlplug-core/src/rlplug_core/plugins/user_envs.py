@@ -22,7 +22,7 @@ _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KE
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
+def make_from_code(code: object, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
     """Make `num_envs` environments from a user's code.
 
     Args:
@@ -44,20 +44,20 @@ def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]
         )
     check_arguments(code, name, arguments)
     if isinstance(code, type) and issubclass(code, Single):
-        return adopted(partial(code, **arguments), num_envs, name)
+        return adopt(partial(code, **arguments), num_envs, name)
     make, told = _call(code, num_envs, arguments)
-    first = called(make, name)
+    first = call_user_code(make, name)
     if isinstance(first, Single):
         if told:
             raise PluginError(
                 f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it"
             )
-        return adopted(_beginning(first, make, name), num_envs, name)
+        return adopt(_beginning(first, make, name), num_envs, name)
     if is_world(first):
         return adopted_worlds(_beginning(first, make, name), num_envs, name)
     if isinstance(first, VectorEnv):
-        first = adopted_vector(_beginning(first, make, name), name)
-    return checked(first, name, num_envs)
+        first = adopt_vector(_beginning(first, make, name), name)
+    return check_env(first, name, num_envs)
 
 
 def _call(
@@ -128,7 +128,7 @@ def _beginning(first: Any, make: Callable[[], object], name: str) -> Callable[[]
     return following
 
 
-def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:
+def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
     """Single environments side by side."""
     from rlplug_core.protocols import SupportsAdopt
 
@@ -137,10 +137,10 @@ def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:
         raise PluginError(
             f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
         )
-    return called(lambda: adopter.adopt(make, num_envs, name), name, make)
+    return call_user_code(lambda: adopter.adopt(make, num_envs, name), name, make)
 
 
-def adopted_vector(make: Callable[[], object], name: str) -> Env:
+def adopt_vector(make: Callable[[], object], name: str) -> Env:
     """A vector of Gymnasium as ours."""
     from rlplug_core.protocols import SupportsAdoptVector
 
@@ -149,7 +149,7 @@ def adopted_vector(make: Callable[[], object], name: str) -> Env:
         raise PluginError(
             f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
         )
-    return called(lambda: adopter.adopt_vector(make, name), name)
+    return call_user_code(lambda: adopter.adopt_vector(make, name), name)
 
 
 def is_world(env: object) -> bool:
@@ -171,10 +171,10 @@ def _worlds(name: str, adopt: Callable[[SupportsAdoptWorlds], Env]) -> Env:
         raise PluginError(
             f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
         )
-    return called(lambda: adopt(adopter), name)
+    return call_user_code(lambda: adopt(adopter), name)
 
 
-def held(env: object, name: str) -> Env:
+def hold(env: object, name: str) -> Env:
     """Return an existing environment unchanged; closing the result leaves it open."""
     from gymnasium import Env as Single
     from gymnasium.vector import VectorEnv
@@ -184,13 +184,13 @@ def held(env: object, name: str) -> Env:
     if is_world(env):
         return _worlds(name, lambda adopter: adopter.hold_world(env, name))
     if not isinstance(env, Single | VectorEnv):
-        return checked(env, name, None)
+        return check_env(env, name, None)
     adopter = build(usable("envs", DEFAULT))
     if not isinstance(adopter, SupportsHold):
         raise PluginError(
             f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs"
         )
-    return called(lambda: adopter.hold(env, name), name)
+    return call_user_code(lambda: adopter.hold(env, name), name)
 
 
 def is_environment(code: object) -> bool:
@@ -201,7 +201,7 @@ def is_environment(code: object) -> bool:
     return isinstance(code, type) and issubclass(code, Single) and not issubclass(code, Wrapper)
 
 
-def checked(env: Any, name: str, num_envs: int | None) -> Env:
+def check_env(env: Any, name: str, num_envs: int | None) -> Env:
     """`env`, if it is an environment of ours with as many environments.
 
     Raises:
@@ -249,7 +249,7 @@ def wanting(make: Callable[..., object]) -> str:
     )
 
 
-def called(make: Callable[[], T], name: str, code: Callable[[], object] | None = None) -> T:
+def call_user_code(make: Callable[[], T], name: str, code: Callable[[], object] | None = None) -> T:
     """Call a user's code and return its result; `code` is the code itself if `make` only wraps it.
 
     Raises:

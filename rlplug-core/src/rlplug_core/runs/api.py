@@ -22,8 +22,8 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.import_path import named, with_names
 from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
-from rlplug_core.loop.build import fillable, fitted
-from rlplug_core.loop.env_timing import settled
+from rlplug_core.loop.build import fillable, fit_dataset
+from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_defaults
@@ -41,18 +41,18 @@ from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.messages import apart, remarks, scale_warning, survey
 from rlplug_core.runs.policy import Policy
-from rlplug_core.runs.python_hints import noted
+from rlplug_core.runs.python_hints import add_python_notes
 from rlplug_core.runs.reproducibility import differences, environment, writers
 from rlplug_core.runs.run import Run, open_run, plan_of
 from rlplug_core.runs.session import Point, Session, Watch
 from rlplug_core.runs.sources import identities, keep
-from rlplug_core.runs.trust import sealed
+from rlplug_core.runs.trust import add_seal
 from rlplug_core.runs.warm_start import WarmStart
 
 __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
 
 
-@noted()
+@add_python_notes()
 @torch_defaults()
 def train(
     algorithm: str | type[object],
@@ -102,7 +102,7 @@ def train(
     origins = {**origins, **called.configure(values)}
     plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
     called.choose(plan.options.log)
-    plan, timing = settled(plan)
+    plan, timing = choose_env_workers(plan)
     learner = _probe(plan)
     buffer = _fitting(warm, learner, plan)
     if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
@@ -110,7 +110,7 @@ def train(
     if say is not None:
         for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
             say(found)
-    run = _created(plan, word, Path(out), name)
+    run = _create(plan, word, Path(out), name)
     with run.directory.locked():
         _describe(run, plan, word, origins)
         Session(plan, run.directory, run, called, watch).train(buffer=buffer)
@@ -188,7 +188,7 @@ def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
     check_optimized(learner, plan.runner, plan.options.learners)
     if plan.dataset is not None:
         fillable(plan, learner.buffer())
-        fitted(plan.dataset, env)
+        fit_dataset(plan.dataset, env)
         for sentence in unlike(plan.dataset, plan.env):
             warn(sentence)
     return learner
@@ -228,7 +228,7 @@ def _fitting(warm: WarmStart | None, learner: AnyLearner, plan: Plan) -> Mapping
     return buffer
 
 
-def _created(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:
+def _create(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:
     """A new run directory in `out`, locked."""
     short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
     stem = f"{short}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
@@ -242,7 +242,7 @@ def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) 
     data = {"dataset": plan.dataset.described} if plan.dataset else {}
     compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
     run.directory.write_config(
-        sealed(
+        add_seal(
             keep(
                 run.path,
                 {
@@ -264,7 +264,7 @@ def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) 
     )
 
 
-@noted("total_timesteps", "rescale", "on")
+@add_python_notes("total_timesteps", "rescale", "on")
 @torch_defaults()
 def resume(
     run: Path | str | Run,
@@ -299,7 +299,7 @@ def resume(
     with run.directory.locked():  # before anything is read, since another process may be at it
         _resume(
             run,
-            with_dataset(_placed(plan_of(run), on), run.config.get("dataset"), run.path),
+            with_dataset(_place_actors(plan_of(run), on), run.config.get("dataset"), run.path),
             total_timesteps,
             rescale,
             lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
@@ -326,7 +326,7 @@ def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
     return hooks
 
 
-def _placed(plan: Plan, on: str | None) -> Plan:
+def _place_actors(plan: Plan, on: str | None) -> Plan:
     """The plan with its actors elsewhere, if somewhere is named."""
     if on is not None:
         plan = replace(plan, options=replace(plan.options, on=on))
@@ -364,7 +364,7 @@ def _resume(
         total_timesteps = limit  # recorded, so that a reproduction of the run rescales there too
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
         if status == "finished":
-            raise _finished(run, saved, limit, components["events"]["ended"])
+            raise _finish(run, saved, limit, components["events"]["ended"])
         session(plan).conclude(saved.step, components["events"]["ended"])
         return
     then = manifest["environment"]
@@ -410,7 +410,7 @@ def _goal(
     return starts[-1].data.get("limit"), rescale or starts[-1].data.get("rescale", False)
 
 
-def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
+def _finish(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
     if saved.step >= limit:
         return UsageError(
             f"run {run.name} is finished at step {saved.step}; "
@@ -422,7 +422,7 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
     )
 
 
-@noted()
+@add_python_notes()
 @torch_defaults()
 def load(
     run: Path | str | Run,
@@ -445,8 +445,8 @@ def load(
     """
     if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
         from rlplug_core.runs.exporting import (
-            loaded,  # what takes programs apart is of no use to runs
+            load_export,  # what takes programs apart is of no use to runs
         )
 
-        return loaded(Path(run), deterministic, trust)
+        return load_export(Path(run), deterministic, trust)
     return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)

@@ -101,7 +101,7 @@ def card(
         programs=f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`"
         if program
         else "",
-        wrap=_listed(about["wrap"]) or "none",
+        wrap=_wrap_list(about["wrap"]) or "none",
         each=_each(about.get("wrap_each", ())),
         trust=", trust=True" if files else "",
         needs=_needs(about["wrap"], files),
@@ -122,13 +122,13 @@ def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
     return f"A policy that {found.algorithm} learned on {found.env} in {taken}."
 
 
-def _listed(wrap: Sequence[str]) -> str:
+def _wrap_list(wrap: Sequence[str]) -> str:
     return ", ".join(f"`{words}`" for words in wrap)
 
 
 def _each(wrap: Sequence[str]) -> str:
     """Return a line that lists the wrappers around the environment."""
-    return f"\n- Around the environment itself, put them there: {_listed(wrap)}" if wrap else ""
+    return f"\n- Around the environment itself, put them there: {_wrap_list(wrap)}" if wrap else ""
 
 
 def _needs(wrap: Sequence[str], files: bool) -> str:

@@ -115,7 +115,7 @@ class Checkpoints:
             "files": files,
             **about,
         }
-        _write(place / "manifest.json", sealed(manifest))
+        _write(place / "manifest.json", seal_manifest(manifest))
         sync_directory(place)
 
     def kept(self, *kinds: str) -> list[Saved]:
@@ -245,7 +245,7 @@ def understood(path: Path, writers: Sequence[str] = ()) -> Iterator[None]:
         raise BadCheckpoint(f"the state in {path} cannot be used ({said}): {wrote}") from error
 
 
-def sealed(manifest: Mapping[str, object]) -> bytes:
+def seal_manifest(manifest: Mapping[str, object]) -> bytes:
     """A manifest as the bytes of its file, with their own hash in it."""
     plain = json.dumps(manifest, indent=1)
     return json.dumps(
@@ -306,7 +306,7 @@ UNREADABLE = (
 def _manifest(path: Path) -> dict[str, Any]:
     content = content_of(path / "manifest.json")
     manifest: dict[str, Any] = json.loads(content)
-    if sealed({key: value for key, value in manifest.items() if key != "sha256"}) != content:
+    if seal_manifest({key: value for key, value in manifest.items() if key != "sha256"}) != content:
         raise BadCheckpoint(
             f"checkpoint {path.name} is damaged: manifest.json has changed since it was written"
         )

@@ -24,7 +24,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.sources import as_given, identity
-from rlplug_core.seeds import untouched
+from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Array, Timestep, tree_map
 
 
@@ -42,7 +42,7 @@ def with_dataset(
     """
     if not plan.options.dataset:
         return plan
-    found = read(plan.options.dataset if run is None else _moved(plan.options.dataset, run))
+    found = read(plan.options.dataset if run is None else _find_moved(plan.options.dataset, run))
     if recorded is not None and found.sha256 != recorded["sha256"]:
         raise UsageError(
             f"the data set {found.place} has changed since the run began: its SHA-256 is {found.sha256[:12]}… with "
@@ -52,7 +52,7 @@ def with_dataset(
     return replace(plan, options=replace(plan.options, dataset=found.place), dataset=found)
 
 
-def _moved(place: str, run: Path) -> str:
+def _find_moved(place: str, run: Path) -> str:
     """Return a data set's path; if it is gone, the nearest file of its name in the folders above the run.
 
     Whether it is the same one is up to its hash.
@@ -121,7 +121,9 @@ def record(
     env = applied.make_eval_env(num_envs)
     try:
         agent, clock = ready(plan, directory, env, conditions, used)
-        arrays, returns = _played(agent, env, used, clock, steps, explore=conditions.stochastic)
+        arrays, returns = _play_episodes(
+            agent, env, used, clock, steps, explore=conditions.stochastic
+        )
     finally:
         env.close()
     about = {
@@ -139,14 +141,14 @@ def record(
     return Recording(dataset, returns)
 
 
-def _played(
+def _play_episodes(
     agent: Agent, env: Env, seed: int, clock: Clock, steps: int, explore: bool
 ) -> tuple[dict[str, Any], tuple[float, ...]]:
     """Return the transitions [M, ...], row by row, and the returns of the episodes that ended."""
     rows: list[dict[str, Any]] = []
     returns: list[float] = []
     count = 0
-    with untouched():
+    with preserve_generators():
         playing = StepAgent(agent, env, seed)
         while count < steps:
             obs = tree_map(np.copy, playing.now.obs)

@@ -73,7 +73,7 @@ class RunDirectory:
                 raise UsageError(
                     f"run directory {path} cannot be written: {reason}; choose another place with --out"
                 ) from error
-            if not _abandoned(path):
+            if not _is_abandoned(path):
                 begun = (path / "config.json").exists()
                 onward = f"'rlplug resume {shell_word(path)}' to go on with it"
                 way = f", or {onward}" if begun else "; it holds no run"
@@ -157,7 +157,7 @@ class RunDirectory:
 
     def running(self) -> bool:
         """Return whether a process holds the lock."""
-        return _locked(self.path / LOCK) or _locked(self.path, directory=True)
+        return _try_lock(self.path / LOCK) or _try_lock(self.path, directory=True)
 
     def _mark(self, path: Path) -> None:
         file = _descriptor(path, path == self.path, "ab+")
@@ -196,7 +196,7 @@ def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _locked(path: Path, directory: bool = False) -> bool:
+def _try_lock(path: Path, directory: bool = False) -> bool:
     try:
         file = _descriptor(path, directory)
     except OSError:
@@ -218,7 +218,7 @@ def _descriptor(path: Path, directory: bool, mode: Literal["rb", "ab+"] = "rb") 
         return os.dup(file.fileno())
 
 
-def _abandoned(path: Path) -> bool:
+def _is_abandoned(path: Path) -> bool:
     """Return whether a process made this directory and was killed before it wrote the configuration."""
     if path.is_symlink() or not path.is_dir():
         return False

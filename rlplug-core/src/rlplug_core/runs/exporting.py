@@ -14,7 +14,7 @@ from rlplug_core.plugins.spec import WrapperSpec, wrapped
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
-from rlplug_core.runs.listing import records, summary, untrained
+from rlplug_core.runs.listing import is_untrained, records, summary
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.trust import require_plugins
 from rlplug_core.types import Spec
@@ -59,7 +59,7 @@ def export_policy(
         policy = Policy(agent, env)
         program = env.spec if onnx or torchscript else None
         own = Spec(policy.observation_space, policy.action_space, 1, env.spec.id)
-        idle = untrained(records(directory.path), clock.steps)
+        idle = is_untrained(records(directory.path), clock.steps)
         text = card(found, config, about, own, untrained=idle, program=program)
         return write(out, agent, env, about, text, onnx=onnx, torchscript=torchscript)
     finally:
@@ -75,7 +75,7 @@ def _wrappers(plan: Plan) -> dict[str, list[str]]:
     }
 
 
-def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> Policy:
+def load_export(directory: Path, deterministic: bool = True, trust: bool = False) -> Policy:
     """The policy of an export, inside the wrappers that it was trained with.
 
     Raises:
@@ -90,4 +90,4 @@ def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> 
     if not trust:
         require_plugins(directory, found.about["wrap"])
     env = wrapped(found.env, tuple(map(WrapperSpec.parse, found.about["wrap"])))
-    return Policy(found.agent, env, origin=partial(loaded, directory.absolute(), trust=trust))
+    return Policy(found.agent, env, origin=partial(load_export, directory.absolute(), trust=trust))

@@ -16,7 +16,7 @@ from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.presets import provided
 from rlplug_core.plugins.spec import WrapperSpec, wrapped
 from rlplug_core.runs.files import shell_word
-from rlplug_core.runs.messages import shown, walk
+from rlplug_core.runs.messages import space_text, walk
 from rlplug_core.runs.watching import drawing, headless
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array
@@ -71,8 +71,8 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
     )
     return Inspection(
         env=source.name,
-        observation=shown(spec.obs),
-        action=shown(bare),
+        observation=space_text(spec.obs),
+        action=space_text(bare),
         takes=type(spec.action).__name__,
         kind=kind_of(spec),
         limit=spec.limit,

@@ -51,7 +51,7 @@ class Journal:
         self._remember(records)
         with writing(path):
             self._file = opened(path, "ab+")  # open as long as the run
-            self._size = _ended(self._file.fileno())
+            self._size = _ends_with_newline(self._file.fileno())
 
     def write(self, kind: str, step: int, data: Mapping[str, object]) -> Record:
         """Append one record and hand it to the operating system.
@@ -133,7 +133,7 @@ def standing(records: Iterable[Record]) -> list[Record]:
     kept: list[Record] = []
     for record in records:
         if record.kind == "start" and kept:
-            kept = [one for one in kept if not _taken_back(one, record)]
+            kept = [one for one in kept if not _is_superseded(one, record)]
         kept.append(record)
     return kept
 
@@ -144,7 +144,7 @@ def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[R
     A caller that keeps the last position reads only new records the next time. Superseded ones are included. With the
     sequence number of the `last` record before the position, a number that cannot come next counts as damage.
     """
-    lines = _placed(path, position)
+    lines = _records_with_positions(path, position)
     return (
         (one, place)
         for one, place in (lines if last is None else _in_order(lines, last))
@@ -152,7 +152,7 @@ def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[R
     )
 
 
-def _placed(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
+def _records_with_positions(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
     """Yield the record of each finished line, None if it is damaged, and the position after it."""
     with opened(path) as file:
         file.seek(position)
@@ -199,7 +199,7 @@ def _whole(path: Path, kinds: Collection[str]) -> Iterator[Record]:
                 yield record
 
 
-def _taken_back(record: Record, start: Record) -> bool:
+def _is_superseded(record: Record, start: Record) -> bool:
     """A final evaluation counts for the weights of its step, so a run that goes beyond it takes nothing back."""
     if record.kind not in MEASURED or "after" not in start.data:
         return False
@@ -208,7 +208,7 @@ def _taken_back(record: Record, start: Record) -> bool:
     )
 
 
-def _ended(file: int) -> int:
+def _ends_with_newline(file: int) -> int:
     """Drop a torn last line; the size that is left."""
     size = end = os.fstat(file).st_size
     whole = 0

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlplug_core.clock import Clock
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flatten
-from rlplug_core.errors import BadCheckpoint, quoted
+from rlplug_core.errors import BadCheckpoint, quote_all
 from rlplug_core.loop.env_timing import cores
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
@@ -27,7 +27,7 @@ from rlplug_core.plugins.presets import is_known
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.runs.files import shell_word
-from rlplug_core.seeds import untouched
+from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Space, Spec
 
 #: Options of every run that only some runners look at.
@@ -60,7 +60,7 @@ def scale_warning(plan: Plan, spec: Spec) -> str:
     parts = unscaled_observations(spec.obs)
     if not parts or plan.flat.get("net.normalize_obs") or plan.flat.get("net.factory"):
         return ""
-    names = quoted(filter(None, parts))
+    names = quote_all(filter(None, parts))
     option = "--net.normalize-obs" if "net.normalize_obs" in plan.flat else "--wrap normalize-obs"
     return (
         f"observations{names and ' ' + names} of {spec.id} are integers that enter the network unscaled, and it learns "
@@ -219,9 +219,9 @@ def survey(plan: Plan) -> str:
     limit = time_limit(plan.env, env.spec.limit)
     return "\n".join(
         (
-            f"environment  {env.spec.id}: observation space {shown(env.spec.obs)}, "
-            f"action space {shown(acted)}; {limit}; {speed:,.0f} steps/s by itself",
-            f"             {_preset(plan, env.spec)}; num_envs {plan.options.num_envs}; {_normalized(plan)}",
+            f"environment  {env.spec.id}: observation space {space_text(env.spec.obs)}, "
+            f"action space {space_text(acted)}; {limit}; {speed:,.0f} steps/s by itself",
+            f"             {_preset(plan, env.spec)}; num_envs {plan.options.num_envs}; {_normalization(plan)}",
         )
     )
 
@@ -249,7 +249,7 @@ class Walk:
 def walk(agent: Agent, env: Env) -> Walk:
     """Step an environment until enough is seen of it; without the agent's time."""
     found = Walk()
-    with untouched():
+    with preserve_generators():
         memory = agent.initial(env.spec.num_envs)
         now = env.reset(0)
         while found.steps < STEPS and found.seconds < ENOUGH:
@@ -264,11 +264,13 @@ def walk(agent: Agent, env: Env) -> Walk:
     return found
 
 
-def shown(space: Space) -> str:
+def space_text(space: Space) -> str:
     """Return a space in a few words; a Box with its bounds only if all its entries have the same."""
     if isinstance(space, spaces.Dict):
         return (
-            "{" + ", ".join(f"{name}: {shown(part)}" for name, part in space.spaces.items()) + "}"
+            "{"
+            + ", ".join(f"{name}: {space_text(part)}" for name, part in space.spaces.items())
+            + "}"
         )
     if not isinstance(space, spaces.Box):
         return str(space)
@@ -297,14 +299,14 @@ def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
     if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
         if here != there:
             said = (
-                str if shown(here) == shown(there) else shown
+                str if space_text(here) == space_text(there) else space_text
             )  # the bounds of a Box may differ in some entries only
             yield f"its {what} are {said(here)} instead of {said(there)}"
         return
     if lacking := [name for name in there if name not in here.spaces]:
-        yield f"its {what} lack {quoted(lacking)}"
+        yield f"its {what} lack {quote_all(lacking)}"
     if more := [name for name in here if name not in there.spaces]:
-        yield f"its {what} have {quoted(more)} too"
+        yield f"its {what} have {quote_all(more)} too"
     for name in here:
         if name in there.spaces:
             yield from _apart(here[name], there[name], f"{what}/{name}")
@@ -316,7 +318,7 @@ def _preset(plan: Plan, spec: Spec) -> str:
     return f"preset: {kind}" if any(kind in presets.kinds for presets in files) else "no preset"
 
 
-def _normalized(plan: Plan) -> str:
+def _normalization(plan: Plan) -> str:
     named = {"net.normalize_obs": "observations", "normalize_reward": "rewards"}
     yes = [what for name, what in named.items() if plan.flat.get(name)]
     return f"{' and '.join(yes)} normalized" if yes else "nothing normalized"

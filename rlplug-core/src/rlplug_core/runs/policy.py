@@ -12,7 +12,7 @@ import numpy as np
 
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError, quoted
+from rlplug_core.errors import UsageError, quote_all
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
 from rlplug_core.nets.one_hot import Counted, altered, stray
@@ -183,7 +183,7 @@ def _canonical(space: Space, obs: object, place: str = "") -> Obs:
     if not isinstance(obs, Mapping):
         raise _lacking(space, f"is no dictionary{f' in {place!r}' if place else ''}, which")
     if missing := [f"{place}{name}" for name in space.spaces if name not in obs]:
-        raise _lacking(space, f"lacks {quoted(missing)}, which")
+        raise _lacking(space, f"lacks {quote_all(missing)}, which")
     return {
         name: _canonical(part, obs[name], f"{place}{name}/") for name, part in space.spaces.items()
     }

@@ -30,7 +30,7 @@ UNASKED = re.compile(r"train\(\) got an unexpected keyword argument '(\w+)'")
 
 
 @contextmanager
-def noted(*own: str) -> Iterator[None]:
+def add_python_notes(*own: str) -> Iterator[None]:
     """Add a note to an error that names options; the command line prints no notes, Python and notebooks do.
 
     Args:

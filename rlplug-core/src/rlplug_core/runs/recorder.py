@@ -16,7 +16,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import AnyLearner
-from rlplug_core.runs.watching import shown_env
+from rlplug_core.runs.watching import make_shown_env
 from rlplug_core.types import State
 
 FOLDER = "videos"
@@ -59,7 +59,7 @@ class Recorder:
         self, learner: AnyLearner, path: Path, seed: int, clock: Clock, wrappers: State
     ) -> dict[str, object]:
         began = time.monotonic()
-        env = shown_env(self.plan, "rgb_array")
+        env = make_shown_env(self.plan, "rgb_array")
         try:
             freeze(env, wrappers)
             with suppress(UsageError):  # not every environment can be cut

@@ -86,7 +86,7 @@ def reproduce(
     )
     for total, rescale in extensions:
         new = resume(new, total_timesteps=total, rescale=rescale, watch=watch, hooks=False)
-    return Reproduction(new, compared(old.directory, new.directory), surroundings)
+    return Reproduction(new, compare(old.directory, new.directory), surroundings)
 
 
 def _extensions(run: Run) -> list[tuple[int, bool]]:
@@ -116,7 +116,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
     return found
 
 
-def compared(one: RunDirectory, other: RunDirectory) -> list[str]:
+def compare(one: RunDirectory, other: RunDirectory) -> list[str]:
     """Return the differences between two runs: the first unequal record, and the final learner's parts."""
     found = []
     first = _first_difference(_numbers(one.path), _numbers(other.path))

@@ -17,7 +17,7 @@ from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import on_this_machine, torch_defaults
-from rlplug_core.plugins.env_source import parted, source_of
+from rlplug_core.plugins.env_source import source_of, split_arguments
 from rlplug_core.runs import curves as tables
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.data import Recording, record
@@ -25,10 +25,10 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, evaluate_checkpoint
 from rlplug_core.runs.listing import Summary, find, summary
 from rlplug_core.runs.policy import Policy, policy_of
-from rlplug_core.runs.python_hints import noted
+from rlplug_core.runs.python_hints import add_python_notes
 from rlplug_core.runs.sources import names
 from rlplug_core.runs.trust import require
-from rlplug_core.runs.watching import Showing, watched
+from rlplug_core.runs.watching import Showing, show_episodes
 from rlplug_core.types import Array
 
 
@@ -105,7 +105,7 @@ class Run:
         """Every training episode as columns: `steps`, `returns`, `lengths`, `workers`."""
         return tables.episodes(self.journal)
 
-    @noted()
+    @add_python_notes()
     @torch_defaults()
     def evaluate(
         self,
@@ -141,7 +141,7 @@ class Run:
         )
         return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
 
-    @noted()
+    @add_python_notes()
     @torch_defaults()
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
         """Greedy episodes with every checkpoint that is left, by env step: a curve after the fact."""
@@ -149,7 +149,7 @@ class Run:
         names = {saved.step: saved.path.name for saved in kept}  # of one step the final one
         return {step: self.evaluate(episodes, seed, name) for step, name in names.items()}
 
-    @noted()
+    @add_python_notes()
     def record(
         self,
         path: Path | str,
@@ -191,7 +191,7 @@ class Run:
             conditions=conditions,
         )
 
-    @noted()
+    @add_python_notes()
     @torch_defaults()
     def play(
         self,
@@ -230,7 +230,7 @@ class Run:
             arguments=arguments,
             wrap=wrap,
         )
-        return watched(
+        return show_episodes(
             plan_of(self),
             self.directory,
             showing,
@@ -239,13 +239,13 @@ class Run:
             conditions=conditions,
         )
 
-    @noted()
+    @add_python_notes()
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
         """The policy of a checkpoint; see `rlplug_core.load`."""
         origin = partial(_policy, self.path, self.env, self.trust)
         return policy_of(plan_of(self), self.directory, checkpoint, deterministic, origin)
 
-    @noted()
+    @add_python_notes()
     @torch_defaults()
     def export(
         self,
@@ -307,7 +307,7 @@ def plan_of(run: Run) -> Plan:
     if run.env is None:
         return Plan.make(algorithm, env, options)
     given = source_of(run.env)
-    return Plan.make(algorithm, given, parted(options)[0] if given.is_object else options)
+    return Plan.make(algorithm, given, split_arguments(options)[0] if given.is_object else options)
 
 
 def _policy(path: Path, env: object, trust: bool, checkpoint: str, deterministic: bool) -> Policy:

@@ -32,7 +32,7 @@ from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.safe_streams import outlasting
-from rlplug_core.loop.signals import heard
+from rlplug_core.loop.signals import handle_signals
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
@@ -91,7 +91,7 @@ class Session:
         self.signal = 0
         self.status = "failed"
         self.ended = ""
-        self.said_cut = False
+        self.cut_message = False
         #: Seconds that an episode of the last evaluation took; only a warning depends on it.
         self.episode_seconds = 0.0
         self.state_missing = False
@@ -112,8 +112,8 @@ class Session:
         Raises:
             Interrupted: a signal stopped it, after a checkpoint. RlplugError: it failed.
         """
-        with self._recorded(begin.after if begin else 0):
-            with self._started(begin, limit, rescale, buffer):
+        with self._open_journal(begin.after if begin else 0):
+            with self._start_run(begin, limit, rescale, buffer):
                 self._run()
             if self.status == "finished":
                 if self.plan.options.final_eval_episodes != 0:
@@ -133,7 +133,7 @@ class Session:
 
         `ended` says why the run had ended early, or is empty.
         """
-        with self._recorded(None):
+        with self._open_journal(None):
             self._start(steps, {})
             self.hooks.run_start(self.run)
             self.clock.steps = steps
@@ -146,7 +146,7 @@ class Session:
             self.ended = ended
 
     @contextmanager
-    def _recorded(self, after: int | None) -> Iterator[None]:
+    def _open_journal(self, after: int | None) -> Iterator[None]:
         """Open the journal, supersede records after `after`, and always write an end record."""
         self.journal = Journal(self.directory.journal_path, after)
         put_aside(self.directory.path / FAILURE)
@@ -158,7 +158,11 @@ class Session:
             closing.callback(lambda: self.hooks.run_end(self.run, self.status))
             closing.callback(self._close_eval_env)
             try:
-                with torch_settings(self.plan.options.threads), heard(self._stop), _no_exit():
+                with (
+                    torch_settings(self.plan.options.threads),
+                    handle_signals(self._stop),
+                    _no_exit(),
+                ):
                     yield
                 self._end()
             except (
@@ -166,7 +170,7 @@ class Session:
             ) as error:  # whatever ends a run, its journal says so; raised again below
                 self._leave_if_forked()
                 self.status = "failed"
-                self._failed(error)
+                self._fail(error)
                 if isinstance(error, NotWritten):
                     remedy = (
                         f"{error.remedy}, then 'rlplug resume {shell_word(self.run.path)}' goes on"
@@ -182,7 +186,7 @@ class Session:
         self.record("start", steps, data)
 
     @contextmanager
-    def _started(
+    def _start_run(
         self,
         begin: Point | None,
         limit: int | None,
@@ -307,7 +311,7 @@ class Session:
             ) from error
         self.record("final_eval", steps, found)
 
-    def _failed(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Record `error`, which is about to be raised, as far as the disk allows."""
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
         said = "".join(details + traceback.format_exception(error))
@@ -370,7 +374,7 @@ class Session:
         if self.eval_env is None:
             self.eval_env = self.plan.make_eval_env(self.plan.options.eval_episodes)
         seed = self.plan.seeds().child("evaluation").integer()
-        wrappers = self._learned()
+        wrappers = self._wrapper_state()
         freeze(self.eval_env, wrappers)
         started = time.monotonic()
         result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
@@ -382,15 +386,15 @@ class Session:
         self._say_cut(result)
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
         if self.recorder.due(self.clock.steps) and (
-            found := self.recorder.record(learner, seed, self.clock, self._learned())
+            found := self.recorder.record(learner, seed, self.clock, self._wrapper_state())
         ):
             self.record("film", self.clock.steps, found)
         return result
 
     def _say_cut(self, result: Evaluation) -> None:
-        if result.cut and not self.said_cut:
-            self.said_cut = True
-            warn(f"{plain(self.plan.env)}: {result.said_cut}")
+        if result.cut and not self.cut_message:
+            self.cut_message = True
+            warn(f"{plain(self.plan.env)}: {result.cut_message}")
 
     def _warn_of_slow(self, who: str, episodes: int, times: int) -> None:
         """Say what evaluations cost if they take long. Their number never depends on it: results would."""
@@ -408,7 +412,7 @@ class Session:
         """Return whether environments start again at each checkpoint."""
         return isinstance(self.runner, Sync) and self.runner.make_env is not None
 
-    def _learned(self) -> State:
+    def _wrapper_state(self) -> State:
         """Return the state that the wrappers of the training environment have learned so far."""
         return complete(self.runner.actor.env).learned() if isinstance(self.runner, Sync) else {}
 
@@ -426,7 +430,7 @@ class Session:
             "created": time.time(),
             "journal": self.journal.seq,
         }
-        if wrappers := self._learned():
+        if wrappers := self._wrapper_state():
             components = {**components, "wrappers": wrappers}
         saved = self.checkpoints.save(kind, step, components, about)
         self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})

@@ -11,7 +11,7 @@ from rlplug_core.config.files import content, own_directory, replace
 from rlplug_core.config.import_string import is_target, source_file
 from rlplug_core.config.module_search import folder_of, importable
 from rlplug_core.errors import BadFile, plain
-from rlplug_core.plugins.spec import joined, split
+from rlplug_core.plugins.spec import join_words, split
 from rlplug_core.runs.files import writing
 
 FOLDER = "sources"
@@ -67,7 +67,7 @@ def names(
     own = {role: name for role, name in found.items() if role in options}
     lists = {
         name: [
-            joined(found[f"{name}.{number}"], split(words)[1])
+            join_words(found[f"{name}.{number}"], split(words)[1])
             for number, words in enumerate(listed)
         ]
         for name, listed in _lists(options).items()
@@ -80,7 +80,7 @@ def identities(
 ) -> tuple[str, str, Mapping[str, object]]:
     """Return the same for a comparison of runs: the hash of a file's content instead of its path."""
     lists = {
-        role: [joined(identity(name), values) for name, values in map(split, listed)]
+        role: [join_words(identity(name), values) for name, values in map(split, listed)]
         for role, listed in _lists(options).items()
     }
     named = {role: identity(options[role]) for role in targets}
@@ -90,7 +90,7 @@ def identities(
 def identity(name: str) -> str:
     """Return a name to compare: the hash of a file's content instead of its path."""
     path = source_file(name)
-    return name if path is None else f"{_held(path)}:{name.rpartition(':')[2]}"
+    return name if path is None else f"{_hash_of(path)}:{name.rpartition(':')[2]}"
 
 
 def roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
@@ -143,12 +143,12 @@ def _name(
     importable(Path(source["file"]).parent)  # the copy imports modules next to the file
     if digest(copy) not in ("", source["sha256"]):
         say(f"{copy} has changed since the run began; this will not give the same bits")
-    elif _held(Path(source["file"])) not in ("", source["sha256"]):
+    elif _hash_of(Path(source["file"])) not in ("", source["sha256"]):
         say(f"{source['file']} has changed since the run began; this uses the run's copy, {copy}")
     return f"{copy}:{name.rpartition(':')[2]}"
 
 
-def _held(path: Path) -> str:
+def _hash_of(path: Path) -> str:
     """Return the hash of a file, or "" if it is not a file."""
     try:
         return digest(path)

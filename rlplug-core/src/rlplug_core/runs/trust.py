@@ -34,7 +34,7 @@ SEAL = "seal"
 _TARGET = re.compile(r".+:[^\W\d]\w*", re.DOTALL)
 
 
-def sealed(about: Mapping[str, object]) -> dict[str, object]:
+def add_seal(about: Mapping[str, object]) -> dict[str, object]:
     """Return the data with their seal, which is empty if this account has no key."""
     return {**about, SEAL: _seal(about)}
 
@@ -88,7 +88,7 @@ def names_code(name: str) -> bool:
 def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
     """Return the code that a run would execute without this account's seal, each part with the reason."""
     written_here = genuine(config)
-    found = _changed_sources(run, config, written_here)
+    found = _find_changed_sources(run, config, written_here)
     if written_here:
         return found
     folders = [f"modules in {plain(str(folder))}" for folder in config.get("modules", {}).values()]
@@ -98,7 +98,7 @@ def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
     return found + [f"{part}, which this account did not write here" for part in folders + clusters]
 
 
-def _changed_sources(run: Path, config: Mapping[str, Any], written_here: bool) -> list[str]:
+def _find_changed_sources(run: Path, config: Mapping[str, Any], written_here: bool) -> list[str]:
     kept = config.get("sources", {})
     options = config["options"]
     targets = [
@@ -141,7 +141,7 @@ def _key(path: Path) -> bytes:
     try:
         if not regular(path):
             _make_key(path)
-        if reason := _exposed(path):
+        if reason := _is_exposed(path):
             warn(
                 f"{path} {reason}, so runs are written without a seal and their code asks for --trust; "
                 f"delete {path.parent} to get a new key"
@@ -163,7 +163,7 @@ def _make_key(path: Path) -> None:
     temporary.unlink()
 
 
-def _exposed(path: Path) -> str:
+def _is_exposed(path: Path) -> str:
     """Return how another account could have put this key there, or "". The same rule as for the keys of ssh."""
     if not hasattr(os, "geteuid"):  # not a POSIX system: its home directories are private
         return ""

@@ -73,12 +73,12 @@ class WarmStart:
             return
         saved = read(self.path, "learner")[0]["learner"]
         if {"policy", "critic"} & {*self.parts}:
-            self._copy(self._chosen(learner.state_dict()), self._chosen(saved))
+            self._copy(self._choose(learner.state_dict()), self._choose(saved))
         if "optimizer" in self.parts:
             self._refuse_workers(learner)
             self._give_optimizers(learner, saved["_extra_state"]["optimizers"])
 
-    def _chosen(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _choose(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """The tensors of a learner's state that belong to the parts."""
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         return {

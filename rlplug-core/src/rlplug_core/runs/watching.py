@@ -44,7 +44,7 @@ class Showing:
             )
 
     @property
-    def windowed(self) -> bool:
+    def in_window(self) -> bool:
         return self.video is None and self.frames is None and self.sheet is None
 
     def films(self, fps: float) -> Films:
@@ -57,7 +57,7 @@ class Showing:
         return Films(*found)
 
 
-def watched(
+def show_episodes(
     plan: Plan,
     directory: RunDirectory,
     showing: Showing,
@@ -71,16 +71,16 @@ def watched(
         UsageError: there is nothing to see, no display for a window, no such checkpoint, or a number makes no sense.
         MissingPackage: what draws or writes films is not installed.
     """
-    if showing.windowed and not has_display():
+    if showing.in_window and not has_display():
         raise UsageError("there is no display for a window; write a film instead: --video film.mp4")
     check_whole("episodes", episodes, 1)
     used = seed_of(plan, seed)
-    env = shown_env(conditions.applied(plan), "human" if showing.windowed else "rgb_array")
+    env = make_shown_env(conditions.applied(plan), "human" if showing.in_window else "rgb_array")
     try:
         agent, clock = ready(plan, directory, env, conditions, used)
         with showing.films(_fps(env)) as films, drawing(plan.env):
             reel = (
-                None if showing.windowed else Reel(films, showing.every, showing.sheet is not None)
+                None if showing.in_window else Reel(films, showing.every, showing.sheet is not None)
             )
             result = play(
                 agent,
@@ -98,7 +98,7 @@ def watched(
         env.close()
 
 
-def shown_env(plan: Plan, render_mode: str) -> Env:
+def make_shown_env(plan: Plan, render_mode: str) -> Env:
     """One environment inside the plan's wrappers, to be watched."""
     if render_mode == "rgb_array":
         headless()

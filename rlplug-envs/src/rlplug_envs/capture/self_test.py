@@ -16,7 +16,7 @@ from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads import check_mask
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.protocols import Env
-from rlplug_core.seeds import global_state, load_global_state, untouched
+from rlplug_core.seeds import global_state, load_global_state, preserve_generators
 from rlplug_core.types import Array, Obs, Timestep, tree_map
 from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.games import Parallel, Turns
@@ -36,7 +36,7 @@ def self_test(make: Callable[[], Env], steps: int = 64) -> str:
     Raises:
         UsageError: there is a mask, and it does not fit the actions.
     """
-    with untouched():
+    with preserve_generators():
         first = make()
         second = make()
         try:

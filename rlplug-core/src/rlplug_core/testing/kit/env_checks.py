@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.batches import rows_of
-from rlplug_core.errors import RlplugError, UnknownEnv, quoted
+from rlplug_core.errors import RlplugError, UnknownEnv, quote_all
 from rlplug_core.nets.actions import shape_of, stuck
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
@@ -50,7 +50,7 @@ def scale(subject: EnvSubject) -> None:
     env = subject.make()
     env.close()
     if parts := unscaled_observations(env.spec.obs):
-        names = quoted(filter(None, parts))
+        names = quote_all(filter(None, parts))
         raise Skipped(
             f"observations{names and ' ' + names} are integers that networks take unscaled; observe floats from 0 to "
             "1, or train with --net.normalize-obs"

@@ -16,7 +16,7 @@ from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.spec import WrapperSpec
 from rlplug_core.protocols import Env
-from rlplug_core.seeds import untouched
+from rlplug_core.seeds import preserve_generators
 from rlplug_core.testing.kit.subject import PROBES
 from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, Timestep
@@ -44,7 +44,7 @@ class EnvSubject:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Use one torch thread, as in a run, and restore the generators of the process."""
-        with torch_settings(1), untouched():
+        with torch_settings(1), preserve_generators():
             yield
 
 

@@ -18,7 +18,7 @@ from rlplug_core.plugins import algorithm, make_env
 from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.records import Record
 from rlplug_core.protocols import Env, Learner
-from rlplug_core.seeds import Seeds, untouched
+from rlplug_core.seeds import Seeds, preserve_generators
 from rlplug_core.testing import envs, multi_part_actions
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.testing.kit.short_run import Trial
@@ -86,7 +86,7 @@ class Subject:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Use one torch thread, as in a run, and restore the generators of the process."""
-        with torch_settings(1), untouched():
+        with torch_settings(1), preserve_generators():
             yield
 
     @cached_property
