@@ -77,9 +77,9 @@ def test_where_threads_cannot_be_counted_or_a_gpu_is_at_work_a_server_does_it(
     tasks = tmp_path / "task"
     (tasks / "1").mkdir(parents=True)
     monkeypatch.setattr(process_spawner, "TASKS", tasks)
-    assert process_spawner.undisturbed()
+    assert process_spawner.can_fork()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert not process_spawner.undisturbed()
+    assert not process_spawner.can_fork()
     monkeypatch.undo()
     monkeypatch.setattr(process_spawner, "TASKS", tmp_path / "none")
-    assert not process_spawner.undisturbed()
+    assert not process_spawner.can_fork()
