@@ -61,7 +61,7 @@ class Adapter:
         if inexact is None:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self._finish = self._in_mode(id)
-        said = self.said_first()
+        said = self.first_info()
         check_info(id, said, "reset")
         self._view = View(
             venv.single_observation_space, venv.single_action_space, said, id, batched=True
@@ -83,7 +83,7 @@ class Adapter:
         self._limit: float = inf
         self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
 
-    def said_first(self) -> dict[str, Any]:
+    def first_info(self) -> dict[str, Any]:
         """Return the `info` of a reset; only a reset shows whether there is a mask of allowed actions."""
         return self.venv.reset(seed=0)[1]
 

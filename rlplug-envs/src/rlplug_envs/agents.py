@@ -25,7 +25,7 @@ from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed
-from rlplug_envs.watch import NUMBERS, check_counted, check_info, checked_reward, close_env
+from rlplug_envs.watch import NUMBERS, check_counted, check_info, check_reward, close_env
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -138,7 +138,7 @@ class Agents:
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Store the news of an agent, and its episode if it ended."""
         if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
-            one.reward = checked_reward(
+            one.reward = check_reward(
                 self._when(row, one), one.reward, one.terminated, one.truncated
             )
         if one.opens and self._over[row]:  # it comes back, to an episode of its own

@@ -127,15 +127,15 @@ class Turns:
     def reset(self, seed: int | None) -> dict[str, Seen]:
         self.env.reset(seed=seed)
         self.acted = {}
-        return self._told()
+        return self._collect_news()
 
     def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
         (agent,) = self.turn
         self.acted[agent] = True
         self.env.step(actions[agent])
-        return self._told()
+        return self._collect_news()
 
-    def _told(self) -> dict[str, Seen]:
+    def _collect_news(self) -> dict[str, Seen]:
         """Ask those who have ended, and the one who is in turn."""
         seen = {}
         self.turn = []

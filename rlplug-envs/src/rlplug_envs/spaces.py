@@ -96,9 +96,9 @@ class View:
                 f"{self.id}: info['{MASK}'] has shape {shape}, and in the first reset it had {self._shape}; give an "
                 "entry for each choice in every step, 0 where it is forbidden"
             )
-        return self._allowed(info[MASK]) if MASK in info else True
+        return self._to_booleans(info[MASK]) if MASK in info else True
 
-    def _allowed(self, mask: object) -> Array:
+    def _to_booleans(self, mask: object) -> Array:
         """Return a mask as booleans: every number that is not 0 allows a choice.
 
         Raises:

@@ -59,8 +59,8 @@ from rlplug_envs.watch import (
     check_late_mask,
     check_reset,
     check_result,
+    check_reward,
     check_signature,
-    checked_reward,
     close_env,
 )
 
@@ -220,7 +220,7 @@ class SerialEnvs:
                 result = step(choices[row])
                 value, gain, terminated, truncated, info = result
                 if gain.__class__ not in NUMBERS or not LEAST <= gain <= LARGEST:
-                    gain = checked_reward(self._where(row), gain, terminated, truncated)
+                    gain = check_reward(self._where(row), gain, terminated, truncated)
                 if info.__class__ is not dict or (maskless and MASK in info):
                     self._check_info(row, info)
                 if not flat:

@@ -84,7 +84,7 @@ class Watch:
             self._say_far(where, space, obs, lengths)
         for name, counted, obs in self._counted:
             check_counted(when, counted, obs, name)
-        self.parts = [_said_of(watched) for watched in self.parts]
+        self.parts = [_raise_limit(watched) for watched in self.parts]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
         with np.errstate(invalid="ignore", over="ignore"):  # infinities and large bounds
@@ -209,7 +209,7 @@ def refuse_reward(where: str, gain: Any) -> BadEnv:
     return BadEnv(f"{where}: the reward is {gain}; give a finite number")
 
 
-def checked_reward(where: str, gain: Any, terminated: Any, truncated: Any) -> Any:
+def check_reward(where: str, gain: Any, terminated: Any, truncated: Any) -> Any:
     """Return a reward as a number of Python's; raise BadEnv unless it is one that float32 holds.
 
     The ends of the episode are looked at with it.
@@ -259,7 +259,7 @@ def _largest(space: spaces.Box, rows: int) -> float:
         return min(rows * float(np.square((1 + FAR) * _size(space)).sum()), LARGEST)
 
 
-def _said_of(watched: Watched) -> Watched:
+def _raise_limit(watched: Watched) -> Watched:
     """Return what to watch of a part, once it was looked at and all that is to be said of its size is said."""
     measure, part, most = watched
     if not most or measure(part) <= most:

@@ -100,13 +100,13 @@ def play(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
         except RlplugError:
             raise
         except Exception as error:  # an environment may raise anything
-            where = f"{env.spec.id} raised in {failed_method(error)}(), tried before training"
+            where = f"{env.spec.id} raised in {raising_method(error)}(), tried before training"
             raise PluginError(f"{where}: {describe(error)}; --traceback shows where") from error
         obs = now.obs
         yield now
 
 
-def failed_method(error: BaseException) -> str:
+def raising_method(error: BaseException) -> str:
     """Return the method of an environment that an exception came through last: "reset" if a step starts an episode."""
     method = "step"
     frames = error.__traceback__

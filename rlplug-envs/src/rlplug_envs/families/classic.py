@@ -96,7 +96,7 @@ class Gymnasium:
             not self.arguments and num_envs >= NATIVE_FROM.get(spec.id, num_envs + 1)
         )
         try:
-            spec = specified(spec, self.arguments)
+            spec = with_options(spec, self.arguments)
             arguments = json.dumps(self.arguments, sort_keys=True)
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
@@ -143,8 +143,8 @@ class Gymnasium:
                 f"{spec.id} is a vector of environments alone, which cannot be watched"
             )
         try:
-            spec = specified(spec, mujoco.followed(str(spec.entry_point), self.arguments))
-            return _shown(spec, render_mode)
+            spec = with_options(spec, mujoco.with_camera(str(spec.entry_point), self.arguments))
+            return _render_env(spec, render_mode)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
@@ -162,7 +162,7 @@ def _serial(spec: EnvSpec, num_envs: int, arguments: str) -> Env:
     )
 
 
-def _shown(spec: EnvSpec, render_mode: str) -> Env:
+def _render_env(spec: EnvSpec, render_mode: str) -> Env:
     """Return one environment that is drawn."""
     limit = _limit(spec)
     return build_or_defer(
@@ -224,7 +224,7 @@ def inexactness(id: str, native: bool, arguments: str = "{}") -> str:
 
     `arguments` are its keyword arguments as JSON.
     """
-    spec = specified(gymnasium.registry[id], json.loads(arguments))
+    spec = with_options(gymnasium.registry[id], json.loads(arguments))
     if str(spec.entry_point).startswith(pybullet.MODULE):
         return f"{id}: {pybullet.INEXACT}"
     if native:
@@ -301,7 +301,7 @@ def import_registrars() -> None:
             warn(f"the environments of '{module}' are left out: {describe(error)}")
 
 
-def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
+def with_options(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
     """A registry's entry with arguments of one's own.
 
     Raises:
@@ -310,7 +310,7 @@ def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
     own = dict(arguments)
     made = copy.copy(spec)
     if LIMIT in own:
-        made.max_episode_steps = _asked_limit(own.pop(LIMIT), spec.id)
+        made.max_episode_steps = _limit_option(own.pop(LIMIT), spec.id)
     if own:
         entry = spec.entry_point or spec.vector_entry_point
         check_arguments(load_env_creator(entry) if isinstance(entry, str) else entry, spec.id, own)
@@ -318,7 +318,7 @@ def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
     return made
 
 
-def _asked_limit(steps: object, id: str) -> int | None:
+def _limit_option(steps: object, id: str) -> int | None:
     """Return the time limit of one's own; None for -1, which is Gymnasium's word for no limit at all."""
     if type(steps) is not int or (steps < 1 and steps != -1):  # a bool is an int to isinstance
         raise UsageError(
@@ -402,7 +402,7 @@ def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     """One environment as its package makes it; one that cannot be drawn need not know of `render_mode`."""
     drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with (
-        mujoco.undisturbed()
+        mujoco.quiet_mujoco()
         if str(spec.entry_point).startswith(mujoco.MODULE)
         else mujoco.fitting(spec)
     ):

@@ -73,7 +73,7 @@ class Threads(Adapter):
         super().__init__(lambda: pool, pool.id, f"{pool.id}: {INEXACT}")
         self.threads = pool.threads
 
-    def said_first(self) -> dict[str, Any]:
+    def first_info(self) -> dict[str, Any]:
         """Nothing: EnvPool has no masks in `info`, and is only made when a seed is known."""
         return {}
 

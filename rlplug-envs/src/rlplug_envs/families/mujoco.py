@@ -40,7 +40,7 @@ OFF = "disable"
 NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa needs libosmesa6"
 
 
-def followed(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+def with_camera(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
     """Return an environment's arguments with a camera that goes with what walks, unless one is chosen.
 
     Gymnasium's own camera stays at the start of the episode, and a film soon shows an empty floor.
@@ -56,7 +56,7 @@ def capture_data(data: Any) -> State:
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     integration = np.empty(mujoco.mj_stateSize(data.model, kind))
     mujoco.mj_getState(data.model, data, integration, kind)
-    arrays = [getattr(data, name) for name in _fixed(data.model)]
+    arrays = [getattr(data, name) for name in _model_arrays(data.model)]
     kinds = sorted({array.dtype.char for array in arrays})
     derived = {
         kind: np.concatenate([array.reshape(-1) for array in arrays if array.dtype.char == kind])
@@ -71,7 +71,7 @@ def restore_data(data: Any, state: State) -> None:
 
     mujoco.mj_setState(data.model, data, state["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
     offsets = dict.fromkeys(state["derived"], 0)
-    for name in _fixed(data.model):
+    for name in _model_arrays(data.model):
         array = getattr(data, name)
         kind = array.dtype.char
         begin = offsets[array.dtype.char]
@@ -79,7 +79,7 @@ def restore_data(data: Any, state: State) -> None:
         offsets[kind] += array.size
 
 
-def _fixed(model: object) -> list[str]:
+def _model_arrays(model: object) -> list[str]:
     """Return the arrays with sizes fixed by the model: those that are not empty without contacts."""
     import mujoco
 
@@ -116,7 +116,7 @@ def imported() -> Any:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def quiet_mujoco() -> Iterator[None]:
     """Leave out what MuJoCo has to say about Gymnasium's model files, which are not the user's to change.
 
     It says so once for every environment, on the terminal and in a file MUJOCO_LOG.TXT of the working directory.

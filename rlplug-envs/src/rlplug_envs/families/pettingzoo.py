@@ -74,10 +74,10 @@ def maker(id: str, arguments: Mapping[str, object]) -> Callable[[], Game]:
             f"'{id}': the module {module.__name__} has neither 'parallel_env' nor 'env'"
         )
     check_arguments(create, id, arguments)
-    return partial(_made, create, Parallel if parallel else Turns, id, dict(arguments))
+    return partial(_make_world, create, Parallel if parallel else Turns, id, dict(arguments))
 
 
-def _made(
+def _make_world(
     create: Callable[..., World],
     kind: Callable[[World], Game],
     id: str,
