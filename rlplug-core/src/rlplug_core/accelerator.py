@@ -15,7 +15,6 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
-from torch.overrides import handle_torch_function, has_torch_function
 
 from rlplug_core.types import Array, Obs
 
@@ -25,6 +24,8 @@ T = TypeVar("T")
 #: Any function.
 Function: TypeAlias = Callable[..., Any]
 
+#: The types that compute functions in their own way, by `__torch_function__`.
+OVERRIDING: set[type] = set()
 #: The functions that are marked `network`.
 NETWORKS: set[Function] = set()
 
@@ -91,13 +92,11 @@ def overridable(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
-        if (
-            not torch.compiler.is_compiling()
-            and has_torch_function(args)
-            and not torch._C._is_torch_function_mode_enabled()  # a mode watches what is inside
-        ):
-            result: R = handle_torch_function(call, args, *args, **named)
-            return result
+        if not torch.compiler.is_compiling():
+            for one in args:  # torch's own `handle_torch_function` takes ten times as long
+                if type(one) in OVERRIDING:
+                    result: R = type(one).__torch_function__(call, (), args, named)  # type: ignore[attr-defined]
+                    return result
         return function(*args, **named)
 
     return call

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.accelerator import NETWORKS, Function
+from rlplug_core.accelerator import NETWORKS, OVERRIDING, Function
 from rlplug_core.fast.numba_loops import head_loops
 from rlplug_core.types import Array
 
@@ -461,9 +461,13 @@ class FastTensor:
         )
 
 
+OVERRIDING.add(FastTensor)
+
+
 def operand(other: object) -> Any:
     """Return an operand: a FastTensor or a number. A tensor with a gradient becomes a FastTensor with one."""
-    if other.__class__ is FastTensor or other.__class__ in (float, int):
+    kind = other.__class__
+    if kind is FastTensor or kind is float or kind is int:
         return other
     if isinstance(other, Tensor):
         return from_tensor(other)
@@ -474,7 +478,7 @@ def operand(other: object) -> Any:
 
 def raw(other: object) -> Any:
     """Return the array of a FastTensor; a number stays one."""
-    return other.value if isinstance(other, FastTensor) else other
+    return other.value if other.__class__ is FastTensor else other  # type: ignore[attr-defined]
 
 
 def array_of(constant: Operand) -> Array:
@@ -486,7 +490,9 @@ def array_of(constant: Operand) -> Array:
 def from_tensor(tensor: Tensor) -> FastTensor:
     """Return a tensor as FastTensor. Gradients reach a parameter, and the parameters that autograd knows of."""
     try:
-        if not tensor.requires_grad or not torch.is_grad_enabled():
+        if not tensor.requires_grad:
+            return FastTensor(tensor.numpy())
+        if not torch.is_grad_enabled():
             return FastTensor(tensor.detach().numpy())
         value = tensor.detach().numpy()
     except (RuntimeError, TypeError) as error:  # another device, or a function transform of torch's

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.accelerator import Function
+from rlplug_core.accelerator import OVERRIDING, Function
 from rlplug_core.batches import Batch
 from rlplug_core.fast.array import FastTensor, Gradients, NoFastPath, from_tensor
 from rlplug_core.fast.matmul import small_in_numpy
@@ -265,6 +265,7 @@ class FastLoss(Tensor):
         return function(*plain, **{name: _plain(one) for name, one in (named or {}).items()})
 
 
+OVERRIDING.add(FastLoss)
 #: Attributes of a tensor that are about its gradient: autograd's own loss has them, and this one has a gradient.
 REQUIRES_GRAD = getattr(Tensor, "requires_grad").__get__  # noqa: B009 - mypy takes it for a bool
 GRADIENTS = [getattr(Tensor, name).__get__ for name in ("grad_fn", "grad", "is_leaf")]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.module import _has_any_global_hook
 
-from rlplug_core.accelerator import Function
+from rlplug_core.accelerator import OVERRIDING, Function
 from rlplug_core.fast import array
 from rlplug_core.fast.activations import FUNCTIONS as ACTIVATIONS
 from rlplug_core.fast.array import FUNCTIONS, FastTensor, Gradients, NoFastPath, PerGradient
@@ -132,6 +132,9 @@ class NoiseRecorder:
         named: dict[str, object] | None = None,
     ) -> Recorder:
         return Recorder.__torch_function__(function, types, args, named)
+
+
+OVERRIDING.update((Recorder, NoiseRecorder))
 
 
 def _parameter(tensor: object) -> nn.Parameter:
