@@ -478,7 +478,7 @@ def operand(other: object) -> Any:
 
 def raw(other: object) -> Any:
     """Return the array of a FastTensor; a number stays one."""
-    return other.value if other.__class__ is FastTensor else other  # type: ignore[attr-defined]
+    return other.value if other.__class__ is FastTensor else other
 
 
 def array_of(constant: Operand) -> Array:
