@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,6 +19,7 @@ from rlplug_core.fast.array import (
     NoFastPath,
     Operand,
     array_of,
+    concatenated,
     pooled,
     stacked,
 )
@@ -33,8 +35,9 @@ from rlplug_core.learning.losses import (
     quantile_huber,
 )
 from rlplug_core.learning.temperature import Temperature
-from rlplug_core.nets.continuous import ActionCritic, critic_outputs
+from rlplug_core.nets.continuous import ActionCritic, action_features, critic_outputs
 from rlplug_core.nets.continuous import pooled as pooled_outputs
+from rlplug_core.nets.encoders import MLP, Concat, Vector
 from rlplug_core.nets.policies import Valued
 from rlplug_core.nets.q_networks import chosen
 from rlplug_core.types import Array
@@ -148,6 +151,17 @@ def _critic_outputs(members: nn.ModuleList, *features: FastTensor) -> FastTensor
     return stacked([program(seen) for program in programs])
 
 
+def _action_features(vectors: Any, obs: FastTensor, action: FastTensor) -> FastTensor:
+    """Concatenate vectors at once; anything else goes through the modules."""
+    inner: Any = vectors.vectors if type(vectors) is MLP and not vectors.linears else vectors
+    plain = type(inner) is Concat and all(type(part) is Vector for part in inner.parts)
+    if not plain or obs.ndim != 2 or action.ndim != 2 or obs.dtype is not action.dtype:
+        features: FastTensor = vectors({"obs": obs, "action": action})
+        return features
+    both = {"obs": obs, "action": action}
+    return concatenated([both[name] for name in inner.names], 1)
+
+
 def _at_action(values: FastTensor, action: Operand) -> FastTensor:
     return values.at(array_of(action))
 
@@ -161,6 +175,7 @@ CLOSED_FORMS: dict[Function, Function] = {
     quantile_huber: _quantile_huber,
     Temperature.weigh: _times_alpha,
     Temperature.loss: _temperature_loss,
+    action_features: _action_features,
     critic_outputs: _critic_outputs,
     pooled_outputs: pooled,
     chosen: _at_action,

@@ -104,7 +104,7 @@ class ActionCritic(nn.Module):
         Returns:
             Values [B], or with atoms [B, atoms].
         """
-        values = self.on(self.vectors({"obs": obs, "action": action}))
+        values = self.on(action_features(self.vectors, obs, action))
         return values.squeeze(-1) if self.atoms is None else values
 
     @network
@@ -189,10 +189,9 @@ class ActionCritics(Ensemble):
     def _features(self, obs: Obs, action: Tensor) -> list[Tensor]:
         """Compute the features of each critic."""
         members: Any = self.members
-        both = {"obs": obs, "action": action}
         if self.apart:
-            return [member.vectors(both) for member in members]
-        return [members[0].vectors(both)] * len(members)
+            return [action_features(member.vectors, obs, action) for member in members]
+        return [action_features(members[0].vectors, obs, action)] * len(members)
 
 
 @overridable
@@ -205,3 +204,19 @@ def critic_outputs(critics: Any, *features: Tensor) -> Tensor:
 def pooled(outputs: Tensor) -> Tensor:
     """Put the outputs [n, B, O] of n networks side by side, [B, n * O]."""
     return torch.cat(list(outputs), 1)
+
+
+@overridable
+def action_features(vectors: nn.Module, obs: Obs, action: Tensor) -> Tensor:
+    """Put observation and action side by side.
+
+    Args:
+        vectors: as `beside` makes it.
+        obs: [B, ...] observations.
+        action: [B, ...] canonical actions.
+
+    Returns:
+        Vectors [B, F].
+    """
+    features: Tensor = vectors({"obs": obs, "action": action})
+    return features
