@@ -6,12 +6,13 @@ import sysconfig
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
 import torch
 
-from rlplug_core.algorithm import Algorithm, pure
+from rlplug_core.algorithm import pure
 from tests.algos.conftest import make_runner
 from tests.algos.losses import q_arguments, q_draws
 from tests.algos.test_dqn_loss import random_transitions
@@ -111,12 +112,14 @@ def test_a_traced_loss_follows_its_schedules(monkeypatch: pytest.MonkeyPatch) ->
         "vf_coef": "piecewise(0:0.5,0.5:1,1:0.1)",
     }
 
-    monkeypatch.setattr(Algorithm, "_no_rules", lambda learner, batch: "the loss is traced here")
+    monkeypatch.setattr(FastLosses, "_unsupported", lambda *_: "the loss is traced here")
 
     def weights(traced: bool, **more: Any) -> torch.Tensor:
         runner = make_runner("ppo", "Chain", {**options, **more})
         if traced:
-            runner.learner.loss = torch.compile(runner.learner.loss, backend="eager", fullgraph=True)
+            runner.learner.loss = torch.compile(
+                MethodType(type(runner.learner).loss, runner.learner), backend="eager", fullgraph=True
+            )
         runner.run(lambda: None)
         flat: torch.Tensor = runner.learner.optimizers[0].flat
         return flat
