@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from rlplug_core.algorithm import pure
+from rlplug_core.fast.losses import FastLosses
 from tests.algos.conftest import make_runner
 from tests.algos.losses import q_arguments, q_draws
 from tests.algos.test_dqn_loss import random_transitions
