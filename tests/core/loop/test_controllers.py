@@ -223,7 +223,7 @@ def test_a_reached_target_ends_the_run_as_finished(tmp_path: Path) -> None:
     assert end["reason"].startswith("stopped at step 40: an evaluation reached ")
     assert [record.kind for record in read(made.journal)].count("final_eval") == 1
     with pytest.raises(
-        UsageError, match=r"made is finished, stopped at step 40: an evaluation .* --total-timesteps 400' goes on"
+        UsageError, match=r"made is finished, stopped at step 40: an evaluation .* --total-timesteps 400' continues"
     ):
         resume(made, hooks=False)
     resume(made, total_timesteps=200, hooks=False)

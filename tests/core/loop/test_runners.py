@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from inspect import getsource
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 from rlplug_core.errors import UsageError
+from rlplug_core.loop import sync
 from rlplug_core.runs.api import train
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
 
@@ -165,3 +169,23 @@ def test_a_parameter_that_no_optimizer_has_is_refused_where_several_processes_tr
 def test_such_a_parameter_is_trained_where_one_process_learns() -> None:
     for options in ({"runner": "sync"}, {"runner": "decoupled", "inline": True}):
         assert trained(algorithm=f"{HERE}:OwnOptimizer", **options).clock.updates > 10
+
+
+def plain_functions(source: str) -> list[str]:
+    """The functions of some code, without docstrings and types."""
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        if ast.get_docstring(function):
+            del function.body[0]
+        function.returns = None
+        for argument in function.args.args:
+            argument.annotation = None
+    return [ast.unparse(function) for function in functions]
+
+
+def test_the_design_page_shows_the_loop() -> None:
+    page = Path(__file__).parents[3] / "docs" / "design.md"
+    code = re.search(r"```text\n(def loop\(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    source = "\n".join(map(getsource, (sync.loop, sync.turn, sync.train)))
+    assert plain_functions(code[1]) == plain_functions(source)

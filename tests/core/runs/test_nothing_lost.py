@@ -343,7 +343,7 @@ def test_where_the_disk_is_full_it_says_where_and_goes_on_when_it_is_not(
     room = int(share * talkative.journal.stat().st_size) if share else biggest - 1
     assert (room > biggest) == bool(share)
     where = "journal.jsonl" if share else "step-000000000000"
-    said = rf"{where} cannot be written: File too large; .*resume .* goes on"
+    said = rf"{where} cannot be written: File too large; .*, then continue with 'rlplug resume .*run'"
     with no_file_beyond(room), pytest.raises(NotWritten, match=said):
         trained(tmp_path, log_every=2)
     run = open_run(tmp_path / "run")

@@ -44,8 +44,8 @@ def test_a_resumed_run_equals_the_one_that_never_stopped(
     exact = {"resume_exact": True, "wrap": wrap}
     whole = train(algorithm, ENV, {**OPTIONS, **exact}, out=tmp_path, name="whole", hooks=False)
     said = interrupted(tmp_path, algorithm, 97, monkeypatch, **exact)  # step 291, behind the checkpoint of step 240
-    assert "stopped by SIGTERM at step 291; 'rlplug resume" in said
-    assert said.endswith("goes on from the last checkpoint, as --resume-exact asks")
+    advice = "to continue from the last checkpoint, as --resume-exact asks: rlplug resume"
+    assert f"stopped by SIGTERM at step 291; {advice}" in said
     part = open_run(tmp_path / "part")
     assert max(int(path.name[-12:]) for path in part.directory.checkpoints_path.glob("step-*")) == 240
     part = resume(part, hooks=False)

@@ -1,4 +1,4 @@
-"""Evaluation: episodes on an environment of their own; touches neither training state nor its random numbers."""
+"""Evaluation: plays episodes in separate environments, without a change to training or its random numbers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Episode
 
-#: Steps after which an unfinished episode is counted as finished: Atari's thirty minutes at four frames a step.
-#: Where no time limit is near it is no longer than the whole run, but for a run shorter than the other number.
+#: Steps after which an episode is cut: thirty minutes of Atari at four frames per step.
 LONGEST = 27_000
+#: Without a time limit of the environment, episodes are also cut at the length of the run, but not below this.
 SHORT_RUN = 1_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
-    """Undiscounted returns and lengths of the episodes, one per environment, with success and `info` if there are any.
+    """The results of the episodes of an evaluation, one per environment and agent.
 
-    `successes` says whether each succeeded, `infos` which numbers were in the `info` of its last step. With many agents
-    in one world an episode has a return for each of its `agents`. `cut` is the number of rows without an end
-    within `longest` steps, and counts as it stood.
+    Attributes:
+        returns: undiscounted returns.
+        lengths: numbers of steps.
+        successes: whether each episode succeeded; None if it did not report success.
+        infos: the numbers in the `info` of each last step.
+        agents: with many agents in one world, the agent of each return.
+        cut: the number of episodes that had not ended after `longest` steps; they count with their rewards so far.
     """
 
     returns: tuple[float, ...]
@@ -62,7 +66,7 @@ class Evaluation:
 
     @property
     def zero_sum(self) -> bool:
-        """Return whether the agents' returns sum to 0 in every episode: then the mean ranks nothing."""
+        """Return whether the agents' returns sum to 0 in every episode, so that the mean return says nothing."""
         by_episode = np.reshape(self.returns, (self.episodes, -1))
         return by_episode.shape[1] > 1 and bool(
             np.allclose(by_episode.sum(1), 0, rtol=0, atol=1e-6)
@@ -77,9 +81,8 @@ class Evaluation:
         """The standard error of the mean; None for a single episode."""
         if self.episodes < 2:
             return None
-        means = np.reshape(self.returns, (self.episodes, -1)).mean(
-            1
-        )  # agents of one episode are not independent
+        # The returns of agents in one episode are not independent, so each episode counts once.
+        means = np.reshape(self.returns, (self.episodes, -1)).mean(1)
         return float(np.std(means, ddof=1) / np.sqrt(self.episodes))
 
     @property
@@ -106,12 +109,12 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float | None:
-        """The share of successful episodes among those that report success; None if none reports it.
+        """Return the share of successful episodes among those that report success; None without such episodes.
 
-        One that was cut counts as a failure if others report success.
+        An episode that was cut counts as a failure if others report success.
         """
-        said = [success for success in self.successes if success is not None]
-        return sum(said) / len(said) if said else None
+        reports = [success for success in self.successes if success is not None]
+        return sum(reports) / len(reports) if reports else None
 
     @property
     def cut_message(self) -> str:
@@ -125,45 +128,50 @@ class Evaluation:
 
     @property
     def info_means(self) -> dict[str, float]:
-        """The mean of each number in `info`, over the episodes that said it."""
+        """Return the mean of each number in `info` over the episodes that have it."""
         return means(self.infos)
 
 
 def longest(env: Env, clock: Clock) -> int:
-    """Return the number of steps after which an episode that has not ended is cut."""
+    """Return the number of steps after which an unfinished episode is cut."""
     if 0 < env.spec.limit < LONGEST:
         return LONGEST
     return min(LONGEST, max(SHORT_RUN, clock.total))
 
 
 def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:
-    """Play the first episode of each of the environments, so that short episodes count no more than long ones.
+    """Play one episode in each environment; more from fast ones would count short episodes more often.
 
-    Greedily, unless it shall `explore` as it did in training at the clock's progress.
+    Args:
+        agent: acts.
+        env: N environments.
+        seed: of the environments.
+        clock: for schedules of exploration.
+        explore: act as in training at the clock's progress; False for greedy actions.
     """
     with preserve_generators():
         num_envs = env.spec.num_envs
-        playing = StepAgent(agent, env, seed)
+        player = StepAgent(agent, env, seed)
         ended: dict[int, Episode] = {}
         running = np.zeros(num_envs)
-        for step in range(longest(env, clock)):  # noqa: B007  # how far it came is read below
-            playing.step(clock, explore)
-            running += playing.now.reward
-            for episode in playing.now.episodes:
+        for step in range(longest(env, clock)):  # noqa: B007  # the length of a cut episode is read below
+            player.step(clock, explore)
+            running += player.now.reward
+            for episode in player.now.episodes:
                 ended.setdefault(episode.row, episode)
             if len(ended) == num_envs:
                 break
-        told = complete(env).running_returns()
-        totals = (
-            running if told is None else told
-        )  # wrappers may have changed the rewards, and no return
-        every = [
+        # Wrappers may change rewards; the environment itself knows the true return of an episode that was cut.
+        true_returns = complete(env).running_returns()
+        totals = running if true_returns is None else true_returns
+        episodes = [
             ended.get(row) or Episode(row, float(totals[row]), step + 1) for row in range(num_envs)
         ]
         successes = _successes(ended, num_envs)
-        infos = tuple(one.info for one in every) if any(one.info for one in every) else ()
-        returns = tuple(one.total for one in every)
-        lengths = tuple(one.length for one in every)
+        has_info = any(episode.info for episode in episodes)
+        infos = tuple(episode.info for episode in episodes) if has_info else ()
+        returns = tuple(episode.total for episode in episodes)
+        lengths = tuple(episode.length for episode in episodes)
         return Evaluation(
             returns, lengths, successes, infos, agents=env.spec.agents, cut=num_envs - len(ended)
         )
@@ -171,6 +179,6 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
 
 def _successes(ended: Mapping[int, Episode], num_envs: int) -> tuple[bool | None, ...]:
     """Return the success of each row's episode: None if unknown, False if it was cut and others report success."""
-    if all(one.success is None for one in ended.values()):
+    if all(episode.success is None for episode in ended.values()):
         return ()
     return tuple(ended[row].success if row in ended else False for row in range(num_envs))

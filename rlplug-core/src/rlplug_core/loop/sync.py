@@ -16,7 +16,16 @@ from rlplug_core.types import Episode, Result, State
 
 
 def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> None:
-    """Act, store, learn, check the clock, until it is done; batches and a poll that a stop left undone come first."""
+    """Train until the clock is done.
+
+    The first call of `train` takes the batches that were left when an earlier process stopped.
+
+    Args:
+        actor: with its learner and buffer.
+        clock: counts env steps and updates.
+        meter: collects metrics.
+        poll: called before every vector step and at the end; logs, evaluates, saves, and may set `clock.stop`.
+    """
     train(actor.learner, actor.buffer, clock, meter)
     while not clock.stop:
         poll()
@@ -26,14 +35,14 @@ def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> 
 
 
 def turn(actor: Actor, clock: Clock, meter: Meter) -> None:
-    """Take one vector step and learn from the batches that are due after it."""
+    """Take one vector step, then update with every batch that is ready."""
     step = actor.step()
     actor.buffer.add(step)
     train(actor.learner, actor.buffer, clock, meter)
 
 
 def train(learner: AnyLearner, buffer: AnyBuffer, clock: Clock, meter: Meter) -> None:
-    """Learn from the due batches; a stop takes effect between two of them."""
+    """Update with every batch that is ready. A stop takes effect between two batches."""
     for batch in buffer.batches(clock):
         result = learner.update(batch, clock)
         buffer.feedback(batch, result)
@@ -44,7 +53,7 @@ def train(learner: AnyLearner, buffer: AnyBuffer, clock: Clock, meter: Meter) ->
 
 
 class Meter:
-    """Keeps the raw metrics of recent updates and averages them on request: no host read in the step path."""
+    """Keeps the metrics of recent updates as tensors and averages them on request, so updates do not wait for a GPU."""
 
     def __init__(self, recent: int = 256) -> None:
         self.results: deque[Mapping[str, torch.Tensor | float]] = deque(maxlen=recent)
@@ -53,36 +62,36 @@ class Meter:
         self.results.append(result.metrics)
 
     def flush(self) -> dict[str, float]:
-        """The mean of every metric over the recent updates since the last flush."""
+        """Return the mean of every metric over the recent updates since the last flush."""
         columns = self.state_dict()
         self.results.clear()
         return {name: sum(values) / len(values) for name, (_, values) in columns.items()}
 
     def state_dict(self) -> dict[str, list[list[float]]]:
-        """For every metric, which of the updates reported it, and what."""
+        """Return for every metric the numbers of the updates that reported it, and its values."""
         names = dict.fromkeys(name for metrics in self.results for name in metrics)
-        places = {
-            name: [at for at, metrics in enumerate(self.results) if name in metrics]
+        updates = {
+            name: [number for number, metrics in enumerate(self.results) if name in metrics]
             for name in names
         }
         return {
-            name: [[*at], _numbers([self.results[place][name] for place in at])]
-            for name, at in places.items()
+            name: [[*numbers], _numbers([self.results[number][name] for number in numbers])]
+            for name, numbers in updates.items()
         }
 
     def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
         updates: dict[float, dict[str, float]] = {}
-        for name, (places, values) in state.items():
-            for place, value in zip(places, values, strict=True):
-                updates.setdefault(place, {})[name] = value
+        for name, (numbers, values) in state.items():
+            for number, value in zip(numbers, values, strict=True):
+                updates.setdefault(number, {})[name] = value
         self.results.clear()
         self.results.extend(
-            updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1)
+            updates.get(number, {}) for number in range(int(max(updates, default=-1)) + 1)
         )
 
 
 def state_of(actor: Actor, meter: Meter) -> State:
-    """Return the state of one learner's loop: learner, buffer, actor, metrics, and the process's generators."""
+    """Return the state of one learner's loop: learner, buffer, actor, metrics, and global random generators."""
     return {
         "learner": actor.learner.state_dict(),
         "buffer": actor.buffer.state_dict(),
@@ -93,7 +102,7 @@ def state_of(actor: Actor, meter: Meter) -> State:
 
 
 def load_state(actor: Actor, meter: Meter, state: State) -> None:
-    """Go on from what `state_of` returned."""
+    """Load a state that `state_of` returned."""
     actor.learner.load_state_dict(state["learner"])
     actor.buffer.load_state_dict(state["buffer"])
     actor.load_state_dict(state["actor"])
@@ -102,14 +111,20 @@ def load_state(actor: Actor, meter: Meter, state: State) -> None:
 
 
 class Sync:
-    """One process, one learner, one actor."""
+    """The runner with one process, one learner and one actor."""
 
     name = "sync"
 
     def __init__(
         self, actor: Actor, clock: Clock, make_env: Callable[[], Env] | None = None
     ) -> None:
-        """`make_env` makes new environments at each checkpoint, if their state is not in it."""
+        """Prepare to train.
+
+        Args:
+            actor: with its learner and buffer.
+            clock: the clock of the run.
+            make_env: if given, every checkpoint replaces the environments with new ones (`--resume-exact`).
+        """
         self.actor = actor
         self.clock = clock
         self.make_env = make_env
@@ -134,23 +149,23 @@ class Sync:
         return self.learner
 
     def saved(self, settings: Mapping[str, object]) -> None:
-        """Continue with new environments, as a process does that resumes from the checkpoint saved just now.
+        """Continue with new environments after a checkpoint, as a process does that resumes from it.
 
-        `settings` are those that the environments have now.
+        Args:
+            settings: the current settings of the environments.
         """
         if self.make_env is None:
             return
         state = self.actor.state_dict()
-        kept = global_state()
+        generators = global_state()
         self.actor.env.close()
         self.actor.env = self.make_env()
-        self.actor.env.reset(
-            self.actor.seed
-        )  # as before a state is loaded: some keep a trace of each reset
+        # A resumed process resets once before it loads a state, too; some environments count resets.
+        self.actor.env.reset(self.actor.seed)
         if settings:
             self.configure(settings)
         self.actor.load_state_dict(state)
-        load_global_state(kept)
+        load_global_state(generators)
 
     def state_dict(self) -> State:
         return {"clock": self.clock.state_dict(), **state_of(self.actor, self.meter)}
@@ -164,7 +179,7 @@ class Sync:
 
 
 def _numbers(values: list[torch.Tensor | float]) -> list[float]:
-    """Plain numbers, with one host read for all tensors."""
+    """Return values as floats; all tensors are read from the device at once."""
     if any(isinstance(value, torch.Tensor) for value in values):
         numbers: list[float] = torch.stack(
             [torch.as_tensor(value).detach() for value in values]

@@ -414,11 +414,11 @@ def _finish(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
     if saved.step >= limit:
         return UsageError(
             f"run {run.name} is finished at step {saved.step}; "
-            f"'rlplug resume {shell_word(run.path)} --total-timesteps N' with a larger N goes on"
+            f"'rlplug resume {shell_word(run.path)} --total-timesteps N' with a larger N continues"
         )
     return UsageError(
         f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
-        f"'rlplug resume {shell_word(run.path)} --total-timesteps {limit}' goes on without this condition"
+        f"'rlplug resume {shell_word(run.path)} --total-timesteps {limit}' continues without this condition"
     )
 
 

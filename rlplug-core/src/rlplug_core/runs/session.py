@@ -1,4 +1,4 @@
-"""One process's work on a run: builds it from a plan, trains it, and writes down everything that happens."""
+"""One process's work on a run: builds it from a plan, trains it, and records everything that happens."""
 
 from __future__ import annotations
 
@@ -60,9 +60,13 @@ SLOW = 60.0
 
 @dataclass(frozen=True)
 class Point:
-    """A point to continue from: its env step, its components, and the last record that its checkpoint had seen.
+    """A checkpoint to continue from.
 
-    `writers` are the packages that saved it, if they have other versions here.
+    Attributes:
+        step: its env step.
+        components: its state.
+        after: the number of the last journal record before it.
+        writers: the packages that saved it, if other versions are installed here.
     """
 
     step: int
@@ -72,7 +76,7 @@ class Point:
 
 
 class Session:
-    """Trains `plan` in `directory`; the sink of all events."""
+    """Trains `plan` and records its events in `directory`."""
 
     def __init__(
         self, plan: Plan, directory: RunDirectory, run: RunView, hooks: Hooks, watch: Watch | None
@@ -103,14 +107,18 @@ class Session:
         rescale: bool = False,
         buffer: Mapping[str, object] | None = None,
     ) -> None:
-        """Train to the end (or to `limit`), from a point that another process had reached if given.
+        """Train to the end.
 
-        A new run may start with the state of another one's `buffer`.
-
-        What stopped the run early stops it again at once, unless there is a `limit`: then it has had its say.
+        Args:
+            begin: a checkpoint to continue from; default: start a new run. If a controller had stopped that run early,
+                it stays stopped, unless there is a `limit`.
+            limit: the env step to train to; default: the run's total.
+            rescale: stretch schedules to `limit`.
+            buffer: the state of another run's buffer, for a new run.
 
         Raises:
-            Interrupted: a signal stopped it, after a checkpoint. RlplugError: it failed.
+            Interrupted: a signal stopped it, after a checkpoint.
+            RlplugError: it failed.
         """
         with self._open_journal(begin.after if begin else 0):
             with self._start_run(begin, limit, rescale, buffer):
@@ -121,26 +129,27 @@ class Session:
                 self._final_evaluation(self.clock.steps)
         if self.status == "interrupted":
             name = signal.Signals(self.signal).name
-            where = "from the last checkpoint, as --resume-exact asks" if self._anew else ""
-            raise Interrupted(
-                f"stopped by {name} at step {self.clock.steps}{'' if self._anew else ', checkpoint saved'}; "
-                f"'rlplug resume {shell_word(self.run.path)}' goes on{where and ' ' + where}",
-                self.signal,
-            )
+            stopped = f"stopped by {name} at step {self.clock.steps}"
+            if self._restarts_envs:
+                stopped += "; to continue from the last checkpoint, as --resume-exact asks"
+            else:
+                stopped += ", checkpoint saved; to continue"
+            raise Interrupted(f"{stopped}: rlplug resume {shell_word(self.run.path)}", self.signal)
 
     def conclude(self, steps: int, ended: str) -> None:
-        """Run the final evaluation of a run that was killed after its final checkpoint, at env step `steps`.
+        """Run the final evaluation of a run that was killed after its final checkpoint.
 
-        `ended` says why the run had ended early, or is empty.
+        Args:
+            steps: the env step of that checkpoint.
+            ended: why the run had ended early; "" if it had not.
         """
         with self._open_journal(None):
             self._start(steps, {})
             self.hooks.run_start(self.run)
             self.clock.steps = steps
-            played = read(self.directory.journal_path, kinds=("final_eval",))
-            if not any(
-                record.step == steps for record in played
-            ):  # a kill may have come between it and the end
+            evaluations = read(self.directory.journal_path, kinds=("final_eval",))
+            # The process may have been killed after this evaluation and before the end record.
+            if not any(record.step == steps for record in evaluations):
                 self._final_evaluation(steps)
             self.status = "finished"
             self.ended = ended
@@ -165,24 +174,21 @@ class Session:
                 ):
                     yield
                 self._end()
-            except (
-                BaseException
-            ) as error:  # whatever ends a run, its journal says so; raised again below
+            # Whatever ends a run, the journal records it; the exception is raised again below.
+            except BaseException as error:
                 self._leave_if_forked()
                 self.status = "failed"
                 self._fail(error)
                 if isinstance(error, NotWritten):
-                    remedy = (
-                        f"{error.remedy}, then 'rlplug resume {shell_word(self.run.path)}' goes on"
-                    )
+                    resume = f"rlplug resume {shell_word(self.run.path)}"
+                    remedy = f"{error.remedy}, then continue with '{resume}'"
                     raise NotWritten(error.what, remedy) from error
                 raise
 
     def _start(self, steps: int, goal: Mapping[str, object]) -> None:
-        before = (
-            self.journal.seq > 0
-        )  # it has started before, and was killed before its first checkpoint
-        data = {"resumed": before, "after": self.journal.after, **goal, **self.directory.config}
+        # A run that was killed before its first checkpoint has records, too.
+        resumed = self.journal.seq > 0
+        data = {"resumed": resumed, "after": self.journal.after, **goal, **self.directory.config}
         self.record("start", steps, data)
 
     @contextmanager
@@ -193,7 +199,7 @@ class Session:
         rescale: bool,
         buffer: Mapping[str, object] | None,
     ) -> Iterator[None]:
-        """The runner and its events, ready to go; closed whatever happens from here on."""
+        """Build the runner and its events, and load the checkpoint if any; close the runner at the end."""
         self._start(
             begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {}
         )
@@ -201,7 +207,7 @@ class Session:
         self.runner: Trainable = build(self.plan, self.clock)
         try:
             self._aim(limit, rescale)
-            controllers = [one.built() for one in self.plan.controllings]
+            controllers = [spec.built() for spec in self.plan.controllings]
             self.events = Events(self.runner, self.plan.options, self, controllers)
             if begin is None and self.events.crew.settings:
                 self.record("settings", 0, self.events.crew.settings)
@@ -218,41 +224,38 @@ class Session:
             self.runner.close()
 
     def _load(self, state: Mapping[str, State], limit: int | None, rescale: bool) -> None:
-        if settings := state["events"]["controllers"][
-            "settings"
-        ]:  # before an environment starts again
+        settings = state["events"]["controllers"]["settings"]
+        if settings:  # before the environments are reset
             self.runner.configure(settings)
         self.runner.load_state_dict(dict(state))
-        self._aim(limit, rescale)  # the clock had another aim when it was saved
+        self._aim(limit, rescale)  # the saved clock may have another limit
         self.events.load_state_dict(state["events"])
         if limit is not None:
             self.events.ended = ""
         self.clock.stop = bool(self.events.ended)
 
     def _aim(self, limit: int | None, rescale: bool) -> None:
-        """Train until `limit`, if there is one, with schedules that end there if they are rescaled."""
+        """Set the limit of the clock, if there is one, and the end of schedules if they are rescaled."""
         self.clock.limit = limit or self.clock.limit
         if rescale:
             self.clock.total = self.clock.limit
 
     def _fill(self, buffer: Mapping[str, object]) -> None:
-        """Give the runner another run's buffer.
+        """Load another run's buffer.
 
         Raises:
-            UsageError: it has other shapes than this run's.
+            UsageError: its arrays have other shapes than this run's.
         """
-        assert isinstance(self.runner, Sync)  # checked before anything was written
-        own = self.runner.actor.buffer
+        assert isinstance(
+            self.runner, Sync
+        )  # the plan was checked before the run directory was made
+        target = self.runner.actor.buffer
         try:
-            own.load_state_dict(dict(buffer))
-            if isinstance(own, SupportsRestart):
-                own.restart()  # the next steps do not follow the other run's last ones
-        except (
-            ValueError,
-            KeyError,
-            RuntimeError,
-            IndexError,
-        ) as error:  # as buffers say that shapes differ
+            target.load_state_dict(dict(buffer))
+            if isinstance(target, SupportsRestart):
+                target.restart()  # the next steps do not follow the other run's last ones
+        # Buffers raise these if shapes differ.
+        except (ValueError, KeyError, RuntimeError, IndexError) as error:
             raise UsageError(
                 f"the buffer of {self.plan.options.init} does not fit this run: {error}"
             ) from error
@@ -262,9 +265,8 @@ class Session:
             try:
                 self.runner.run(self.events.poll)
                 self._finish()
-            except (
-                Exception
-            ):  # whatever fails may fail for a NaN that a device has met; raised again
+            # A NaN on a device, found only now, may be the cause of any exception.
+            except Exception:
                 self._look()
                 raise
         except NonFinite as error:
@@ -274,25 +276,26 @@ class Session:
             ) from error
 
     def _look(self) -> None:
-        """Raise `NonFinite` if a device has found a NaN that was not checked yet: it may be why a run fails."""
-        learner = (
-            None if self.plan.runner == "async" else self.runner.snapshot()
-        )  # its workers are on the CPU
+        """Raise `NonFinite` if an optimizer met a NaN on a device that was not checked yet."""
+        # Workers of `async` are on the CPU, which checks every step.
+        learner = None if self.plan.runner == "async" else self.runner.snapshot()
         for optimizer in learner.optimizers if isinstance(learner, Algorithm) else ():
             optimizer.look()
 
     def _finish(self) -> None:
         """Save the final checkpoint; a signal from here on no longer stops the run."""
         if self.signal:
-            if not self._anew:  # or its environments would start again here, as in no other run
+            # With --resume-exact a checkpoint restarts the environments; a run without a stop has none at this step.
+            if not self._restarts_envs:
                 self.events.checkpoint("step", "interrupted")
             self.status = "interrupted"
             return
         learner = self.runner.snapshot()
         if isinstance(learner, SupportsFinish):
             learner.finish(self.clock)
-        if isinstance(learner, Algorithm) and (told := learner.how_gradients_came()):
-            self.record("tag", self.clock.steps, {"rlplug.gradients": told})
+        gradients = learner.how_gradients_came() if isinstance(learner, Algorithm) else ""
+        if gradients:
+            self.record("tag", self.clock.steps, {"rlplug.gradients": gradients})
         self.events.finish()
         self.events.checkpoint("final", "final")
         self.status = "finished"
@@ -304,19 +307,19 @@ class Session:
             return
         self._warn_of_slow("the final evaluation plays", 2 * episodes, 1)
         try:
-            found = final_evaluation(self.plan, self.directory, episodes)
+            scores = final_evaluation(self.plan, self.directory, episodes)
         except BadCheckpoint as error:
             raise BadCheckpoint(
                 f"no final evaluation: {error}; 'rlplug resume {shell_word(self.run.path)}' tries again"
             ) from error
-        self.record("final_eval", steps, found)
+        self.record("final_eval", steps, scores)
 
     def _fail(self, error: BaseException) -> None:
-        """Record `error`, which is about to be raised, as far as the disk allows."""
+        """Record `error`, which is about to be raised; a full disk is no second error."""
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
-        said = "".join(details + traceback.format_exception(error))
+        text = "".join(details + traceback.format_exception(error))
         with suppress(OSError):
-            replace(self.directory.path / FAILURE, clean(said).encode())
+            replace(self.directory.path / FAILURE, clean(text).encode())
         with suppress(NotWritten):
             step = self.clock.steps
             self.journal.write(
@@ -337,28 +340,28 @@ class Session:
             self.eval_env.close()
 
     def _leave_if_forked(self) -> None:
-        """A child that an environment forked, and that came back here, is not this run: it must write nothing."""
+        """Exit if this is a child process that an environment forked: only the run's own process may write."""
         if not self.directory.held:
             os._exit(1)
 
     def _check_place(self) -> None:
-        """Stop if the disk refuses to write.
+        """Check that the run directory is still there.
 
         Raises:
-            RlplugError: the run directory is gone.
+            RlplugError: it was deleted or moved.
         """
         self._leave_if_forked()
         if self.journal.lost:
             raise RlplugError(
                 f"the run directory {self.run.path} was deleted or moved, so the run has stopped; "
-                f"where it was moved, 'rlplug resume' goes on from its last checkpoint"
+                "if it was moved, 'rlplug resume' continues from its last checkpoint"
             )
 
     def _stop(self, number: int) -> None:
         self.signal = number
         self.clock.stop = True
 
-    # What events ask for.
+    # `Events` calls these methods.
 
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None:
         self._check_place()
@@ -383,21 +386,21 @@ class Session:
         if first:
             evaluations = self.clock.limit // self.events.eval_every
             self._warn_of_slow("each evaluation plays", result.episodes, evaluations)
-        self._say_cut(result)
+        self._warn_of_cut(result)
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
-        if self.recorder.due(self.clock.steps) and (
-            found := self.recorder.record(learner, seed, self.clock, self._wrapper_state())
-        ):
-            self.record("film", self.clock.steps, found)
+        if self.recorder.due(self.clock.steps):
+            film = self.recorder.record(learner, seed, self.clock, self._wrapper_state())
+            if film:
+                self.record("film", self.clock.steps, film)
         return result
 
-    def _say_cut(self, result: Evaluation) -> None:
+    def _warn_of_cut(self, result: Evaluation) -> None:
         if result.cut and not self.cut_message:
             self.cut_message = True
             warn(f"{plain(self.plan.env)}: {result.cut_message}")
 
     def _warn_of_slow(self, who: str, episodes: int, times: int) -> None:
-        """Say what evaluations cost if they take long. Their number never depends on it: results would."""
+        """Warn if evaluations take long. They are not shortened, because results would then depend on speed."""
         seconds = episodes * self.episode_seconds
         if seconds * times < SLOW:
             return
@@ -408,19 +411,19 @@ class Session:
         )
 
     @property
-    def _anew(self) -> bool:
-        """Return whether environments start again at each checkpoint."""
+    def _restarts_envs(self) -> bool:
+        """Return whether each checkpoint restarts the environments, as --resume-exact asks."""
         return isinstance(self.runner, Sync) and self.runner.make_env is not None
 
     def _wrapper_state(self) -> State:
-        """Return the state that the wrappers of the training environment have learned so far."""
+        """Return the learned state of the training environment's wrappers, such as running means."""
         return complete(self.runner.actor.env).learned() if isinstance(self.runner, Sync) else {}
 
     def checkpoint(
         self, kind: str, step: int, components: Mapping[str, State], reason: str
     ) -> None:
         self._check_place()
-        self.journal.sync()  # before the checkpoint, which names the last record that counts
+        self.journal.sync()  # before the checkpoint, which contains the number of the last record
         inexact = self.runner.inexact or self._missing_state(components)
         about = {
             "reason": reason,
@@ -440,7 +443,7 @@ class Session:
 
     def _missing_state(self, components: Mapping[str, State]) -> str:
         """Return why an environment's state is missing from a checkpoint; warn the first time."""
-        reason = "" if self._anew else missing_env_state(components)
+        reason = "" if self._restarts_envs else missing_env_state(components)
         if reason and not self.state_missing:
             warn(f"a resume from here on will not be exact: {reason}")
         self.state_missing = self.state_missing or bool(reason)
@@ -454,7 +457,7 @@ class Session:
 
 @contextmanager
 def _no_exit() -> Iterator[None]:
-    """An environment that calls `sys.exit(0)` has not finished the run."""
+    """Turn `sys.exit` in foreign code into an error: `sys.exit(0)` would look like a finished run."""
     try:
         yield
     except SystemExit as error:
