@@ -25,7 +25,7 @@ from rlplug_core.fast.cuda.cuda_graph import WARM
 from rlplug_core.fast.cuda.device_step import LOOK
 from rlplug_core.fast.cuda.graph_forward import GraphForward, TorchForward
 from rlplug_core.fast.cuda.graphs import VALUES, Graphs
-from rlplug_core.fast.cuda.pytree import Leaves, Packed, mapped
+from rlplug_core.fast.cuda.pytree import Leaves, Packed, map_tree
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import SGD, Adam, AdamW, RMSProp, Torch, UpdateRule
 from rlplug_core.loop.plan import Plan
@@ -428,7 +428,7 @@ def test_trees_come_back_as_they_were() -> None:
     tree = (torch.ones(2, 3), [torch.tensor(2), None], {"a": torch.zeros(0)}, 4)
     leaves = Leaves(tree)
     assert len(leaves.tensors) == 3
-    assert hash(leaves.kind) == hash(Leaves(mapped(tree, lambda one: one)).kind)
+    assert hash(leaves.kind) == hash(Leaves(map_tree(tree, lambda one: one)).kind)
     assert Leaves((torch.ones(3, 2), *tree[1:])).kind != leaves.kind
     torch.testing.assert_close(Packed(tree).copied(), tree)
     assert (leaves.unknown, Leaves((tree, np.ones(1))).unknown) == (None, np.ndarray)

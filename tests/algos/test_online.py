@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.acting.epsilon_greedy import of_action
-from rlplug_core.acting.explorer import shared_out
+from rlplug_core.acting.explorer import take_turns
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.pairs import PairBuffer
 from rlplug_core.clock import Clock
@@ -520,7 +520,7 @@ def test_workers_explore_as_differently_as_in_the_paper(learner: Callable[..., A
 
 def test_who_comes_first_comes_by_chance() -> None:
     """Under the synchronous runner there is one worker, and over many seeds it is as in the paper."""
-    found = Counter(next(shared_out([0.4, 0.3, 0.3], np.random.default_rng(seed))) for seed in range(4000))
+    found = Counter(next(take_turns([0.4, 0.3, 0.3], np.random.default_rng(seed))) for seed in range(4000))
     assert [found[which] / 4000 for which in range(3)] == pytest.approx([0.4, 0.3, 0.3], abs=0.03)
 
 

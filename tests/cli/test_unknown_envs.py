@@ -14,7 +14,7 @@ import pytest
 from rlplug_core import train
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins import make_env
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs import session
 from rlplug_core.runs.listing import records
 from tests.cli.conftest import Done
@@ -73,7 +73,7 @@ def test_time_limits_are_known() -> None:
     assert [make_env("CartPole-v1", num_envs).spec.limit for num_envs in (2, 16)] == [500, 500]
     assert make_env("rlplug_core.testing.envs:Chain", 2).spec.limit == 0
     assert make_env("CartPole-v1", 1, {"max_episode_steps": 20}).spec.limit == 20
-    shorter = wrapped(make_env("CartPole-v1", 2), [WrapperSpec.parse("time-limit:steps=30")])
+    shorter = wrap_env(make_env("CartPole-v1", 2), [WrapperSpec.parse("time-limit:steps=30")])
     assert shorter.spec.limit == 30
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_core.runs import checkpoint
 from rlplug_envs.families.classic import Gymnasium
@@ -22,7 +22,7 @@ from rlplug_envs.families.classic import Gymnasium
 def made(words: str, rows: int) -> Env:
     """The environment of an id, inside the wrappers that stand behind it."""
     id, *wrappers = words.split()
-    return wrapped(Gymnasium().make(id, rows), map(WrapperSpec.parse, wrappers))
+    return wrap_env(Gymnasium().make(id, rows), map(WrapperSpec.parse, wrappers))
 
 
 def run(env: Env, steps: int) -> list[Any]:

@@ -25,7 +25,7 @@ from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.envs import make_env
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_core.runs.data import _play_episodes
 from rlplug_core.seeds import Seeds
@@ -116,7 +116,7 @@ def test_the_spec_says_whether_agents_act_in_turn_and_wrappers_keep_it() -> None
     for make, turns in ((lambda: Turns(in_turns()), True), (lambda: Parallel(Dilemma()), False)):
         env = Agents(make, 1, "d")
         assert (env.spec.turns, env._turn() is not None) == (turns, turns)
-        assert wrapped(env, [WrapperSpec.parse("flatten"), WrapperSpec.parse("frame-stack")]).spec.turns == turns
+        assert wrap_env(env, [WrapperSpec.parse("flatten"), WrapperSpec.parse("frame-stack")]).spec.turns == turns
 
 
 def test_a_waiting_agent_keeps_the_action_that_it_took() -> None:
@@ -465,7 +465,7 @@ MEMORIES = ("frame-stack:frames=3", "time-feature:steps=20", "normalize-obs")
 
 
 def around(env: Env, *words: str) -> Env:
-    return wrapped(env, [WrapperSpec.parse(word) for word in words])
+    return wrap_env(env, [WrapperSpec.parse(word) for word in words])
 
 
 def walked(env: Env, now: Timestep, steps: int, seed: int = 0) -> list[Timestep]:

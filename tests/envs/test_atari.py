@@ -13,7 +13,7 @@ from gymnasium.wrappers import AtariPreprocessing, StickyAction
 
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import preset
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.families.classic import Gymnasium
@@ -30,7 +30,7 @@ STEPS = int(os.environ.get("RLPLUG_ATARI_STEPS", "100"))
 
 def atari(game: str, options: str = "", training: bool = True, num_envs: int = 1) -> Env:
     words = f"atari:{options}" if options else "atari"
-    return wrapped(Gymnasium().make(f"ALE/{game}-v5", num_envs), [WrapperSpec.parse(words)], training)
+    return wrap_env(Gymnasium().make(f"ALE/{game}-v5", num_envs), [WrapperSpec.parse(words)], training)
 
 
 def reference(game: str) -> gymnasium.Env[Any, Any]:
@@ -135,10 +135,10 @@ def test_atari_ids_get_the_recipe_unless_told_otherwise() -> None:
 
 def test_unsuitable_recipes_are_refused() -> None:
     with pytest.raises(UsageError, match="CartPoleEnv is no Atari game; leave the wrapper out"):
-        wrapped(Gymnasium().make("CartPole-v1", 1), [WrapperSpec.parse("atari")])
+        wrap_env(Gymnasium().make("CartPole-v1", 1), [WrapperSpec.parse("atari")])
     with pytest.raises(UsageError, match="put it first"):
-        wrapped(Gymnasium().make("ALE/Pong-v5", 1), [WrapperSpec.parse("clip-reward"), WrapperSpec.parse("atari")])
-    env = wrapped(Gymnasium().make("CartPole-v1", 1), [WrapperSpec.parse("episodic-life")])
+        wrap_env(Gymnasium().make("ALE/Pong-v5", 1), [WrapperSpec.parse("clip-reward"), WrapperSpec.parse("atari")])
+    env = wrap_env(Gymnasium().make("CartPole-v1", 1), [WrapperSpec.parse("episodic-life")])
     env.reset(0)
     with pytest.raises(UsageError, match=r"says nothing of lives in info\['lives'\]"):
         env.step(np.zeros(1, np.int64))

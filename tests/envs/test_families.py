@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.plugins.presets import preset
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.state_format import Uncapturable
@@ -42,7 +42,7 @@ def test_a_grid_is_seen_without_its_mission() -> None:
 def test_a_grid_shows_its_tiles_as_zeros_and_ones(id: str) -> None:
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
     words = [WrapperSpec.parse(word) for word in preset("some.module:Algorithm", id)["wrap"]]
-    image = wrapped(Gymnasium().make(id, 1), words).reset(0).obs["image"]
+    image = wrap_env(Gymnasium().make(id, 1), words).reset(0).obs["image"]
     assert image.shape == (1, 7, 7, 20)
     assert (image.reshape(-1, 20).sum(1) == 3).all()
     assert image.max() == 1

@@ -12,7 +12,7 @@ from gymnasium import spaces, wrappers
 
 from rlplug_core.buffers.hindsight import goals_of
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.rewards import ScaleReward, ScaleRewardConfig
@@ -177,7 +177,7 @@ def test_a_batch_of_goals_is_paid_as_each_alone(env: type[Point]) -> None:
 )
 def test_goals_that_need_more_than_goals_are_named_where_they_are_asked_for(env: type[Point], said: str) -> None:
     """The environment can be learned in without hindsight."""
-    rows = wrapped(SerialEnvs(env, 2, "P"), [WrapperSpec.parse("action-repeat")])
+    rows = wrap_env(SerialEnvs(env, 2, "P"), [WrapperSpec.parse("action-repeat")])
     rows.reset(0)
     assert rows.spec.goals is None
     with pytest.raises(UsageError, match=f"^her replays other goals, and {said}.*; let it depend on the goals alone, "):
@@ -209,7 +209,7 @@ class Opens(gymnasium.Wrapper[Any, Any, Any, Any]):
 )  # fmt: skip
 def test_wrappers_that_change_rewards_or_goals_take_the_goals_away(name: str, words: tuple[str, ...]) -> None:
     env: Env = SerialEnvs(Point, 2, "Point", inexact="")
-    env = wrapped(env, map(WrapperSpec.parse, words))
+    env = wrap_env(env, map(WrapperSpec.parse, words))
     assert env.spec.goals is None
     with pytest.raises(UsageError, match=f"^her replays other goals, and {name} around Point may change rewards"):
         goals_of(env.spec)

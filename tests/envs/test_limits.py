@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array
 from rlplug_envs.families.classic import Gymnasium
@@ -56,15 +56,15 @@ def test_atari_counts_frames(arguments: dict[str, object], wrap: str, limit: int
     pytest.importorskip("cv2", reason="the extra rlplug-envs[atari] is not installed")
     pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
     games = Gymnasium({"max_num_frames_per_episode": 402, **arguments}).make("ALE/Pong-v5", 1)
-    assert_holds(wrapped(games, [WrapperSpec.parse(wrap)] if wrap else []), np.array([0]), limit)
+    assert_holds(wrap_env(games, [WrapperSpec.parse(wrap)] if wrap else []), np.array([0]), limit)
 
 
 def test_atari_as_it_is_plays_half_an_hour_less_the_frames_that_open_an_episode() -> None:
     pytest.importorskip("cv2", reason="the extra rlplug-envs[atari] is not installed")
     pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
     bare, as_dqn = Gymnasium().make("ALE/Pong-v5", 1), [WrapperSpec.parse("atari")]
-    assert bare.spec.limit == wrapped(bare, as_dqn).spec.limit == 27_000
-    short = wrapped(Gymnasium({"max_num_frames_per_episode": 400}).make("ALE/Breakout-v5", 1), as_dqn)
+    assert bare.spec.limit == wrap_env(bare, as_dqn).spec.limit == 27_000
+    short = wrap_env(Gymnasium({"max_num_frames_per_episode": 400}).make("ALE/Breakout-v5", 1), as_dqn)
     assert short.spec.limit == 100
     assert all(90 <= length < 100 and cut for length, cut in idle(short, np.array([0])))
 

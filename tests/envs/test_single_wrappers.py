@@ -11,7 +11,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.plugins.single_wrappers import Single
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_envs.families.classic import HELD, Gymnasium
 from rlplug_envs.vector import SerialEnvs, row_seed
@@ -29,7 +29,7 @@ class Scaled(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
 
 
 def env_of(id: str, *words: str, rows: int = 2) -> Env:
-    return wrapped(Gymnasium().make(id, rows), map(WrapperSpec.parse, words))
+    return wrap_env(Gymnasium().make(id, rows), map(WrapperSpec.parse, words))
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered")  # of Gymnasium's about its own wrapper
@@ -68,7 +68,7 @@ def test_an_environment_that_was_handed_over_stays_open_inside_a_wrapper(words: 
     own = Once()
     env: Any = Gymnasium().hold(own, "Yours")
     env.limit(6)
-    env = wrapped(env, [WrapperSpec.parse(words)])
+    env = wrap_env(env, [WrapperSpec.parse(words)])
     assert env.spec.inexact == HELD
     env.reset(0)
     ends = [env.step(np.arange(1)).ended for _ in range(6)]
@@ -225,7 +225,7 @@ def test_an_argument_without_a_name_is_refused() -> None:
 def test_a_time_limit_counts_the_steps_of_the_environment_itself(words: str, limit: int, steps: int) -> None:
     """Pendulum's 200 are 66 of three and one of two; of others than ours, nobody knows what they make of the limit."""
     bare = Gymnasium().make("Pendulum-v1", 1)
-    env = wrapped(Gymnasium().make("Pendulum-v1", 1), [WrapperSpec.parse(words)])
+    env = wrap_env(Gymnasium().make("Pendulum-v1", 1), [WrapperSpec.parse(words)])
     still = np.zeros((1, 1), np.float32)
     assert env.spec.limit == limit
     for seed in (0, 1):

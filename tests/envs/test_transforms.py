@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env, Wrapper
 from rlplug_core.testing.envs import Chain
@@ -48,7 +48,7 @@ def over(env: Env, *words: str) -> Env:
     """`env` inside wrappers that are written as on the command line."""
     names = [word.partition(":") for word in words]
     targets = [f"{_target(name)}{colon}{options}" for name, colon, options in names]
-    return wrapped(env, map(WrapperSpec.parse, targets))
+    return wrap_env(env, map(WrapperSpec.parse, targets))
 
 
 def _target(name: str) -> str:
@@ -534,7 +534,7 @@ def test_running_episodes_that_say_nothing_of_lives_are_refused() -> None:
 
 
 def test_rewards_of_a_data_set_leave_wrappers_as_those_of_a_step_do() -> None:
-    env = wrapped(Chain(2), map(WrapperSpec.parse, ("clip-reward:high=3", "scale-reward:factor=0.5")))
+    env = wrap_env(Chain(2), map(WrapperSpec.parse, ("clip-reward:high=3", "scale-reward:factor=0.5")))
     recorded = np.array([-2.0, 1.0, 7.0], np.float32)
     assert complete(env).reward(recorded).tolist() == [-0.5, 0.5, 1.5]
     assert recorded.tolist() == [-2, 1, 7]

@@ -330,7 +330,7 @@ class pure(Generic[A, P, R]):  # a decorator
             return self.function
         if reason := self._why_plain(learner):
             learner._losses.told.setdefault(self.function.__name__, f"autograd: {reason}")
-        function = self._compiled() if learner.context.compile else self.function
+        function = self._compile() if learner.context.compile else self.function
         if learner._recorded_steps is not None:
             return partial(learner._recorded_steps.call, function, self.function, learner)
         return (
@@ -349,7 +349,7 @@ class pure(Generic[A, P, R]):  # a decorator
             return "steps are recorded"
         return "" if self.fast else "its author says so"
 
-    def _compiled(self) -> Callable[Concatenate[A, P], R]:
+    def _compile(self) -> Callable[Concatenate[A, P], R]:
         if self.compiled is None:
             self.compiled = torch.compile(self.function)
         return self.compiled

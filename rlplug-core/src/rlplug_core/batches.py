@@ -69,7 +69,7 @@ class Batch:
     def split(self: T, size: int, share: Tensor) -> Iterator[T]:
         """Yield the rows in order, `size` at a time, as views; `share` [size] is what a row counts for in a mean."""
         count = len(self.weight) // size
-        names = NAMES.get(type(self)) or listed(self)
+        names = NAMES.get(type(self)) or field_names(self)
         columns = [_in_parts(getattr(self, name), count, size) for name in names]
         for parts in zip(*columns, strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
@@ -77,7 +77,7 @@ class Batch:
     def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
         return {
             name: tree_map(function, getattr(self, name))
-            for name in NAMES.get(type(self)) or listed(self)
+            for name in NAMES.get(type(self)) or field_names(self)
         }
 
     def to(self: T, device: torch.device) -> T:
@@ -102,7 +102,7 @@ def _in_parts(tree: Any, count: int, size: int) -> Iterable[Any]:
 NAMES: dict[object, tuple[str, ...]] = {}
 
 
-def listed(batch: Batch) -> tuple[str, ...]:
+def field_names(batch: Batch) -> tuple[str, ...]:
     """Return the names of a batch's fields, and note them for the next batch of its kind."""
     names = NAMES[type(batch)] = tuple(each.name for each in fields(batch) if each.init)
     return names
@@ -147,7 +147,7 @@ class Samples(Batch):
 
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
         """The rows in random order, `size` at a time; all at once where `size` covers them."""
-        return shuffled(self, self.weight.shape[0], size, generator)
+        return split_shuffled(self, self.weight.shape[0], size, generator)
 
 
 @dataclass(slots=True)
@@ -235,7 +235,7 @@ class Views:
         self.weight, self.obs, self.action, self.extras = (tree_map(flat, each) for each in stored)
 
 
-def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
+def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
     """`batch` in parts: its `rows` in random order, `size` at a time; the batch itself where `size` covers them."""
     if size >= rows:
         yield batch
@@ -250,7 +250,7 @@ def along_rows(name: str, parts: list[Any]) -> Any:
     return joined
 
 
-def concatenated(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = along_rows) -> T:
+def concatenate(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = along_rows) -> T:
     """Put batches of one kind together.
 
     Args:
@@ -264,7 +264,7 @@ def concatenated(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = alon
         name: tree_map(
             lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts)
         )
-        for name in NAMES.get(type(first)) or listed(first)
+        for name in NAMES.get(type(first)) or field_names(first)
     }
     return type(first)(share=None, **found)
 

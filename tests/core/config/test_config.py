@@ -27,7 +27,7 @@ from rlplug_core.config.options import (  # fmt: skip
     integer,
     log,
     uniform,
-    watched,
+    watch,
 )
 from rlplug_core.config.parse import convert, parse  # fmt: skip
 from rlplug_core.config.run_options import RunOptions
@@ -305,7 +305,7 @@ def test_the_run_options_have_help_every_one() -> None:
 
 def test_a_watched_copy_notes_what_is_read_and_leaves_the_config_alone() -> None:
     config, seen = Example(), set[str]()
-    copied = watched(config, seen)
+    copied = watch(config, seen)
     assert isinstance(copied, Example)
     assert not seen
     assert copied.n_steps == config.n_steps
@@ -318,5 +318,5 @@ def test_a_watched_copy_notes_what_is_read_and_leaves_the_config_alone() -> None
 def test_of_a_config_that_cannot_be_watched_all_options_count_as_read() -> None:
     config = dataclasses.make_dataclass("Slots", [("a", int, 1)], frozen=True, slots=True)()
     seen: set[str] = set()
-    assert watched(config, seen) is config
+    assert watch(config, seen) is config
     assert seen == {"a"}

@@ -33,7 +33,7 @@ def test_links_pipes_devices_and_directories_are_refused(secret: Path, tmp_path:
         with pytest.raises(BadFile, match=f"^{path} cannot be used: it is no regular file; delete it$"):
             files.content(path)
     with pytest.raises(BadFile, match="no regular file"):
-        files.opened(link, "ab+")
+        files.open_regular(link, "ab+")
     assert secret.read_text() == '"secret"'
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rlplug_core.config.schedules import constant
-from rlplug_core.learning.optimizer import Optimizer, joined
+from rlplug_core.learning.optimizer import Optimizer, flat_view
 from rlplug_core.learning.targets import Frozen, Target, target_network
 from rlplug_core.learning.update_rules import Adam
 
@@ -71,9 +71,9 @@ def test_parameters_outside_flat_memory_move_too() -> None:
 def test_only_neighbors_are_joined() -> None:
     flat = torch.arange(10.0)
     one, two = flat[2:5], flat[5:9].view(2, 2)
-    (whole,) = joined([one, two])
+    (whole,) = flat_view([one, two])
     assert whole.tolist() == [2, 3, 4, 5, 6, 7, 8]
     whole.zero_()
     assert flat.tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0, 9]
     for apart in ([two, one], [one, flat[6:]], [one, torch.zeros(2)], [one, two.t()]):
-        assert joined(apart) is apart
+        assert flat_view(apart) is apart

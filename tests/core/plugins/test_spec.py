@@ -18,7 +18,7 @@ from rlplug_core.errors import BadConfig, Interrupted, PluginError, UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import index, indexing
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.spec import WrapperSpec, close_on_error, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, close_on_error, wrap_env
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env
 from rlplug_core.runs.api import Run, load, resume, train
@@ -121,7 +121,7 @@ def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, sai
     lasting: Any = inner.wrapper
     lasting.closed.clear()
     with pytest.raises(PluginError, match=said):
-        wrapped(env, [inner, WrapperSpec.parse(f"{HERE}:{name}")])
+        wrap_env(env, [inner, WrapperSpec.parse(f"{HERE}:{name}")])
     assert env.closed
     assert lasting.closed == [env.spec.id]
 

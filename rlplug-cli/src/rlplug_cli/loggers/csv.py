@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rlplug_cli.loggers.following import Follower, numbers
-from rlplug_core.config.files import opened, replace
+from rlplug_core.config.files import open_regular, replace
 from rlplug_core.plugins.hook_specs import RunView, hookimpl
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import Record, read
@@ -55,7 +55,7 @@ class Table:
             if added:
                 replace(self.path, self._text(read(self.follower.journal), header=True))
             elif records:
-                with opened(self.path, "ab") as file:
+                with open_regular(self.path, "ab") as file:
                     file.write(self._text(records))
 
     def _text(self, records: Iterable[Record], header: bool = False) -> bytes:

@@ -20,7 +20,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import duplicates, episodes, relocation, store
 from rlplug_cli.mlflow.parent import parent_of
-from rlplug_core.config.files import as_type, from_json, opened, own_directory, regular, replace
+from rlplug_core.config.files import (
+    as_type,
+    from_json,
+    open_regular,
+    own_directory,
+    regular,
+    replace,
+)
 from rlplug_core.errors import BadFile, UsageError, plain, warn
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.files import writing
@@ -141,7 +148,7 @@ class Mirror:
         if not batch.cursor:
             self._position = after
             return False
-        with opened(self.run / "journal.jsonl") as file:
+        with open_regular(self.run / "journal.jsonl") as file:
             os.fsync(file.fileno())  # a loss of power must not leave MLflow ahead of the journal
         client = self._connect()
         if batch.resumed:
@@ -475,7 +482,7 @@ def _text(value: object) -> str:
 
 
 def _lock(path: Path) -> IO[bytes]:
-    file = opened(path, "ab")  # held until close()
+    file = open_regular(path, "ab")  # held until close()
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

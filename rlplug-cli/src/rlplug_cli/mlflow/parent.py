@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import duplicates
 from rlplug_cli.sweep.manifest import NAME, Sweep
-from rlplug_core.config.files import as_type, from_json, opened, replace
+from rlplug_core.config.files import as_type, from_json, open_regular, replace
 from rlplug_core.runs.trust import add_seal
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
     if not (directory / NAME).exists():
         return None
     path = directory / STATE
-    with opened(directory / "mlflow.lock", "ab") as lock:
+    with open_regular(directory / "mlflow.lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         state: dict[str, Any] = from_json(path) if os.path.lexists(path) else {}
         if state.get("tracking_uri") != uri:

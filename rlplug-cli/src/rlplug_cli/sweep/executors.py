@@ -13,7 +13,7 @@ from typing import IO, Protocol
 
 from rlplug_cli.file_checks import make_directory
 from rlplug_cli.sweep.task import guard_command
-from rlplug_core.config.files import opened
+from rlplug_core.config.files import open_regular
 
 
 class Job(Protocol):
@@ -51,7 +51,7 @@ class LocalPlace:
 
     def start(self, words: Sequence[str], log: Path, cores: int) -> LocalJob:
         make_directory(log.parent)
-        with opened(log, "ab") as file:
+        with open_regular(log, "ab") as file:
             process = subprocess.Popen(
                 guard_command(words),
                 stdin=subprocess.PIPE,

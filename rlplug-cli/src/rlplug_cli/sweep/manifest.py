@@ -22,7 +22,7 @@ from typing import IO, Literal
 import psutil
 
 from rlplug_cli.file_checks import name_fault
-from rlplug_core.config.files import as_type, from_json, opened, replace
+from rlplug_core.config.files import as_type, from_json, open_regular, replace
 from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError, warn
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.trust import add_seal, genuine
@@ -186,7 +186,7 @@ def lock_directory(directory: Path) -> IO[bytes]:
         raise UsageError(f"{directory} is a run; choose another --name")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = opened(directory / "lock", "ab+")  # stays open until the sweep ends
+        file = open_regular(directory / "lock", "ab+")  # stays open until the sweep ends
     except OSError as error:
         raise UsageError(
             f"{directory} cannot be written: {error.strerror}; choose another place with --out"

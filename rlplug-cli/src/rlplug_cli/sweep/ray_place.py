@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlplug_cli.file_checks import make_directory
 from rlplug_cli.sweep.task import run_on_node, stop_mark
-from rlplug_core.config.files import opened
+from rlplug_core.config.files import open_regular
 from rlplug_core.loop.actor_placement import before_import
 
 #: Environment variables that are sent with every task, besides rlplug's own.
@@ -46,7 +46,7 @@ class RayJob:
 
     def stop(self) -> None:
         make_directory(self.mark.parent)
-        opened(self.mark, "ab").close()
+        open_regular(self.mark, "ab").close()
 
     def kill(self) -> None:
         self.task.kill()

@@ -19,7 +19,7 @@ from pathlib import Path
 from rlplug_cli.file_checks import make_directory, refuse_link
 from rlplug_cli.sweep.manifest import Sweep, Task
 from rlplug_cli.sweep.progress import RunProgress
-from rlplug_core.config.files import opened
+from rlplug_core.config.files import open_regular
 from rlplug_core.errors import RlplugError, UsageError
 
 #: Seconds that a run has to save a checkpoint after it was asked to stop.
@@ -92,7 +92,7 @@ def run_on_node(
     started = RunProgress(run, 1).read_status() != "waiting"
     log = log_path(Path(directory), name)
     make_directory(log.parent)
-    with opened(log, "ab") as file:
+    with open_regular(log, "ab") as file:
         process = subprocess.Popen(
             guard_command(["resume", str(run)] if started else words),
             stdin=subprocess.PIPE,

@@ -165,11 +165,11 @@ def final_epsilon(rank: int, usual: float, others: Sequence[float], seeds: Seeds
     workers differ and many keep the proportions.
     """
     chances = [0.4, *[0.6 / len(others)] * len(others)] if others else [1.0]
-    turns = shared_out(chances, seeds.generator())
+    turns = take_turns(chances, seeds.generator())
     return (usual, *others)[next(islice(turns, rank, None))]
 
 
-def shared_out(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
+def take_turns(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
     """Yield indices in turn: each one once, drawn without replacement, then the one furthest below its share.
 
     So after n turns each index has come about n times its probability.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.batches import Rollout, Samples, rows_of, shuffled, to_tensors
+from rlplug_core.batches import Rollout, Samples, rows_of, split_shuffled, to_tensors
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import BadConfig, UsageError
@@ -119,7 +119,7 @@ class Sequences(Samples):
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
         """Yield whole rows in random order, about `size` samples at a time; all at once if `size` covers them."""
         num_envs = rows_of(self.recurrent_state)
-        return shuffled(self, num_envs, size * num_envs // len(self.is_first), generator)
+        return split_shuffled(self, num_envs, size * num_envs // len(self.is_first), generator)
 
     def take(self, index: Tensor) -> Sequences:
         """The rows at `index` [n], each whole."""

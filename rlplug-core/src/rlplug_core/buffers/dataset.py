@@ -13,7 +13,7 @@ import numpy as np
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, scale_and_shift
-from rlplug_core.nets.one_hot import Counted, altered, stray
+from rlplug_core.nets.one_hot import Counted, first_altered, stray
 from rlplug_core.types import Array, Space, Spec, Step, tree_map
 
 OBS = "observations"
@@ -109,7 +109,11 @@ class Dataset:
         cast = array.astype(space.dtype, copy=False)
         if isinstance(space, Counted) and (array != cast).any():
             raise self._unfit(f"'{name}' holds numbers that are not whole, and it is {space}")
-        if found := stray(space, cast) if isinstance(space, Counted) else altered(space, array):
+        if (
+            found := stray(space, cast)
+            if isinstance(space, Counted)
+            else first_altered(space, array)
+        ):
             raise self._unfit(f"'{name}' of transition {found[0]:,} {found[1]}")
         return cast
 
@@ -136,7 +140,7 @@ class Fitted:
 
     def steps(self) -> Iterator[Step]:
         """The transitions one by one, as a single row's; one that the next does not follow ends its episode."""
-        jumps = ~self._followed()
+        jumps = ~self._is_continued()
         truncated = (self.truncated | jumps) & ~self.terminated
         first = np.concatenate([[True], (self.terminated | truncated)[:-1]])
         valid = np.ones(1, bool)
@@ -161,7 +165,7 @@ class Fitted:
                 recurrent_state=None,
             )
 
-    def _followed(self) -> Array:
+    def _is_continued(self) -> Array:
         """Return for each transition [M] whether the next one starts from its successor."""
         found = np.ones(len(self), bool)
         found[-1] = False
@@ -180,7 +184,7 @@ def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Array]:
     return found
 
 
-def nested(arrays: Mapping[str, Array]) -> dict[str, Any]:
+def nest(arrays: Mapping[str, Array]) -> dict[str, Any]:
     """The inverse of `flat`.
 
     Raises:
@@ -255,10 +259,10 @@ def _canonical(actions: Array, space: Space) -> Array | None:
         inside = ((actions >= space.low) & (actions <= space.high)).all()
         choices = actions.astype(np.int64) - space.low
         return choices.reshape(len(choices), -1) if whole and inside else None
-    return _unscaled(actions, space)
+    return _unscale(actions, space)
 
 
-def _unscaled(actions: Array, space: spaces.Box) -> Array | None:
+def _unscale(actions: Array, space: spaces.Box) -> Array | None:
     """The inverse of `scale_and_shift`: from finite bounds to [-1, 1]."""
     low = space.low.astype(np.float64)
     high = space.high.astype(np.float64)

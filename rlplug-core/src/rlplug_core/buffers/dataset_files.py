@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat, nested
+from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat, nest
 from rlplug_core.buffers.minari_data import from_minari
-from rlplug_core.config.files import opened
+from rlplug_core.config.files import open_regular
 from rlplug_core.errors import BadFile, UsageError, plain
 
 #: The errors of numpy and zipfile about files that are damaged, encrypted, or nested too deep.
@@ -45,8 +45,8 @@ def read(place: str) -> Dataset:
         return from_minari(place)
     path = Path(place).absolute()
     try:
-        with opened(path, follow=True) as file:
-            arrays, about = _unpacked(path, file)
+        with open_regular(path, follow=True) as file:
+            arrays, about = _unpack(path, file)
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no data set {place}; `rlplug record RUN -o FILE.npz` makes one"
@@ -56,7 +56,7 @@ def read(place: str) -> Dataset:
     return Dataset(str(path), arrays, _env(about))
 
 
-def _unpacked(path: Path, file: Any) -> tuple[dict[str, Any], str]:
+def _unpack(path: Path, file: Any) -> tuple[dict[str, Any], str]:
     archive = np.load(file, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise BadFile(
@@ -64,7 +64,7 @@ def _unpacked(path: Path, file: Any) -> tuple[dict[str, Any], str]:
         )
     # Only these are unpacked: another array of the archive may be a thousand times its size in the file.
     needed = [name for name in archive.files if name.partition("/")[0] in (*FIELDS, ABOUT)]
-    found = nested({name: archive[name] for name in needed})
+    found = nest({name: archive[name] for name in needed})
     if lacking := [name for name in FIELDS if name not in found]:
         raise BadFile(path, f"it lacks '{lacking[0]}'; a data set has {', '.join(FIELDS)}")
     arrays = {name: found[name] for name in FIELDS}

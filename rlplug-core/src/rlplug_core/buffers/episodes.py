@@ -57,7 +57,7 @@ class EpisodeBuffer:
             return ()
         episodes = self.finished
         self.finished = []
-        return (_joined(episodes),)
+        return (_join(episodes),)
 
     def feedback(self, batch: Rollout, result: Result) -> None:
         """Rollouts have no priorities."""
@@ -100,16 +100,16 @@ class EpisodeBuffer:
         self.length -= low
 
 
-def _joined(episodes: list[State]) -> Rollout:
+def _join(episodes: list[State]) -> Rollout:
     """Episodes as one column; the true successor of each is kept among the cuts, and the last one's in `obs` too."""
     names = ("action", "reward", "terminated", "truncated", "is_first", "extras")
-    fields = {name: _concatenated([episode[name] for episode in episodes]) for name in names}
+    fields = {name: _concatenate([episode[name] for episode in episodes]) for name in names}
     successors = tree_map(
         lambda *arrays: np.stack(arrays), *(episode["successor"] for episode in episodes)
     )
     last = tree_map(lambda array: array[-1:], successors)
-    obs = _concatenated([*(episode["obs"] for episode in episodes), last])
-    weight = _concatenated([episode["weight"].astype(np.float32) for episode in episodes])
+    obs = _concatenate([*(episode["obs"] for episode in episodes), last])
+    weight = _concatenate([episode["weight"].astype(np.float32) for episode in episodes])
     ends = np.cumsum([len(episode["weight"]) for episode in episodes]) - 1
     return Rollout(
         obs=obs,
@@ -121,6 +121,6 @@ def _joined(episodes: list[State]) -> Rollout:
     )
 
 
-def _concatenated(parts: list[object]) -> Any:
+def _concatenate(parts: list[object]) -> Any:
     """Trees of [L, ...] as one tree of [T, 1, ...]."""
     return tree_map(lambda *arrays: np.concatenate(arrays)[:, None], *parts)

@@ -17,11 +17,11 @@ from rlplug_core.buffers.storage import (
     Whole,
     allocate,
     host,
-    packed,
+    pack,
     put,
-    refilled,
+    refill,
     take,
-    unpacked,
+    unpack,
 )
 from rlplug_core.types import Array, State, channels_last
 
@@ -195,21 +195,21 @@ class Stacked:
             "length": self.length,
             "frames": self.frames[:used],
             "age": self.age[:used],
-            "starts": packed(self.starts),
-            "finals": packed(self.finals),
-            "apart": packed(self.apart),
+            "starts": pack(self.starts),
+            "finals": pack(self.finals),
+            "apart": pack(self.apart),
         }
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Stacked:
         made = cls(
-            refilled(state["frames"], state["length"], store),
+            refill(state["frames"], state["length"], store),
             state["stack"],
             state.get("last", False),
         )
         made.age[: len(state["age"])] = state["age"]
-        made.starts, made.finals = unpacked(state["starts"]), unpacked(state["finals"])
-        made.apart = unpacked(state["apart"])
+        made.starts, made.finals = unpack(state["starts"]), unpack(state["finals"])
+        made.apart = unpack(state["apart"])
         made.time = count
         numbers = np.arange(count * made.num_envs, (count + 1) * made.num_envs)
         made.now[...], made.before[...] = (

@@ -81,7 +81,7 @@ class HindsightReplay(ReplayBuffer):
     def look_up(self, index: Array) -> State:
         found = super().look_up(index)
         rows = np.flatnonzero(self.generator.random(len(index)) < self.share)
-        goal = self._achieved_later(index[rows])
+        goal = self._draw_achieved_goals(index[rows])
         achieved = host(found["next_obs"]["achieved_goal"])[rows]
         for obs in (found["obs"], found["next_obs"]):
             put(obs["desired_goal"], rows, goal)
@@ -92,7 +92,7 @@ class HindsightReplay(ReplayBuffer):
             found["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
         return found
 
-    def _achieved_later(self, index: Array) -> Array:
+    def _draw_achieved_goals(self, index: Array) -> Array:
         """Draw for each of the steps [B] the achieved goal [B, ...] after it or after a later step of its episode."""
         data = self.data
         assert data is not None

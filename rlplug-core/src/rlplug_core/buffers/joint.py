@@ -42,7 +42,7 @@ class Joint:
             size: number of transitions.
             clock: for the discount and the exponent of importance weights.
         """
-        drawn = list(self._chosen(size))
+        drawn = list(self._choose(size))
         weights = drawn[0][0].weights(np.concatenate([mass for _, _, mass in drawn]), clock)
         self.given = []
         self.weighed = weights is not None
@@ -54,7 +54,7 @@ class Joint:
             begin += len(index)
         return drawn[0][0].joined([part for _, part in self.given])
 
-    def _chosen(self, size: int) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
+    def _choose(self, size: int) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
         """The replays that give something, with the numbers of their steps and their masses."""
         ready = [each for each in self.replays if each.ready()]
         masses = np.array([each.mass for each in ready])

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlplug_core.batches import Transitions, concatenated, rows_of
+from rlplug_core.batches import Transitions, concatenate, rows_of
 from rlplug_core.buffers.ring import Ring
-from rlplug_core.buffers.storage import Store, sent
+from rlplug_core.buffers.storage import Store, send
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import UsageError
@@ -146,10 +146,10 @@ class ReplayBuffer:
                 yield batch
             self.begun = None
         finally:
-            self.generator.bit_generator.state = self._drawn_from()
+            self.generator.bit_generator.state = self._generator_state()
             self.begun = None
 
-    def _drawn_from(self) -> Mapping[str, Any]:
+    def _generator_state(self) -> Mapping[str, Any]:
         """Return the state of the generator after the batches taken so far."""
         now = self.generator.bit_generator.state
         if self.begun is None:
@@ -215,7 +215,7 @@ class ReplayBuffer:
 
     def joined(self, parts: Sequence[Transitions]) -> Transitions:
         """Join batches that came from replays of several sources."""
-        return concatenated(parts)
+        return concatenate(parts)
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
         """Make a batch of the n-step transitions that start at given steps.
@@ -246,7 +246,7 @@ class ReplayBuffer:
             rest["extras"],
         )
         if self.device.type != "cpu" or self.store not in ON_HOST:
-            return Transitions(*sent(parts, self.device))
+            return Transitions(*send(parts, self.device))
         return Transitions(*(tree_map(torch.from_numpy, part) for part in parts))
 
     def look_up(self, index: Array) -> State:
@@ -316,7 +316,7 @@ class ReplayBuffer:
             "made": self.made,
             "added": self.added,
             "owed": self.owed,
-            "generator": self._drawn_from(),
+            "generator": self._generator_state(),
             "data": None if self.data is None else self.data.state_dict(),
         }
 

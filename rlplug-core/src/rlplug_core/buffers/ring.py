@@ -36,7 +36,9 @@ class Ring:
         self.num_envs = self.reward.shape[1]
         self.total = slots * self.num_envs
         self.all_valid = bool(self.valid.all())
-        self.flat: dict[str, Any] = {name: tree_map(_merged, fields[name]) for name in self.FIELDS}
+        self.flat: dict[str, Any] = {
+            name: tree_map(_flatten_rows, fields[name]) for name in self.FIELDS
+        }
         self.store = store
         self._newest: Any = None
 
@@ -182,10 +184,10 @@ class Ring:
                 name: tree_map(lambda array: array[:used], getattr(self, name))
                 for name in self.FIELDS
             },
-            "obs": tree_map(self._kept, self.obs),
+            "obs": tree_map(self._store_state, self.obs),
         }
 
-    def _kept(self, store: Whole | Stacked) -> tuple[str, State]:
+    def _store_state(self, store: Whole | Stacked) -> tuple[str, State]:
         return next(name for name, way in WAYS.items() if type(store) is way), store.state_dict(
             self.count
         )
@@ -217,7 +219,7 @@ def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
     return Whole(allocate((slots + 1, *now.shape), now.dtype, store))
 
 
-def _merged(array: Array) -> Array:
+def _flatten_rows(array: Array) -> Array:
     return array.reshape(
         array.shape[0] * array.shape[1], *array.shape[2:]
     )  # -1 is ambiguous for an empty part

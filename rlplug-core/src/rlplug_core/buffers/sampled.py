@@ -12,7 +12,7 @@ import numpy as np
 
 from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.segments import SumTree
-from rlplug_core.buffers.storage import put, refilled, take
+from rlplug_core.buffers.storage import put, refill, take
 from rlplug_core.types import Array, State, tree_map
 
 #: Smallest mass used in an inverse.
@@ -68,30 +68,30 @@ class SampledReplay(PrioritizedReplay):
         if not self.finished:
             self._make_room(rows)
         free = np.arange(self.held, min(self.held + count, self.capacity))
-        place = np.concatenate([free, self._evicted(count - len(free))])
+        place = np.concatenate([free, self._evict(count - len(free))])
         tree_map(lambda stored, value: put(stored, place, value), self.kept, rows)
         self.numbers[place] = (self.finished + np.arange(count)) * self.capacity + place
         self._set(place, np.full(count, self.largest))
         self.finished += count
 
     def _make_room(self, like: State) -> None:
-        self.kept = self._stored(like)
+        self.kept = self._allocate(like)
         self.numbers = np.zeros(self.capacity, np.int64)
         self.tree = SumTree(self.capacity)
         self.inverse = SumTree(self.capacity)
 
-    def _stored(self, rows: State) -> State:
+    def _allocate(self, rows: State) -> State:
         """Allocate storage that starts with these rows; only observations may be outside of memory."""
 
         def made(tree: object, store: str) -> Any:
-            return tree_map(lambda array: refilled(array, self.capacity, store), tree)
+            return tree_map(lambda array: refill(array, self.capacity, store), tree)
 
         return {
             name: made(tree, "memory" if name == "rest" else self.store)
             for name, tree in rows.items()
         }
 
-    def _evicted(self, count: int) -> Array:
+    def _evict(self, count: int) -> Array:
         """The places [count] of transitions that go, each drawn from those that the ones before have left."""
         places = np.empty(count, np.int64)
         for number in range(count):

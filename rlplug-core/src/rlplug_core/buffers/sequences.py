@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlplug_core.batches import Transitions, concatenated, rows_of
+from rlplug_core.batches import Transitions, concatenate, rows_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import Pace
 from rlplug_core.buffers.rollout import put
-from rlplug_core.buffers.storage import Store, sent
+from rlplug_core.buffers.storage import Store, send
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, State, Step, tree_map
@@ -159,7 +159,7 @@ class SequenceReplay(PrioritizedReplay):
             {**extras, "later": (ends - learned) // num_envs},
             tree_map(lambda one: one[began], self.memories),
         )
-        first, *others = sent(parts, self.device)
+        first, *others = send(parts, self.device)
         return Transitions(first, None, *others)
 
     def joined(self, parts: Sequence[Transitions]) -> Transitions:
@@ -170,7 +170,7 @@ class SequenceReplay(PrioritizedReplay):
                 return torch.cat(each)
             return torch.cat([rows.unflatten(0, (self.span, -1)) for rows in each], 1).flatten(0, 1)
 
-        return concatenated(parts, beside)
+        return concatenate(parts, beside)
 
     def _seen(self, numbers: Array) -> tuple[Any, dict[str, Array]]:
         """Copy the observations of steps, and whether each opens an episode and holds a transition."""

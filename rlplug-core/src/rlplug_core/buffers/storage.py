@@ -55,7 +55,7 @@ def check_extras(extras: Mapping[str, Any], rows: int) -> None:
             )
 
 
-def refilled(saved: Any, length: int, store: Store) -> object:
+def refill(saved: Any, length: int, store: Store) -> object:
     """Allocate storage of this length that starts with the `saved` rows, from any kind of store."""
     made = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
     put(made, slice(0, len(saved)), saved)
@@ -65,7 +65,7 @@ def refilled(saved: Any, length: int, store: Store) -> object:
 def put(store: Any, where: Any, value: Any) -> None:
     """Set `store[where] = value` for any combination of array and tensor."""
     if isinstance(store, Tensor):
-        _signed(store)[where] = _signed(
+        _signed_view(store)[where] = _signed_view(
             torch.as_tensor(value, dtype=store.dtype, device=store.device)
         )
     else:
@@ -75,14 +75,14 @@ def put(store: Any, where: Any, value: Any) -> None:
 def take(store: Any, positions: Array) -> Any:
     """Return a copy of the rows at `positions`, on the device of the store."""
     if isinstance(store, Tensor):
-        rows = _signed(store).index_select(
+        rows = _signed_view(store).index_select(
             0, torch.from_numpy(positions.reshape(-1)).to(store.device, non_blocking=True)
         )
         return rows.view(store.dtype).reshape(*positions.shape, *store.shape[1:])
     return store.take(positions, axis=0)
 
 
-def _signed(rows: Tensor) -> Tensor:
+def _signed_view(rows: Tensor) -> Tensor:
     """Return a view of the same memory in a type with single rows that torch can read and write."""
     return rows.view(SIGNED.get(rows.dtype, rows.dtype))
 
@@ -103,7 +103,7 @@ def to_device(rows: object, device: torch.device) -> Tensor:
     )
 
 
-def sent(trees: Sequence[Any], device: torch.device) -> list[Any]:
+def send(trees: Sequence[Any], device: torch.device) -> list[Any]:
     """Nested dictionaries of arrays and tensors as tensors on a device; all arrays come to a GPU by one copy."""
     if device.type == "cpu":
         return [tree_map(lambda rows: to_device(rows, device), tree) for tree in trees]
@@ -154,7 +154,7 @@ def of_torch(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def packed(parts: Mapping[int, Array]) -> State:
+def pack(parts: Mapping[int, Array]) -> State:
     """Arrays of one shape by number, as two arrays."""
     return {
         "keys": np.array(list(parts), np.int64),
@@ -162,7 +162,7 @@ def packed(parts: Mapping[int, Array]) -> State:
     }
 
 
-def unpacked(state: State) -> dict[int, Array]:
+def unpack(state: State) -> dict[int, Array]:
     return {int(key): state["rows"][position].copy() for position, key in enumerate(state["keys"])}
 
 
@@ -213,10 +213,10 @@ class Whole:
     def state_dict(self, count: int) -> State:
         """Return the part that `count` steps and their successors have filled, not copied."""
         used = min(count + 1, self.length)
-        return {"length": self.length, "array": self.array[:used], "finals": packed(self.finals)}
+        return {"length": self.length, "array": self.array[:used], "finals": pack(self.finals)}
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Whole:
-        made = cls(refilled(state["array"], state["length"], store))
-        made.finals = unpacked(state["finals"])
+        made = cls(refill(state["array"], state["length"], store))
+        made.finals = unpack(state["finals"])
         return made

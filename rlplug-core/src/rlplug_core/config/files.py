@@ -38,7 +38,7 @@ def own_directory(path: Path) -> bool:
         return False
 
 
-def opened(
+def open_regular(
     path: Path,
     mode: Literal["rb", "rb+", "ab", "ab+"] = "rb",
     limit: int = LARGE,
@@ -83,7 +83,7 @@ def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
     Raises:
         BadFile: as `opened`. OSError: it cannot be read.
     """
-    with opened(path, limit=limit, follow=follow) as file:
+    with open_regular(path, limit=limit, follow=follow) as file:
         return file.read(limit)
 
 

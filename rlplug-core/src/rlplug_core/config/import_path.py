@@ -37,7 +37,7 @@ def with_names(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _name_of(option: str, code: object) -> str:
-    name, unnamed = named(code)
+    name, unnamed = import_path(code)
     if unnamed:
         raise UsageError(
             f"{option}: {name} is {unnamed}, and a run records its name; put it in a file, ./net.py:make"
@@ -45,7 +45,7 @@ def _name_of(option: str, code: object) -> str:
     return name
 
 
-def named(code: object) -> tuple[str, str]:
+def import_path(code: object) -> tuple[str, str]:
     """Return the import path of a class or a function; else its own name, and the reason why it has no path."""
     module = getattr(code, "__module__", "")
     name = getattr(code, "__qualname__", type(code).__qualname__)

@@ -121,7 +121,7 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
             value = getattr(value, name)
         except AttributeError as error:
             raise PluginError(
-                f"{what} cannot be loaded: {_called(module)} has no '{attribute}'"
+                f"{what} cannot be loaded: {_display_name(module)} has no '{attribute}'"
                 f"{did_you_mean(attribute, _own(module))}"
             ) from error
         except ModuleNotFoundError as error:  # of a module that makes its names when asked
@@ -135,7 +135,7 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
     return value
 
 
-def _called(module: ModuleType) -> str:
+def _display_name(module: ModuleType) -> str:
     """The name of a module for a user, which of a file is the file's."""
     return (
         Path(str(module.__file__)).name

@@ -122,7 +122,7 @@ class Config:
         return made
 
 
-def watched(config: C, seen: set[str]) -> C:
+def watch(config: C, seen: set[str]) -> C:
     """Return a copy that adds the name of every option that is read to `seen`; with slots, all names at once."""
     names = {one.name for one in dataclasses.fields(config)}
     if not type(config).__dictoffset__:

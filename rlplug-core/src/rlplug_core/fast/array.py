@@ -361,7 +361,7 @@ class FastTensor:
 
         def backward(gradient: Array, into: Gradients) -> tuple[Array]:
             below = np.empty(before, gradient.dtype)
-            below[...] = _expanded(gradient, dim)
+            below[...] = _expand(gradient, dim)
             return (below,)
 
         return FastTensor(value, (self,), backward)
@@ -375,10 +375,10 @@ class FastTensor:
         smallest = np.minimum.reduce(self.value, dim)
         if self.backward_of is None:
             return FastTensor(smallest)
-        share = (self.value == _expanded(smallest, dim)).astype(self.value.dtype)
+        share = (self.value == _expand(smallest, dim)).astype(self.value.dtype)
         share /= np.add.reduce(share, dim, keepdims=True)
         return FastTensor(
-            smallest, (self,), lambda gradient, into: (_expanded(gradient, dim) * share,)
+            smallest, (self,), lambda gradient, into: (_expand(gradient, dim) * share,)
         )
 
     def argmax(self, dim: int) -> FastTensor:
@@ -390,7 +390,7 @@ class FastTensor:
         return Sorted(FastTensor(np.sort(self.value, dim)), FastTensor(self.value.argsort(dim)))
 
     def unsqueeze(self, axis: int) -> FastTensor:
-        return self._view(_expanded(self.value, axis))
+        return self._view(_expand(self.value, axis))
 
     def squeeze(self, axis: int) -> FastTensor:
         return self._view(self.value.squeeze(axis)) if self.value.shape[axis] == 1 else self
@@ -623,7 +623,7 @@ def _larger(one: Operand, other: object = None) -> FastTensor:
     return _left("maximum")(one, operand(other))
 
 
-def concatenated(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
+def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
     """Concatenate parts [B, F] along the last axis."""
     known: list[FastTensor] = [operand(part) for part in parts]
     if dim not in (-1, known[0].ndim - 1):
@@ -640,7 +640,7 @@ def concatenated(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
     return FastTensor(together, [part for _, part in tracked], backward)
 
 
-def stacked(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
+def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
     """Put parts of one shape after each other, [n, ...]."""
     if dim != 0:
         raise NoFastPath("torch.stack along another axis than the first one")
@@ -691,7 +691,7 @@ def _smooth_l1(
     return huber(_left("__sub__")(value, target))
 
 
-def _squared_error(
+def _square_error(
     value: Operand, target: Operand, *, reduction: str = "mean", **old: None
 ) -> FastTensor:
     if reduction != "none" or any(old.values()):
@@ -703,11 +703,11 @@ def _squared_error(
 FUNCTIONS: dict[Function, Function] = {
     torch.min: _smaller,
     torch.max: _larger,
-    torch.cat: concatenated,
-    torch.stack: stacked,
+    torch.cat: concatenate,
+    torch.stack: stack,
     torch.pow: FastTensor.__pow__,
     nn.functional.smooth_l1_loss: _smooth_l1,
-    nn.functional.mse_loss: _squared_error,
+    nn.functional.mse_loss: _square_error,
 }
 
 
@@ -750,7 +750,7 @@ def row_numbers(count: int) -> Array:
     return _read_only(np.arange(count))
 
 
-def _expanded(values: Array, axis: int) -> Array:
+def _expand(values: Array, axis: int) -> Array:
     """Return values with one more axis there, of length 1; `np.expand_dims` takes ten times as long."""
     shape = list(values.shape)
     shape.insert(axis if axis >= 0 else axis + values.ndim + 1, 1)

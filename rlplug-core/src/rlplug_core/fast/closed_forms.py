@@ -19,9 +19,9 @@ from rlplug_core.fast.array import (
     NoFastPath,
     Operand,
     array_of,
-    concatenated,
+    concatenate,
     pooled,
-    stacked,
+    stack,
 )
 from rlplug_core.fast.heads import result
 from rlplug_core.fast.numba_loops import head_loops, learning_loops
@@ -43,7 +43,7 @@ from rlplug_core.nets.q_networks import chosen
 from rlplug_core.types import Array
 
 
-def _clipped_surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> FastTensor:
+def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> FastTensor:
     """Compute the smaller one of ratio and bounded ratio times the advantage; bounds count as inside."""
     low = 1 - clip_range
     high = 1 + clip_range
@@ -60,10 +60,10 @@ def _clipped_surrogate(ratio: FastTensor, advantage: Operand, clip_range: float)
 
 
 def _standardize(value: FastTensor, weight: Operand, epsilon: float = 1e-8) -> FastTensor:
-    return FastTensor(standardized(value.value, array_of(weight), epsilon))
+    return FastTensor(standardize_rows(value.value, array_of(weight), epsilon))
 
 
-def standardized(value: Array, weight: Array, epsilon: float) -> Array:
+def standardize_rows(value: Array, weight: Array, epsilon: float) -> Array:
     """Shift and scale values [B] to mean 0 and deviation 1 over the rows that count."""
     loops = learning_loops() if value.dtype == weight.dtype == np.float32 else None
     if loops is not None and value.flags.c_contiguous:
@@ -148,7 +148,7 @@ def _critic_outputs(members: nn.ModuleList, *features: FastTensor) -> FastTensor
             known = TOGETHER[members] = ParallelDense(programs)
         if known.pays(seen.value):
             return known(seen)
-    return stacked([program(seen) for program in programs])
+    return stack([program(seen) for program in programs])
 
 
 def _action_features(vectors: Any, obs: FastTensor, action: FastTensor) -> FastTensor:
@@ -159,7 +159,7 @@ def _action_features(vectors: Any, obs: FastTensor, action: FastTensor) -> FastT
         features: FastTensor = vectors({"obs": obs, "action": action})
         return features
     both = {"obs": obs, "action": action}
-    return concatenated([both[name] for name in inner.names], 1)
+    return concatenate([both[name] for name in inner.names], 1)
 
 
 def _at_action(values: FastTensor, action: Operand) -> FastTensor:
@@ -168,7 +168,7 @@ def _at_action(values: FastTensor, action: Operand) -> FastTensor:
 
 #: What each function of plain code is computed by.
 CLOSED_FORMS: dict[Function, Function] = {
-    clipped_surrogate: _clipped_surrogate,
+    clipped_surrogate: _surrogate,
     standardize: _standardize,
     expectile_loss: _expectile_loss,
     categorical_projection: _projection,

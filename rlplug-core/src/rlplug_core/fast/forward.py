@@ -88,7 +88,7 @@ def _plain(module: nn.Module) -> Function | None:
     )
     if plain is not None and encoder.vectors is not None:
         return _one_hot(encoder.vectors, plain)
-    return plain if plain is None or not isinstance(norm, RunningNorm) else _normalized(norm, plain)
+    return plain if plain is None or not isinstance(norm, RunningNorm) else _normalize(norm, plain)
 
 
 def _one_hot(vectors: OneHot, plain: Function) -> Function:
@@ -96,7 +96,7 @@ def _one_hot(vectors: OneHot, plain: Function) -> Function:
     return lambda values: plain(vectors.on_host(values))
 
 
-def _normalized(norm: RunningNorm, plain: Function) -> Function:
+def _normalize(norm: RunningNorm, plain: Function) -> Function:
     """Observations scaled as by `norm`, whose buffers it views, and then `plain`."""
     shift = norm.shift.numpy().reshape(-1)
     scale = norm.scale.numpy().reshape(-1)
@@ -215,10 +215,10 @@ class Hidden:
         self._turned = [(weight.T, bias[None]) for weight, bias in self.layers]
         loop = pair(activation.name)
         self._over = None if loop is None else loop[0]
-        self.loops = None if loop is None or not self._looped(self.layers) else acting_loops()
+        self.loops = None if loop is None or not self._loop(self.layers) else acting_loops()
 
     @staticmethod
-    def _looped(layers: tuple[Layer, ...]) -> bool:
+    def _loop(layers: tuple[Layer, ...]) -> bool:
         """Return whether there are layers, and loops take them."""
         weights = [weight for weight, _ in layers]
         return bool(weights) and all(

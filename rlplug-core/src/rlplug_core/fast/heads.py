@@ -158,7 +158,7 @@ def _gaussian(
     return result(log_prob, outputs, of_action), result(entropy, outputs, of_entropy)
 
 
-def squashed(
+def squash_draw(
     outputs: FastTensor, noise: Array, bounds: tuple[float, float]
 ) -> tuple[FastTensor, FastTensor]:
     """Draw actions y = tanh(x), x = mean + deviation * noise, of outputs [B, 2 d], and their log-probabilities [B].
@@ -168,7 +168,7 @@ def squashed(
     """
     known = outputs.value
     if (loops := loops_for(known)) is not None:
-        return _squashed(loops, outputs, noise, bounds)
+        return _squash(loops, outputs, noise, bounds)
     dims = known.shape[1] // 2
     given = known[:, dims:]
     log_std = np.minimum(np.maximum(given, bounds[0]), bounds[1])
@@ -194,7 +194,7 @@ def squashed(
     return result(action, outputs, of_action), result(log_prob, outputs, of_log_prob)
 
 
-def _squashed(
+def _squash(
     loops: ModuleType,
     outputs: FastTensor,
     noise: Array,
@@ -224,7 +224,7 @@ def _squashed(
 
 
 def _draw(head: SquashedGaussian, outputs: FastTensor, noise: Operand) -> tuple[FastTensor, ...]:
-    return squashed(outputs, array_of(noise), head.LOG_STD)
+    return squash_draw(outputs, array_of(noise), head.LOG_STD)
 
 
 def _categorical_head(

@@ -67,7 +67,7 @@ class FastLosses:
     def call(self, loss: Function, learner: Any, *args: object, **named: object) -> Any:
         """Return what `loss` returns for the learner and these arguments."""
         name = loss.__name__
-        reason = self._unsupported(name, learner, args)
+        reason = self._reason_for_autograd(name, learner, args)
         if not reason:
             try:
                 result = loss(
@@ -87,7 +87,7 @@ class FastLosses:
         if self.told.get(name) != told:
             self.told[name] = told
 
-    def _unsupported(self, name: str, learner: Any, args: Sequence[object]) -> str:
+    def _reason_for_autograd(self, name: str, learner: Any, args: Sequence[object]) -> str:
         """Return why a loss is left to autograd without trying, or nothing."""
         if name in self.plain:
             return "more is asked of the loss than a step of its optimizer"

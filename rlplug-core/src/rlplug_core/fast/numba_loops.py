@@ -93,7 +93,7 @@ def learning_loops() -> ModuleType | None:
     return learning
 
 
-def shared(function: Callable[..., None], threads: int, *arguments: object) -> None:
+def call_on_threads(function: Callable[..., None], threads: int, *arguments: object) -> None:
     """Call what was compiled `on_threads` on at most so many of numba's."""
     import numba  # here alone, since it may not be there
 

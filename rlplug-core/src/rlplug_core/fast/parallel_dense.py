@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rlplug_core.fast.array import FastTensor, Gradients, PerGradient
 from rlplug_core.fast.layer_ops import LinearOp, Op
 from rlplug_core.fast.matmul import faster, small_in_numpy
-from rlplug_core.fast.numba_loops import available, has_scipy, shared
+from rlplug_core.fast.numba_loops import available, call_on_threads, has_scipy
 from rlplug_core.fast.program import Chain
 from rlplug_core.types import Array
 
@@ -125,7 +125,7 @@ class ParallelDense:
         rows = len(array)
         blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
         kept = np.empty((count, rows * form.kept), np.float32)
-        shared(loops.up, threads, *(networks, array, kept, blocks))
+        call_on_threads(loops.up, threads, *(networks, array, kept, blocks))
         outputs = kept[:, -rows * form.outputs :].reshape(count, rows, form.outputs)
         if not torch.is_grad_enabled():
             return FastTensor(outputs)
@@ -136,11 +136,11 @@ class ParallelDense:
             own = np.empty((count * blocks, form.weights if gradient.wanted else 0), np.float32)
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
             given = networks, (array, kept), blocks, _plain(gradient_above), (own, below)
-            shared(loops.down, threads, *given)
+            call_on_threads(loops.down, threads, *given)
             if gradient.wanted:
                 into.zero -= gradient.wanted
                 apart = own.reshape(count, blocks, -1)
-                shared(loops.add, threads, networks, apart, *gradient[:2])
+                call_on_threads(loops.add, threads, networks, apart, *gradient[:2])
             return [np.add.reduce(below, 0)] if sources else []
 
         return FastTensor(outputs, sources, back)

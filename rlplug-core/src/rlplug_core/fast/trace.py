@@ -352,7 +352,7 @@ def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Prog
     if program is None:
         if any(hook for one in module.modules() for hook in hooks_of(one)):
             raise NoFastPath("a module with a hook")
-        program = programs[method, noisy] = _recorded(method, module, noisy)
+        program = programs[method, noisy] = _record(method, module, noisy)
     if isinstance(program, str):
         raise NoFastPath(program)
     if reason := program.unsupported_reason():
@@ -360,7 +360,7 @@ def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Prog
     return program
 
 
-def _recorded(method: Any, module: nn.Module, noisy: bool) -> Program | str:
+def _record(method: Any, module: nn.Module, noisy: bool) -> Program | str:
     noise = (NoiseRecorder(),) if noisy else ()
     try:
         with torch.no_grad():

@@ -26,7 +26,7 @@ class DeferredNanCheck:
     def send(self, numbers: Tensor, name: str) -> None:
         """Check a norm and a loss [2] at the next call; those that were sent before are looked at now."""
         self.look(self.ago)
-        self.sent = (*_sent(numbers), name)
+        self.sent = (*_send(numbers), name)
 
     def look(self, when: str) -> None:
         """Wait for the last numbers and check them; `when` is the start of a message."""
@@ -37,7 +37,7 @@ class DeferredNanCheck:
             self.check(numbers[0], numbers[1], f"{when}, {name}")
 
 
-def _sent(numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+def _send(numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     """Start a copy of `numbers` to the host; return it with the event of its arrival, None if it is already there."""
     if not numbers.is_cuda:
         return numbers.cpu(), None

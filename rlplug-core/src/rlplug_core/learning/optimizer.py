@@ -141,7 +141,7 @@ class Optimizer:
             self.mean(self.gradient)
         for part in self.frozen:
             self.gradient[part] = 0
-        norm = self._checked(loss, self.clip)
+        norm = self._check_and_clip(loss, self.clip)
         if self.frozen or self.undecayed:
             self.step_in_parts(self.rate * clock.scale)
         else:
@@ -182,7 +182,7 @@ class Optimizer:
         begin = sum(one.numel() for one in self.parameters[:place])
         return slice(begin, begin + parameter.numel())
 
-    def _checked(self, loss: Tensor, clip: float | None) -> Tensor:
+    def _check_and_clip(self, loss: Tensor, clip: float | None) -> Tensor:
         """Return the norm of the gradient, which is checked first and then shortened to `clip`."""
         if not self.on_host:
             norm: Tensor = torch.linalg.vector_norm(self.gradient)
@@ -281,7 +281,7 @@ def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
     return flat, gradient
 
 
-def joined(tensors: list[Tensor]) -> list[Tensor]:
+def flat_view(tensors: list[Tensor]) -> list[Tensor]:
     """Return one flat view of tensors that are adjacent in memory, as after `flatten`; other tensors unchanged."""
     first = tensors[0].detach()
     end = first.storage_offset()

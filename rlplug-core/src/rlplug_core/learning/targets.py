@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import kernel
-from rlplug_core.learning.optimizer import flatten, joined
+from rlplug_core.learning.optimizer import flat_view, flatten
 from rlplug_core.nets.normalize import ObservationNorm
 
 M = TypeVar("M", bound=nn.Module)
@@ -45,7 +45,7 @@ class Target:
     def move(self, tau: float = 1.0) -> None:
         """Move by the share `tau` of the way (Polyak averaging); 1 copies."""
         if self.pairs is None:
-            self.pairs = self._joined()
+            self.pairs = self._flat_views()
         self.lerp(*self.pairs, tau)
 
     @kernel
@@ -60,10 +60,13 @@ class Target:
         with torch.no_grad():
             torch._foreach_lerp_(own, followed, tau)
 
-    def _joined(self) -> tuple[list[Tensor], list[Tensor]]:
+    def _flat_views(self) -> tuple[list[Tensor], list[Tensor]]:
         own = list(self.network.parameters())
         followed = list(self.online.parameters())
-        pair = joined([one.detach() for one in own]), joined([one.detach() for one in followed])
+        pair = (
+            flat_view([one.detach() for one in own]),
+            flat_view([one.detach() for one in followed]),
+        )
         return pair if len(pair[0]) == len(pair[1]) else ([*own], [*followed])
 
 

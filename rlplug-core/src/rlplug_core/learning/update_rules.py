@@ -205,11 +205,11 @@ class Torch:
         self.name = name
         self.arguments = arguments
         self.made: torch.optim.Optimizer | None = None
-        self._kept(torch.zeros(1))
+        self._state_tensors(torch.zeros(1))
         self.weight_decay: float = self._fresh(torch.zeros(1)).defaults.get("weight_decay", 0.0)
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
-        return {**self._kept(parameters), "begun": torch.zeros(())}
+        return {**self._state_tensors(parameters), "begun": torch.zeros(())}
 
     def step(
         self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
@@ -239,7 +239,7 @@ class Torch:
         )
         return made
 
-    def _kept(self, parameters: Tensor) -> dict[str, Tensor]:
+    def _state_tensors(self, parameters: Tensor) -> dict[str, Tensor]:
         """The tensors that the class keeps, of the right shapes."""
         copy = parameters.detach().clone()
         try:
@@ -249,13 +249,13 @@ class Torch:
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
             raise BadConfig(
                 f"torch.optim.{self.name} does not step on one flat tensor ({str(error).splitlines()[0]}); "
-                f"use {listed()} or another class of torch.optim"
+                f"use {rule_names()} or another class of torch.optim"
             ) from error
         kept = {name: value for name, value in made.state[copy].items() if value is not None}
         if odd := [name for name, value in kept.items() if not isinstance(value, Tensor)]:
             raise BadConfig(
                 f"torch.optim.{self.name} keeps '{odd[0]}', which is no tensor and can be neither saved nor shared; "
-                f"use {listed()} or another class of torch.optim"
+                f"use {rule_names()} or another class of torch.optim"
             )
         return kept
 
@@ -300,7 +300,7 @@ class OptimizerOptions:
             if value is not None and value is not False
         }
         if name in RULES:
-            return _made(name, RULES[name], given, usual)
+            return _make(name, RULES[name], given, usual)
         return _torch(name, given, usual)
 
 
@@ -314,7 +314,7 @@ def decays(rule: UpdateRule) -> bool:
     return isinstance(rule, SGD | Adam | Torch) and rule.weight_decay > 0
 
 
-def listed() -> str:
+def rule_names() -> str:
     """The rules with names of their own, as a list to choose from."""
     return ", ".join(RULES)
 
@@ -329,7 +329,7 @@ def _check_betas(betas: tuple[float, ...] | None) -> None:
         )
 
 
-def _made(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any]) -> UpdateRule:
+def _make(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any]) -> UpdateRule:
     rule: UpdateRule = cls(**_arguments(name, cls, given, usual))
     return rule
 
@@ -346,7 +346,7 @@ def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> Upd
         usable = sorted(filter(_fits, known))
         near = did_you_mean(short, [*RULES, *usable]) or ";"
         raise BadConfig(
-            f"no optimizer '{name}'{near} take {listed()}, or of torch.optim {', '.join(usable)}"
+            f"no optimizer '{name}'{near} take {rule_names()}, or of torch.optim {', '.join(usable)}"
         )
     return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
 

@@ -18,7 +18,7 @@ from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.spec import close_on_error, wrapped
+from rlplug_core.plugins.spec import close_on_error, wrap_env
 from rlplug_core.protocols import (
     AnyBuffer,
     AnyLearner,
@@ -103,7 +103,7 @@ def training_env(plan: Plan) -> Env:
         return plan.make_env(plan.options.num_envs)
     from rlplug_core.loop.env_workers import EnvWorkers
 
-    return plan.configured(wrapped(EnvWorkers(plan), plan.wrappings))
+    return plan.configured(wrap_env(EnvWorkers(plan), plan.wrappings))
 
 
 def _make_decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> Trainable:

@@ -29,7 +29,7 @@ from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, source_of, split_arguments
 from rlplug_core.plugins.reserved import check_options
-from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, wrapped
+from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, wrap_env
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
@@ -264,7 +264,7 @@ class Plan:
 
     def make_env(self, num_envs: int) -> Env:
         """The environment inside its wrappers."""
-        return self.configured(wrapped(self.bare_env(num_envs), self.wrappings))
+        return self.configured(wrap_env(self.bare_env(num_envs), self.wrappings))
 
     def configured(self, env: Env) -> Env:
         """Return the environment with the first settings of the controllers.
@@ -283,7 +283,7 @@ class Plan:
     def judged(self, env: Env) -> Env:
         """An environment inside the wrappers of evaluations."""
         around = self.wrappings if self.eval_wrappings is None else self.eval_wrappings
-        return wrapped(env, around, training=False)
+        return wrap_env(env, around, training=False)
 
     def bare_env(self, num_envs: int) -> Env:
         """The environment without wrappers."""

@@ -35,7 +35,7 @@ def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple
     """
     what = f"the network '{net.factory}'"
     make = load_target(str(net.factory), "network")
-    made = _called(what, "cannot be made", make, space, replace(net, factory=None))
+    made = _call(what, "cannot be made", make, space, replace(net, factory=None))
     match made:
         case (nn.Module() as module, int() as features) if features > 0:
             _try(what, module, features, space, norm)
@@ -51,7 +51,7 @@ def _try(
 ) -> None:
     with torch.no_grad():
         seen = zeros(space, 2) if norm is None else norm(zeros(space, 2))
-        found = _called(what, f"cannot take observations in {space}", module, seen)
+        found = _call(what, f"cannot take observations in {space}", module, seen)
     if not isinstance(found, Tensor):
         raise PluginError(
             f"{what} gives {describe_kind(found)} instead of a tensor of features [B, {features}]"
@@ -63,7 +63,7 @@ def _try(
         )
 
 
-def _called(what: str, failure: str, call: Any, *arguments: Any) -> object:
+def _call(what: str, failure: str, call: Any, *arguments: Any) -> object:
     try:
         return call(*arguments)
     except RlplugError:

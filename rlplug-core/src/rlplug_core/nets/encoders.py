@@ -162,7 +162,7 @@ class Image(nn.Module):
         self.large = large
         self.activation = activation(net)
         with torch.no_grad():
-            size = self._convolved(torch.zeros(1, *shape)).shape[1]
+            size = self._convolve(torch.zeros(1, *shape)).shape[1]
         self.dense = MLP(size, net)
         self.features = self.dense.features
 
@@ -172,11 +172,11 @@ class Image(nn.Module):
         order = torch.channels_last if self.large and image.is_cpu else torch.preserve_format
         values = image.to(torch.float32, copy=self.scale != 1, memory_format=order)
         features: Tensor = self.dense(
-            self._convolved(values if self.scale == 1 else values.mul_(self.scale))
+            self._convolve(values if self.scale == 1 else values.mul_(self.scale))
         )
         return features
 
-    def _convolved(self, values: Tensor) -> Tensor:
+    def _convolve(self, values: Tensor) -> Tensor:
         activate = IN_PLACE.get(self.activation, self.activation)
         for convolution in self.convolutions:
             values = activate(convolution(values))

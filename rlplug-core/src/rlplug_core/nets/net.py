@@ -58,7 +58,7 @@ class Net:
 
     def check_gaussian(self, free: bool) -> None:
         """Raise UsageError if an option of a network's Gaussian is set that is not `free` to choose."""
-        asked = self._changed("std", "log_std_init", "squash")
+        asked = self._non_defaults("std", "log_std_init", "squash")
         if asked and not free:
             raise UsageError(
                 f"net.{asked[0]} is about the Gaussian of policies for Box actions that leave the choice (ppo, a2c and "
@@ -67,13 +67,13 @@ class Net:
 
     def check_critic(self) -> None:
         """Raise UsageError if a critic's own network has an option that only policies have."""
-        asked = self._changed("std", "log_std_init", "squash", "output_gain")
+        asked = self._non_defaults("std", "log_std_init", "squash", "output_gain")
         if asked:
             raise UsageError(
                 f"{asked[0]} is about actions, which a policy gives and a critic's own network does not; leave "
                 f"critic_net.{asked[0]} at its default"
             )
 
-    def _changed(self, *names: str) -> list[str]:
+    def _non_defaults(self, *names: str) -> list[str]:
         """Return those of the options that are not at their defaults."""
         return [name for name in names if getattr(self, name) != getattr(Net, name)]

@@ -46,10 +46,10 @@ class NoisyOutputs(nn.Module):
     def draw(self, numbers: Array) -> Array:
         """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number alone."""
         each, places = np.unique(numbers, return_inverse=True)
-        found = np.stack([self._drawn(number) for number in each])
+        found = np.stack([self._draw(number) for number in each])
         return found[places.reshape(numbers.shape)]
 
-    def _drawn(self, number: int) -> Array:
+    def _draw(self, number: int) -> Array:
         generator = np.random.default_rng(number)
         return np.concatenate([_first(layer).draw(generator) for layer in self.layers])
 

@@ -74,7 +74,7 @@ def stray(space: Ranged, obs: Array) -> tuple[int, str] | None:
     )
 
 
-def altered(space: Space, obs: Array) -> tuple[int, str] | None:
+def first_altered(space: Space, obs: Array) -> tuple[int, str] | None:
     """Return the first row of observations [B, ...] that a cast to their space's integers changes.
 
     None if it changes none, such as float images with whole pixel values.

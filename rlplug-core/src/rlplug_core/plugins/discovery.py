@@ -23,7 +23,7 @@ from rlplug_core.plugins.records import (
     Record,
     Status,
     canonical,
-    malformed,
+    format_fault,
 )
 from rlplug_core.plugins.switches import Switches
 
@@ -87,7 +87,7 @@ def _judge(record: Record, switches: Switches, unmet: str) -> Record:
         return _with(record, "disabled", reason)
     if unmet:
         return _with(record, "incompatible", unmet)
-    if reason := malformed(record.group, record.id, record.target) or _absent(record.top_level):
+    if reason := format_fault(record.group, record.id, record.target) or _absent(record.top_level):
         return _with(record, "broken", reason)
     return record
 

@@ -67,9 +67,9 @@ def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
 
 
 def _kind(source: EnvSource, wrap: Sequence[str]) -> str:
-    from rlplug_core.plugins.spec import WrapperSpec, wrapped
+    from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 
-    env = wrapped(source.make(1), map(WrapperSpec.parse, wrap))
+    env = wrap_env(source.make(1), map(WrapperSpec.parse, wrap))
     env.close()
     return kind_of(env.spec)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config.import_path import UNNAMED, named
+from rlplug_core.config.import_path import UNNAMED, import_path
 from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.parse import nest
 from rlplug_core.config.schema import flat
@@ -165,13 +165,13 @@ def source_of(env: object, arguments: Mapping[str, object] | None = None) -> Env
     if isinstance(env, functools.partial) and not env.args and _is_plain(env.keywords):
         return source_of(env.func, {**env.keywords, **arguments})
     if isinstance(env, type) or (callable(env) and not _steps(env)):
-        name, unnamed = named(env)
+        name, unnamed = import_path(env)
         return EnvSource(name, arguments, env, unnamed)
     if not _steps(env):
         raise UsageError(
             f"{env!r} is no environment; give an id, a class, a function that returns an environment, or one itself"
         )
-    found = EnvSource(_called(env), {}, env, UNNAMED, _copy(env))
+    found = EnvSource(_display_name(env), {}, env, UNNAMED, _copy(env))
     return found.with_arguments(arguments)
 
 
@@ -191,7 +191,7 @@ def _steps(env: object) -> bool:
     return callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
 
 
-def _called(env: object) -> str:
+def _display_name(env: object) -> str:
     """The name of an object: its id, or the name of its class."""
     bare = getattr(env, "unwrapped", env)
     return str(getattr(getattr(env, "spec", None), "id", None) or type(bare).__name__)

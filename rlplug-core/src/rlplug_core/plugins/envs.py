@@ -58,7 +58,7 @@ def by_provider(
     (full, short) = env_parts(env_id)
 
     def asked(record: Record, known: str) -> Env:
-        maker = built(record, arguments)
+        maker = build_provider(record, arguments)
         return call_user_code(lambda: make(maker, known), env_id)
 
     if record is None:
@@ -163,7 +163,7 @@ def _names() -> str:
     return ", ".join(sorted({record.id for record in _ok()})) or "none"
 
 
-def built(record: Record, arguments: Mapping[str, object]) -> Provider:
+def build_provider(record: Record, arguments: Mapping[str, object]) -> Provider:
     """Return the provider of a record, set to make environments with these keyword arguments.
 
     Raises:

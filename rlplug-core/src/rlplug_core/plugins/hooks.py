@@ -95,7 +95,7 @@ class Hooks:
         origins: dict[str, str] = {}
         for name, call in self._calls("rlplug_configure"):
             before = deepcopy(options)
-            self._guarded(name, "rlplug_configure", partial(call, config=options))
+            self._guard(name, "rlplug_configure", partial(call, config=options))
             if taken := sorted(before.keys() - options.keys()):
                 self.report(
                     f"hook plugin '{name}' took options away, which are put back: {', '.join(taken)}"
@@ -147,7 +147,7 @@ class Hooks:
 
     def doctor(self, report: list[str]) -> None:
         for name, call in self._calls("rlplug_doctor"):
-            self._isolated(name, "rlplug_doctor", partial(call, report=report))
+            self._isolate(name, "rlplug_doctor", partial(call, report=report))
 
     def _view(self, run: RunView) -> HookView:
         return HookView(run.name, run.path, run.journal, run, self.write)
@@ -173,7 +173,7 @@ class Hooks:
     def _call(self, hook: str, **arguments: object) -> None:
         """Call one hook of every plugin, the later registered first, as pluggy does."""
         for name, call in self._calls(hook):
-            self._guarded(name, hook, partial(call, **arguments))
+            self._guard(name, hook, partial(call, **arguments))
 
     def _calls(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
         """Return the plugins that implement a hook, each with a function that calls only its hook."""
@@ -182,16 +182,16 @@ class Hooks:
             others = [other for other in self._manager.get_plugins() if other is not plugin]
             yield implementation.plugin_name, self._manager.subset_hook_caller(hook, others)
 
-    def _guarded(self, name: str, hook: str, call: Callable[[], object]) -> None:
+    def _guard(self, name: str, hook: str, call: Callable[[], object]) -> None:
         """Call a hook of one plugin and restore the state of the process's random generators."""
         from rlplug_core.seeds import (
             preserve_generators,  # needs torch, which no run does without, and the doctor does
         )
 
         with preserve_generators():
-            self._isolated(name, hook, call)
+            self._isolate(name, hook, call)
 
-    def _isolated(self, name: str, hook: str, call: Callable[[], object]) -> None:
+    def _isolate(self, name: str, hook: str, call: Callable[[], object]) -> None:
         try:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training continues

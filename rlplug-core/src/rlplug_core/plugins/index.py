@@ -62,7 +62,7 @@ def read(record: Record) -> tuple[Index | None, str]:
         return None, "it has no index"
     try:
         index = _parse(
-            _shown(from_json(path, follow=True))
+            _show(from_json(path, follow=True))
         )  # installers may link the files of a package
     except BadFile as error:
         return None, f"its index cannot be read ({error.reason})"
@@ -156,15 +156,13 @@ def _single_file(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.has_location and spec.origin else None
 
 
-def _shown(value: object) -> Any:
+def _show(value: object) -> Any:
     """A foreign value as a terminal may show it: no text in it holds control characters."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value, 1000)
     if isinstance(value, list):
-        return [_shown(item) for item in value]
-    return (
-        {name: _shown(item) for name, item in value.items()} if isinstance(value, dict) else value
-    )
+        return [_show(item) for item in value]
+    return {name: _show(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def about(text: str) -> str:

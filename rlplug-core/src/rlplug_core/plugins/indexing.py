@@ -36,14 +36,19 @@ def make(record: Record) -> Index:
     if record.group == "algorithms":
         return _algorithm(record)
     if record.group == "wrappers":
-        return _configured(record, wrapper(record.full_name))
+        return _config_of(record, wrapper(record.full_name))
     if record.group == "controllers":
-        return _configured(record, controller(record.full_name))
+        return _config_of(record, controller(record.full_name))
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
     return Index(
-        FORMAT, record.group, record.id, _summary(_documents(value)), _made_of([source]), ids=ids
+        FORMAT,
+        record.group,
+        record.id,
+        _summary(_documents(value)),
+        _module_hashes([source]),
+        ids=ids,
     )
 
 
@@ -95,7 +100,7 @@ def _algorithm(record: Record) -> Index:
         "algorithms",
         record.id,
         _summary(documents),
-        modules=_made_of([*_sources(cls), *_config_sources(cls.Config)]),
+        modules=_module_hashes([*_sources(cls), *_config_sources(cls.Config)]),
         paper=_paper(documents),
         aliases=tuple(getattr(cls, "aliases", ())),
         runners=tuple(cls.runners),
@@ -105,14 +110,14 @@ def _algorithm(record: Record) -> Index:
     )
 
 
-def _configured(record: Record, cls: Any) -> Index:
+def _config_of(record: Record, cls: Any) -> Index:
     """The index of a wrapper or a controller."""
     config: Any = getattr(cls, "Config", Config)
     modules = [*_sources(cls), *_config_sources(config)]
     options = tuple(map(asdict, schema(config)))
     # Several may share a module, so the class docstring describes each one.
     summary = about((cls.__doc__ or "").strip().partition("\n")[0])
-    return Index(FORMAT, record.group, record.id, summary, _made_of(modules), options=options)
+    return Index(FORMAT, record.group, record.id, summary, _module_hashes(modules), options=options)
 
 
 def _documents(value: object) -> list[str]:
@@ -134,7 +139,7 @@ def _paper(documents: Iterable[str]) -> str:
     )
 
 
-def _made_of(values: Iterable[Any]) -> dict[str, str]:
+def _module_hashes(values: Iterable[Any]) -> dict[str, str]:
     """Return the hashes of all modules that contribute to an index.
 
     Raises:

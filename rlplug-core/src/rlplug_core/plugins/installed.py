@@ -59,11 +59,11 @@ def contributing() -> Iterator[Installed]:
             if name not in seen:
                 seen.add(name)
                 points = _text(f"{path}/entry_points.txt")
-                if MARK in points and (found := _parsed(_headers(path), points)):
+                if MARK in points and (found := _parse(_headers(path), points)):
                     yield found
     for distribution in _elsewhere():
-        points = _told(distribution, "entry_points.txt")
-        found = _parsed(_told(distribution, "METADATA"), points) if MARK in points else None
+        points = _read_text(distribution, "entry_points.txt")
+        found = _parse(_read_text(distribution, "METADATA"), points) if MARK in points else None
         if found and found.name not in seen:
             seen.add(found.name)
             yield found
@@ -104,7 +104,7 @@ def _text(path: str) -> str:
         return ""
 
 
-def _told(distribution: Distribution, name: str) -> str:
+def _read_text(distribution: Distribution, name: str) -> str:
     try:
         return distribution.read_text(name) or ""
     except (
@@ -114,7 +114,7 @@ def _told(distribution: Distribution, name: str) -> str:
         return ""
 
 
-def _parsed(metadata: str, points: str) -> Installed | None:
+def _parse(metadata: str, points: str) -> Installed | None:
     """The headers of a metadata file; None without a name, as half-removed distributions are."""
     headers: dict[str, list[str]] = {}
     for line in metadata.splitlines():

@@ -29,7 +29,7 @@ def load(record: Record) -> Any:
 
 def _import(module: str, record: Record) -> ModuleType:
     try:
-        return _watched(module, record)
+        return _watch(module, record)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.partition(".")[0] in ("", record.top_level):
@@ -47,7 +47,7 @@ def _import(module: str, record: Record) -> ModuleType:
         ) from error
 
 
-def _watched(module: str, record: Record) -> ModuleType:
+def _watch(module: str, record: Record) -> ModuleType:
     if record.first_party or module in sys.modules:
         return import_quietly(module)
     with name_on_crash(str(record), f"switch it off with -P no:{record.distribution}"):

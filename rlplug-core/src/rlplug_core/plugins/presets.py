@@ -55,7 +55,7 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
     return values
 
 
-def provided(env_id: str) -> dict[str, Any]:
+def provider_preset(env_id: str) -> dict[str, Any]:
     """The preset options that providers of environments bring for one, whatever the algorithm.
 
     Raises:

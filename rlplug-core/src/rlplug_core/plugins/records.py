@@ -69,7 +69,7 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def malformed(group: Group, id: str, target: str) -> str:
+def format_fault(group: Group, id: str, target: str) -> str:
     """Return why an entry point cannot be used at all, or an empty string."""
     if not _ID.fullmatch(id):
         return f"the name {plain(id)!r} is not made of letters, digits, '-', '_' and '.'"

@@ -165,7 +165,7 @@ def close_on_error(env: Env) -> Iterator[None]:
         failing.pop_all()
 
 
-def wrapped(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) -> Env:
+def wrap_env(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) -> Env:
     """Return `env` inside the wrappers, the first one innermost; close it if one of them refuses it."""
     for wrapping in wrappings:
         with close_on_error(env):  # with the wrappers that are around it already

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.config.import_path import named, with_names
+from rlplug_core.config.import_path import import_path, with_names
 from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable, fit_dataset
@@ -137,7 +137,7 @@ def _word(algorithm: str | type[object]) -> str:
         raise UsageError(
             f"algorithm is {algorithm!r}; give an id such as 'ppo', 'module:Class', or a class itself"
         )
-    name, unnamed = named(algorithm)
+    name, unnamed = import_path(algorithm)
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
 
 

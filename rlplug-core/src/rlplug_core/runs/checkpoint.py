@@ -29,7 +29,7 @@ from rlplug_core.config.files import (
     STATE,
     as_type,
     from_json,
-    opened,
+    open_regular,
     own_directory,
     sync_directory,
 )
@@ -439,7 +439,7 @@ def _decode(value: object, arrays: dict[str, Array]) -> object:
 
 
 def _digest(path: Path) -> str:
-    with opened(path) as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
 
 

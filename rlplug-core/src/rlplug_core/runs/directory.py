@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from rlplug_core.config.files import content, opened, regular, replace, sync_directory
+from rlplug_core.config.files import content, open_regular, regular, replace, sync_directory
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word, writing
 from rlplug_core.runs.journal import read
@@ -214,7 +214,7 @@ def _descriptor(path: Path, directory: bool, mode: Literal["rb", "ab+"] = "rb") 
     """A descriptor of a directory, or of a regular file."""
     if directory:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with opened(path, mode) as file:
+    with open_regular(path, mode) as file:
         return os.dup(file.fileno())
 
 

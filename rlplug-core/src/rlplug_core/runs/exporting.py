@@ -10,7 +10,7 @@ from rlplug_core.export.bundle import read, write
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.single_wrappers import around_each
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
@@ -89,5 +89,5 @@ def load_export(directory: Path, deterministic: bool = True, trust: bool = False
     found = read(directory)
     if not trust:
         require_plugins(directory, found.about["wrap"])
-    env = wrapped(found.env, tuple(map(WrapperSpec.parse, found.about["wrap"])))
+    env = wrap_env(found.env, tuple(map(WrapperSpec.parse, found.about["wrap"])))
     return Policy(found.agent, env, origin=partial(load_export, directory.absolute(), trust=trust))

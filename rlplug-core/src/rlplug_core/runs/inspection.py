@@ -13,8 +13,8 @@ from rlplug_core.errors import UsageError
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.env_source import source_of
-from rlplug_core.plugins.presets import provided
-from rlplug_core.plugins.spec import WrapperSpec, wrapped
+from rlplug_core.plugins.presets import provider_preset
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.messages import space_text, walk
 from rlplug_core.runs.watching import drawing, headless
@@ -59,8 +59,8 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
         UnknownEnv, MissingPackage, PluginError, UsageError: it cannot be made.
     """
     source = source_of(name, arguments)
-    words = tuple(provided(name).get("wrap", ()))
-    env = wrapped(source.make(1), map(WrapperSpec.parse, words))
+    words = tuple(provider_preset(name).get("wrap", ()))
+    env = wrap_env(source.make(1), map(WrapperSpec.parse, words))
     try:
         found = walk(RandomAgent(env.spec.action, Seeds(0)), env)
     finally:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from rlplug_core.config.files import opened
+from rlplug_core.config.files import open_regular
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.schemas import Record, parse_record
 
@@ -50,7 +50,7 @@ class Journal:
         self.after = self.seq if after is None else min(after, self.seq)
         self._remember(records)
         with writing(path):
-            self._file = opened(path, "ab+")  # open as long as the run
+            self._file = open_regular(path, "ab+")  # open as long as the run
             self._size = _ends_with_newline(self._file.fileno())
 
     def write(self, kind: str, step: int, data: Mapping[str, object]) -> Record:
@@ -154,7 +154,7 @@ def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[R
 
 def _records_with_positions(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
     """Yield the record of each finished line, None if it is damaged, and the position after it."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         file.seek(position)
         for line in _lines(file):
             if not line.endswith(b"\n") and len(line) < LINE:
@@ -190,7 +190,7 @@ def _in_order(
 def _whole(path: Path, kinds: Collection[str]) -> Iterator[Record]:
     """Yield every whole record of these kinds (default: all), superseded ones included."""
     wanted = re.compile(f'"kind":"({"|".join(kinds)})"'.encode()).search
-    with opened(path) as file:
+    with open_regular(path) as file:
         for line in _lines(file):
             if kinds and not wanted(line):
                 continue

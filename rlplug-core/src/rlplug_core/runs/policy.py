@@ -15,7 +15,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError, quote_all
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
-from rlplug_core.nets.one_hot import Counted, altered, stray
+from rlplug_core.nets.one_hot import Counted, first_altered, stray
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.spec import close_on_error
 from rlplug_core.protocols import (
@@ -220,7 +220,7 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
         raise UsageError(
             f"the {where} holds a NaN; look at the environment or the sensor that gave it"
         )
-    if found := stray(space, rows) if isinstance(space, Counted) else altered(space, rows):
+    if found := stray(space, rows) if isinstance(space, Counted) else first_altered(space, rows):
         raise UsageError(
             f"the {where} {found[1]}; look at the environment or the sensor that gave it"
         )

@@ -45,13 +45,13 @@ class GraphForward:
                 self.passes[kind] = self.passes.get(kind, 0) + 1
             if len(self.graphs) == SHAPES or self.passes[kind] <= WARM:
                 return self.plain(obs)
-            graph = self.graphs[kind] = self._recorded(obs)
+            graph = self.graphs[kind] = self._record(obs)
         here, passing = graph
         here.copy_(torch.from_numpy(obs), non_blocking=True)
         outputs: Array = passing.replay().cpu().numpy()
         return outputs
 
-    def _recorded(self, obs: Array) -> tuple[Tensor, Recorded[Tensor]]:
+    def _record(self, obs: Array) -> tuple[Tensor, Recorded[Tensor]]:
         here: Any = to_tensors(obs, self.plain.device)
         if here.device.type == "cpu":
             here = here.clone()

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from rlplug_core.config.options import Config, watched
+from rlplug_core.config.options import Config, watch
 from rlplug_core.errors import PluginError
 from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, beside
-from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, mapped
+from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, map_tree
 
 #: Computes a loss: it returns the loss alone, or a tuple that begins with it.
 Compute: TypeAlias = Callable[..., Any]
@@ -47,8 +47,8 @@ class Step:
         """Return what `compute` does for `args`, which hold `tensors`."""
         if self.forward is None:
             if self.taken < WARM:
-                return self._computed(args)
-            self.forward = self._recorded(
+                return self._compute(args)
+            self.forward = self._record(
                 args, tensors
             )  # with copies of these, which autograd must find unchanged
         else:
@@ -56,7 +56,7 @@ class Step:
                 torch._foreach_copy_(here, [tensors[place] for place in places])
         return self.forward.replay().copied()
 
-    def _computed(self, args: Any) -> Any:
+    def _compute(self, args: Any) -> Any:
         with beside(self.device):
             result = self.compute(*args)
         if (
@@ -65,14 +65,14 @@ class Step:
             self.taken = NEVER
         return result
 
-    def _recorded(self, args: Any, tensors: list[Tensor]) -> Recorded[Packed]:
+    def _record(self, args: Any, tensors: list[Tensor]) -> Recorded[Packed]:
         here = [one.clone() for one in tensors]
         self.copies = [
             ([here[place] for place in places], places) for places in by_type(here).values()
         ]
         inputs = iter(here)
-        given = mapped(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
-        self._computed(given)  # what is compiled anew for memory like this is compiled now
+        given = map_tree(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
+        self._compute(given)  # what is compiled anew for memory like this is compiled now
         return Recorded(lambda: Packed(self.compute(*given)), self.device)
 
     def minimize(self, kernels: Callable[[Tensor], Tensor]) -> Tensor:
@@ -164,8 +164,8 @@ class Graphs:
     def _read(self, plain: Compute, learner: Any, given: Any) -> tuple[str, ...]:
         """Return which options a loss reads: it is computed once to see that."""
         seen: set[str] = set()
-        args, named = mapped(
-            given, lambda one: watched(one, seen) if isinstance(one, Config) else one
+        args, named = map_tree(
+            given, lambda one: watch(one, seen) if isinstance(one, Config) else one
         )
         with beside(self.device):
             plain(learner, *args, **named)
@@ -192,14 +192,14 @@ class Graphs:
         for place, one in enumerate(self.waiting):
             if one.loss is loss:
                 del self.waiting[place]
-                return self._taken(one, optimizer)
+                return self._take_step(one, optimizer)
         if not loss.requires_grad:
             raise PluginError(
                 f"Optimizer.minimize got a loss that is not what the loss method returned; {INSTEAD}"
             )
         return None
 
-    def _taken(self, waiting: Waiting, optimizer: object) -> Step | None:
+    def _take_step(self, waiting: Waiting, optimizer: object) -> Step | None:
         step = waiting.step
         if step.forward is None:
             step.taken = step.taken + 1 if step.optimizer in (None, optimizer) else NEVER

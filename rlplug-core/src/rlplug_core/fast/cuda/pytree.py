@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlplug_core.batches import NAMES, Batch, listed
+from rlplug_core.batches import NAMES, Batch, field_names
 from rlplug_core.config.options import Config
 
 #: What may lie in a tree beside tensors and configs; it is part of what a graph is recorded for.
@@ -25,9 +25,9 @@ class Leaves:
         self.tensors: list[Tensor] = []
         self.configs: list[Config] = []
         self.unknown: type[object] | None = None
-        self.kind = self._described(tree)
+        self.kind = self._describe(tree)
 
-    def _described(self, tree: Any) -> Hashable:
+    def _describe(self, tree: Any) -> Hashable:
         if isinstance(tree, Tensor):
             self.tensors.append(tree)
             return tree.shape, tree.dtype
@@ -37,27 +37,27 @@ class Leaves:
         if isinstance(tree, Batch):  # in the order of its `map`
             parts = (
                 tree.counts,
-                *(getattr(tree, name) for name in NAMES.get(type(tree)) or listed(tree)),
+                *(getattr(tree, name) for name in NAMES.get(type(tree)) or field_names(tree)),
             )
-            return type(tree), *map(self._described, parts)
+            return type(tree), *map(self._describe, parts)
         if isinstance(tree, dict):
-            return *tree, *map(self._described, tree.values())
+            return *tree, *map(self._describe, tree.values())
         if isinstance(tree, list | tuple):
-            return type(tree), *map(self._described, tree)
+            return type(tree), *map(self._describe, tree)
         if not isinstance(tree, PLAIN):
             self.unknown = type(tree)
             return None
         return tree
 
 
-def mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
+def map_tree(tree: Any, function: Callable[[Any], Any]) -> Any:
     """Apply `function` to all leaves in the order of `Leaves`; batches ask it for tensors alone."""
     if isinstance(tree, Batch):
         return tree.map(function)
     if isinstance(tree, dict):
-        return {name: mapped(one, function) for name, one in tree.items()}
+        return {name: map_tree(one, function) for name, one in tree.items()}
     if isinstance(tree, list | tuple):
-        parts = [mapped(one, function) for one in tree]
+        parts = [map_tree(one, function) for one in tree]
         return (
             type(tree)(*parts)
             if isinstance(tree, tuple) and type(tree) is not tuple
@@ -93,7 +93,7 @@ class Packed:
         parts = {
             kind: iter(flat.clone().split(self.sizes[kind])) for kind, flat in self.numbers.items()
         }
-        return mapped(
+        return map_tree(
             self.tree,
             lambda one: next(parts[one.dtype]).view(one.shape) if isinstance(one, Tensor) else one,
         )

@@ -47,15 +47,15 @@ ONE = np.float32(1)
 
 def loop(function: F) -> F:
     """Let numba compile `function` at its first call, and keep it where it finds a place to."""
-    return _compiled(function)
+    return _compile(function)
 
 
 def on_threads(function: F) -> F:
     """The same, with what `numba.prange` counts shared by threads."""
-    return _compiled(function, parallel=True)
+    return _compile(function, parallel=True)
 
 
-def _compiled(function: F, **more: bool) -> F:
+def _compile(function: F, **more: bool) -> F:
     options = {"fastmath": FAST, "error_model": "numpy", **more}
     try:
         made: F = numba.njit(function, cache=True, **options)

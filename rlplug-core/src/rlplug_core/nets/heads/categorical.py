@@ -95,7 +95,7 @@ class MultiCategorical:
         return log_prob
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        return _chosen(self.places(outputs).log_softmax(-1), action)
+        return _choose(self.places(outputs).log_softmax(-1), action)
 
     def entropy(self, outputs: Tensor) -> Tensor:
         log_probs = self.places(outputs).log_softmax(-1)
@@ -104,7 +104,7 @@ class MultiCategorical:
     def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Both from one normalization."""
         log_probs = self.places(outputs).log_softmax(-1)
-        return _chosen(log_probs, action), -(log_probs.exp() * log_probs).sum((-2, -1))
+        return _choose(log_probs, action), -(log_probs.exp() * log_probs).sum((-2, -1))
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
         log_probs = self.places(outputs).log_softmax(-1)
@@ -126,7 +126,7 @@ class MultiCategorical:
         return np.concatenate([outputs, absent], -1).take(self.columns, -1)
 
 
-def _chosen(log_probs: Tensor, action: Tensor) -> Tensor:
+def _choose(log_probs: Tensor, action: Tensor) -> Tensor:
     """The sum [B] over places of the log-probabilities [B, places, widest] of the actions [B, ...]."""
     chosen: Tensor = log_probs.gather(-1, action.flatten(1).unsqueeze(-1)).sum((-2, -1))
     return chosen
