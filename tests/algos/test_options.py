@@ -173,11 +173,15 @@ def norms(learner: Any) -> dict[str, float]:
             r"^recurrent_hidden_size is of a recurrent cell; give --recurrent-cell gru or lstm too",
         ),
         *(
-            (one, {"normalize_advantage": True, "n_steps": 1}, r"alone in its batch .* more --num-envs")
+            (
+                one,
+                {"normalize_advantage": True, "n_steps": 1},
+                r"batch with one sample is always 0.* increase --num-envs",
+            )
             for one in ("a2c", "vac")
         ),
-        ("ppo", {"batch_size": 1}, r"alone in its batch .* --no-normalize-advantage"),
-        ("trpo", {"n_steps": 1}, r"alone in its batch .* --n-steps"),
+        ("ppo", {"batch_size": 1}, r"batch with one sample is always 0.* --no-normalize-advantage"),
+        ("trpo", {"n_steps": 1}, r"batch with one sample is always 0.* --n-steps"),
         (
             "ppo",
             {"recurrent_cell": "gru", "n_steps": 8, "batch_size": 7},

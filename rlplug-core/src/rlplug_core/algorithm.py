@@ -1,7 +1,7 @@
-"""The base class of algorithms: networks and optimizers built, tracked and saved by torch's own means.
+"""`Algorithm`, the base class of algorithms: a torch module with optimizers, and `pure`, which marks losses.
 
-A learner need not inherit it. A class that does gets its parameters in flat memory, a seeded generator, scheduled
-options, compiled losses, and a `state_dict` that covers networks, targets, optimizers and the generator.
+A learner does not have to inherit from it. A subclass gets flat parameters, a seeded generator, scheduled options, fast
+or compiled losses, and a `state_dict` of networks, target networks, optimizers and the generator.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ A = TypeVar("A", bound="Algorithm[Any]")
 
 
 def check_actions(algorithm: type[object], spec: Spec) -> None:
-    """Refuse a space that is not among an algorithm's `actions`, of a class that has none nothing.
+    """Check an action space against an algorithm's `actions`; a class without them accepts every space.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the algorithm does not support this space.
     """
     actions = getattr(algorithm, "actions", ())
     kind = type(spec.action).__name__
@@ -61,15 +61,14 @@ class Context:
 
     Attributes:
         seeds: the root of the run's random numbers.
-        device: where networks and batches live.
-        optimizer: makes optimizers; the seam by which workers share parameters.
-        rank, ranks: which of how many learners this is.
-        inference_backend: what computes actions, `auto`, `numpy` or `torch`; a learner with `cudagraphs` makes
-            `cudagraphs` of `auto`.
+        device: the device of networks and batches.
+        optimizer: makes optimizers; runners that share parameters between processes pass another one.
+        rank, ranks: the number of this learner, from 0, and the number of learners.
+        inference_backend: computes actions: `auto`, `numpy` or `torch`; with `cudagraphs`, `auto` means `cudagraphs`.
         compile: whether losses marked `pure` are compiled.
         cudagraphs: whether gradient steps are recorded and replayed as CUDA graphs.
-        runner: the runner's name, for options that are not sound under each of the class's `runners`.
-        absorbing: held while running moments move, which learners in several processes may share.
+        runner: the runner's name, for options that only some of the class's `runners` support.
+        absorbing: a lock for updates of running means, which learners in several processes may share.
     """
 
     seeds: Seeds
@@ -86,14 +85,14 @@ class Context:
 
 
 class Algorithm(nn.Module, Generic[B]):
-    """Subclasses write `build`, `agent`, `buffer`, `learn`, and losses as methods marked `pure`."""
+    """The base of algorithms. Subclasses define `build`, `agent`, `buffer`, `learn`, and losses marked `pure`."""
 
     Config: ClassVar[type[Config]]
     runners: ClassVar[tuple[str, ...]] = ("sync",)
-    #: Whether several learners may take its gradient steps together: it changes weights by `Optimizer.minimize` and by
-    #: the clock alone, and neither batches nor ends of episodes decide when steps are due and how many.
+    #: Whether several learners may train it together (`--learners`). Then only `Optimizer.minimize` and the clock may
+    #: change weights, and the number of gradient steps must not depend on batches or ends of episodes.
     data_parallel: ClassVar[bool] = False
-    #: Why it is not among `runners`, by the name of a runner, where the usual reason is not this algorithm's.
+    #: By the name of a runner that is not in `runners`, the reason, if it is not the usual one.
     unsound: ClassVar[Mapping[str, str]] = {}
     #: Action spaces that it can handle, as class names of `gymnasium.spaces`; empty means any.
     actions: ClassVar[tuple[str, ...]] = ()
@@ -121,7 +120,7 @@ class Algorithm(nn.Module, Generic[B]):
         self._check_norms()
 
     def _seed(self, seed: int) -> None:
-        """Set the seed of initial weights; `torch.manual_seed` writes down a stack for each kind of device there is."""
+        """Set the seed of initial weights; `torch.manual_seed` is slow, because it seeds every kind of device."""
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -142,21 +141,20 @@ class Algorithm(nn.Module, Generic[B]):
         )
 
     def learn(self, batch: B, now: Any, clock: Clock) -> Result:
-        """Learn from one batch.
+        """Update the weights with one batch.
 
         Args:
-            batch: what the buffer handed out; it stays as it is.
-            now: the config, with the present value of every option that follows a schedule.
+            batch: a batch of the buffer; it must not be changed.
+            now: the config, with the current value of every option that follows a schedule.
             clock: env steps, updates and progress.
         """
         raise self._lacking("learn(self, batch, now, clock)")
 
     def update(self, batch: B, clock: Clock) -> Result:
-        """Learn from one batch, then move running statistics by it; runners call it, authors write `learn`."""
+        """Call `learn` with one batch, then update running statistics with it; runners call it."""
         now = self.config.at(clock) if self.config.schedules else self.config
-        with np.errstate(
-            over="ignore"
-        ):  # the optimizer ends a run where a loss or a gradient is infinite
+        # No warning of NumPy: the optimizer stops the run if a loss or a gradient is infinite.
+        with np.errstate(over="ignore"):
             result = self.learn(batch, now, clock)
         if not isinstance(result, Result):
             raise PluginError(
@@ -178,7 +176,7 @@ class Algorithm(nn.Module, Generic[B]):
         rule: UpdateRule | None = None,
         defaults: Mapping[str, object] | None = None,
     ) -> Optimizer:
-        """Make an optimizer of the modules' trainable parameters, which move to the device and into one flat tensor.
+        """Make an optimizer; move the modules' trainable parameters to the device and into one flat tensor.
 
         If `learning_rate` is the name of an option, the config decides everything else that is not an argument: its
         options `anneal_lr`, `max_grad_norm`, `optimizer` and `optimizer_kwargs` apply if it has them. If it is a number
@@ -188,8 +186,8 @@ class Algorithm(nn.Module, Generic[B]):
             name: its name in messages and shared state.
             modules: the modules to train.
             learning_rate: the name of an option, a number, or a function of progress.
-            max_grad_norm: the largest norm of the whole gradient; None does not clip it.
-            rule: changes parameters by a gradient; Adam if None and the config does not say.
+            max_grad_norm: the largest norm of the whole gradient; None: no clipping.
+            rule: the optimization method, such as Adam; default: that of the config, else Adam.
             defaults: the algorithm's own defaults of `optimizer_kwargs`, such as `{"eps": 1e-8}`.
 
         Raises:
@@ -204,7 +202,7 @@ class Algorithm(nn.Module, Generic[B]):
             learning_rate = self.schedule(learning_rate, anneal)
         modules = list(modules)
         rule = rule or Adam()
-        made = self.context.optimizer(
+        optimizer = self.context.optimizer(
             [
                 parameter
                 for module in modules
@@ -217,21 +215,25 @@ class Algorithm(nn.Module, Generic[B]):
             max_grad_norm=max_grad_norm,
         )
         if decays(rule):
-            inner = {
-                one
+            temperatures = {
+                part
                 for module in modules
-                for one in module.modules()
-                if isinstance(one, Temperature)
+                for part in module.modules()
+                if isinstance(part, Temperature)
             }
-            made.undecayed = [made.part(one.log) for one in inner if one.autotune]
-        if any(made.name == other.name for other in self.optimizers):
+            optimizer.undecayed = [
+                optimizer.part(temperature.log)
+                for temperature in temperatures
+                if temperature.autotune
+            ]
+        if any(optimizer.name == other.name for other in self.optimizers):
             raise ValueError(
-                f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name"
+                f"two optimizers of {type(self).__name__} are called '{name}'; give each its own name"
             )
         if self._recorded_steps is not None:
-            room().record(made, self._recorded_steps)
-        self.optimizers.append(made)
-        return made
+            room().record(optimizer, self._recorded_steps)
+        self.optimizers.append(optimizer)
+        return optimizer
 
     def _rule(self, defaults: Mapping[str, object]) -> UpdateRule | None:
         """Return the rule of the options `optimizer` and `optimizer_kwargs`, None if the config does not have them."""
@@ -240,25 +242,25 @@ class Algorithm(nn.Module, Generic[B]):
         return None if name is None else options.rule(name, **defaults)
 
     def how_gradients_came(self) -> str:
-        """Return how losses were differentiated and why, and how many gradient steps are CUDA graphs."""
-        told = dict.fromkeys(self._losses.told.values())
-        if len(told) > 1:
-            told = dict.fromkeys(f"{name}: {how}" for name, how in self._losses.told.items())
+        """Return how the gradient of each loss was computed and why, and the number of CUDA graphs."""
+        ways = dict.fromkeys(self._losses.told.values())
+        if len(ways) > 1:
+            ways = dict.fromkeys(f"{name}: {way}" for name, way in self._losses.told.items())
         graphs = self._recorded_steps
         recorded = "" if graphs is None else f"{graphs.count or 'no'} gradient steps as CUDA graphs"
-        return "; ".join(filter(None, (*told, recorded)))
+        return "; ".join(filter(None, (*ways, recorded)))
 
     def schedule(self, name: str, anneal: bool = False) -> Schedule:
         """Return the option `name` (dotted if nested) as a function of progress.
 
-        With `anneal` a plain number falls to 0 over the run.
+        With `anneal` a number decreases to 0 over the run.
 
         Raises:
             PluginError: the config has no such option.
         """
-        found: Schedule | None = self.config.schedules.get(name)
-        if found is not None:
-            return found
+        schedule: Schedule | None = self.config.schedules.get(name)
+        if schedule is not None:
+            return schedule
         try:
             value: float = attrgetter(name)(self.config)
         except AttributeError as error:
@@ -269,11 +271,11 @@ class Algorithm(nn.Module, Generic[B]):
         return linear(value, 0.0) if anneal else constant(value)
 
     def agent_seeds(self, rank: int) -> Seeds:
-        """Return where an agent's random numbers come from: its rank, so that agents of one learner draw apart."""
+        """Return the seeds of the agent `rank`; agents of one learner draw different random numbers."""
         return self.seeds.child("agent", rank)
 
     def get_extra_state(self) -> State:
-        """Return what `state_dict` holds besides tensors of modules: optimizers and the learner's generator."""
+        """Return the state of optimizers and of the learner's generator, which `state_dict` adds to the tensors."""
         return {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
@@ -290,8 +292,8 @@ class Algorithm(nn.Module, Generic[B]):
         for module in self.running:
             if isinstance(module, ObservationNorm) and module.space != self.spec.obs:
                 raise UsageError(
-                    f"{type(self).__name__} cannot normalize what one of its networks sees, {module.space}, because "
-                    f"that is not what {self.spec.id} shows, {self.spec.obs}; leave net.normalize_obs at false"
+                    f"{type(self).__name__} cannot normalize observations: one of its networks has the input "
+                    f"{module.space}, and {self.spec.id} has {self.spec.obs}; leave net.normalize_obs at false"
                 )
 
     def _check_spaces(self) -> None:
@@ -306,10 +308,10 @@ class Algorithm(nn.Module, Generic[B]):
 class pure(Generic[A, P, R]):  # a decorator
     """Mark a method of an `Algorithm` as a pure function of parameters and arguments, such as a loss.
 
-    It draws no random numbers and changes nothing, so how it runs is decided here: compiled whole with `--compile`;
-    recorded with `--cudagraphs`, together with the gradient step that `Optimizer.minimize` takes of it; in NumPy if
-    everything in it can; else by autograd. A recorded loss must see nothing that moves but its arguments, parameters
-    and buffers, and these change in place.
+    It draws no random numbers and changes nothing, so rlplug decides how it runs: compiled with `--compile`; recorded
+    with `--cudagraphs`, together with the step of `Optimizer.minimize`; in NumPy if `fast` has everything that it
+    calls; else by autograd. A recorded loss may only depend on its arguments, and on parameters and buffers that change
+    in place.
     """
 
     def __init__(self, function: Callable[Concatenate[A, P], R]) -> None:
@@ -320,10 +322,10 @@ class pure(Generic[A, P, R]):  # a decorator
 
     @classmethod
     def by_autograd(cls, function: Callable[Concatenate[A, P], R]) -> pure[A, P, R]:
-        """Mark a loss that a learner asks more of than a step of its optimizer, such as `torch.autograd.grad`."""
-        made = cls(function)
-        made.fast = False
-        return made
+        """Mark a loss that needs autograd for more than the optimizer's step, such as `torch.autograd.grad`."""
+        mark = cls(function)
+        mark.fast = False
+        return mark
 
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
@@ -340,7 +342,7 @@ class pure(Generic[A, P, R]):  # a decorator
         )
 
     def _why_plain(self, learner: A) -> str:
-        """Return why autograd differentiates this loss whatever is in it, or nothing."""
+        """Return why autograd must compute the gradient of this loss, or ""."""
         if learner.context.compile:
             return "losses are compiled"
         if learner.device.type != "cpu":

@@ -1,4 +1,4 @@
-"""The batches that learners get: rollouts [T, N] as collected, and batches of samples or transitions on the device."""
+"""Batches for learners: rollouts [T, N] as collected, and batches of samples or transitions on the device."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T", bound="Batch")
 class Batch:
     """The base of batches on the device: every field is a tensor [B, ...], a (nested) dictionary of them, or None.
 
-    `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `counts` [B] is what
-    each row counts for in a mean, `weight / max(1, count(weight > 0))`: dividing by the sum of the weights would cancel
-    their scale. Whoever builds a batch, by `dataclasses.replace` too, passes it as `share` if it knows it, or None.
+    `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `counts` [B] is the
+    factor of each row in a mean, `weight / max(1, count(weight > 0))`; a division by the sum of the weights would
+    cancel their scale. The caller passes it as `share` if it has it, else None; with `dataclasses.replace`, too.
     """
 
     weight: Tensor
@@ -37,7 +37,7 @@ class Batch:
         )
 
     def mean(self, value: Tensor) -> Tensor:
-        """The weighted mean of `value` [B] that keeps the weights' scale."""
+        """Return the weighted mean of `value` [B], which keeps the weights' scale."""
         return value.dot(self.counts)
 
     def standard_normal(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
@@ -50,11 +50,11 @@ class Batch:
         return type(self)(share=function(self.counts), **self._mapped(function))
 
     def take(self: T, index: Tensor) -> T:
-        """The rows at `index` [b]; the others no longer count in their mean."""
+        """Return the rows at `index` [b] as a batch; its mean is over these rows only."""
         return type(self)(share=None, **self._mapped(lambda tensor: tensor.index_select(0, index)))
 
     def parts(self: T, order: Tensor, size: int) -> Iterator[T]:
-        """The rows at `order` [n], `size` at a time, what fills no part left out; all are gathered at once."""
+        """Yield the rows at `order` [n], `size` at a time; drop an incomplete last part. All are gathered at once."""
         count = len(order) // size
         gathered = self.take(order[: count * size])
         weight = gathered.weight.view(count, size)
@@ -67,7 +67,7 @@ class Batch:
             )
 
     def split(self: T, size: int, share: Tensor) -> Iterator[T]:
-        """Yield the rows in order, `size` at a time, as views; `share` [size] is what a row counts for in a mean."""
+        """Yield the rows in order, `size` at a time, as views; `share` [size] is each row's factor in a mean."""
         count = len(self.weight) // size
         names = NAMES.get(type(self)) or field_names(self)
         columns = [_in_parts(getattr(self, name), count, size) for name in names]
@@ -98,12 +98,12 @@ def _in_parts(tree: Any, count: int, size: int) -> Iterable[Any]:
     return [None] * count if tree is None else tree.view(count, size, *tree.shape[1:]).unbind()
 
 
-#: The names of the fields of each kind of batch: listing them takes longer than most of what is done to them.
+#: The names of the fields of each kind of batch; listing them takes longer than most operations on a batch.
 NAMES: dict[object, tuple[str, ...]] = {}
 
 
 def field_names(batch: Batch) -> tuple[str, ...]:
-    """Return the names of a batch's fields, and note them for the next batch of its kind."""
+    """Return the names of a batch's fields, and store them for the next batch of its kind."""
     names = NAMES[type(batch)] = tuple(each.name for each in fields(batch) if each.init)
     return names
 
@@ -113,10 +113,10 @@ class Transitions(Batch):
     """A batch of B transitions for value learning: `target = reward + discount * V(next_obs)`.
 
     Attributes:
-        obs, action, next_obs: [B, ...]; `next_obs` is where an n-step window ends.
+        obs, action, next_obs: [B, ...]; `next_obs` is the observation after the n-step window.
         reward: [B] the (n-step, discounted) sum of rewards.
-        discount: [B] gamma^k for k steps, 0 where the window ended in a terminal state.
-        index: [B] where the buffer keeps them; what `feedback` reports priorities for.
+        discount: [B] gamma^k for k steps, 0 if the window ended in a terminal state.
+        index: [B] places in the buffer, to which `feedback` assigns priorities.
     """
 
     obs: Any
@@ -146,15 +146,18 @@ class Samples(Batch):
         return (self.obs,) if noise is None else (self.obs, noise)
 
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
-        """The rows in random order, `size` at a time; all at once where `size` covers them."""
+        """Yield the rows in random order, `size` at a time; if there are no more than `size`, this batch itself."""
         return split_shuffled(self, self.weight.shape[0], size, generator)
 
 
 @dataclass(slots=True)
 class Cuts:
-    """True successors of episodes that were truncated inside a rollout: `obs` [K, ...], of which `count` are in use.
+    """The final observations of episodes that were truncated inside a rollout.
 
-    `index` [K] says where they belong in the flattened [T * N] rows. K grows by doubling, so shapes rarely change.
+    Attributes:
+        obs: [K, ...] the observations; only the first `count` are in use. K grows by doubling, so shapes rarely change.
+        index: [K] their rows in the flattened [T * N] rollout.
+        count: the number of truncated episodes.
     """
 
     obs: Obs
@@ -167,14 +170,14 @@ class Rollout:
     """T consecutive steps of N environments, as numpy arrays; valid until the buffer's next `add`.
 
     Attributes:
-        obs: [T + 1, N, ...]; the last row is the true successor of the last action.
+        obs: [T + 1, N, ...]; the last row is the observation after the last action.
         action, reward, terminated, truncated, is_first: [T, N, ...].
-        weight: [T, N] float32, 0 where a row holds no transition.
-        cuts: the successors of rows that were truncated before the last step.
-        extras: what the agent sent along, [T, N, ...] each.
+        weight: [T, N] float32, 0 for a row without a transition.
+        cuts: the final observations of episodes that were truncated before the last step.
+        extras: the agent's other outputs, such as log-probabilities, [T, N, ...] each.
         recurrent_state: the agent's memory at the first row, [N, ...] or None.
-        whole: whether every row holds a transition.
-        views: the same memory flattened, made when first needed.
+        whole: whether every row has a transition.
+        views: the same memory flattened, made at the first use.
     """
 
     obs: Obs
@@ -191,7 +194,7 @@ class Rollout:
     views: Views | None = None
 
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
-        """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
+        """Return V(obs) and V(next_obs) of every step, both [T, N]; `critic` maps observations [B, ...] to [B]."""
         steps, num_envs = self.reward.shape
         if self.views is None:
             self.views = Views(self)
@@ -205,19 +208,26 @@ class Rollout:
         return value[:-1], successor
 
     def samples(self, advantage: Array, target: Array, device: torch.device) -> Samples:
-        """The rows flattened to [T * N] tensors on `device`, which share this rollout's memory on the CPU."""
+        """Return the rows flattened to [T * N] tensors on `device`; on the CPU they share this rollout's memory."""
         if self.views is None:
             self.views = Views(self)
         views = self.views
         tensor = torch.from_numpy
         share = views.equal if self.whole else None
-        by_value = tensor(advantage.reshape(-1)), tensor(target.reshape(-1))
-        made = Samples(views.weight, share, views.obs, views.action, *by_value, views.extras)
-        return made.to(device)
+        samples = Samples(
+            views.weight,
+            share,
+            views.obs,
+            views.action,
+            tensor(advantage.reshape(-1)),
+            tensor(target.reshape(-1)),
+            views.extras,
+        )
+        return samples.to(device)
 
 
 class Views:
-    """A rollout's storage as tensors that are flattened once, since its memory stays the same."""
+    """A rollout's storage as flat tensors, made once, because its memory stays the same."""
 
     __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
 
@@ -236,7 +246,7 @@ class Views:
 
 
 def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
-    """`batch` in parts: its `rows` in random order, `size` at a time; the batch itself where `size` covers them."""
+    """Yield the `rows` of a batch in random order, `size` at a time; the batch itself if it has no more than `size`."""
     if size >= rows:
         yield batch
         return
@@ -251,51 +261,51 @@ def along_rows(name: str, parts: list[Any]) -> Any:
 
 
 def concatenate(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = along_rows) -> T:
-    """Put batches of one kind together.
+    """Concatenate batches of one kind.
 
     Args:
         parts: the batches.
-        put: makes one tensor of those that they have in a field; it gets the field's name.
+        put: concatenates the tensors of one field; its first argument is the field's name.
     """
     first = parts[0]
     if len(parts) == 1:
         return first
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         name: tree_map(
             lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts)
         )
         for name in NAMES.get(type(first)) or field_names(first)
     }
-    return type(first)(share=None, **found)
+    return type(first)(share=None, **columns)
 
 
 def rows_of(obs: Obs) -> int:
-    """The leading dimension of an observation."""
+    """Return the leading dimension of an observation."""
     return int(first_leaf(obs).shape[0])
 
 
 def to_tensors(tree: object, device: torch.device) -> Any:
-    """Arrays to tensors; on the CPU they share memory."""
+    """Convert arrays to tensors on a device; on the CPU they share memory."""
     if device.type == "cpu":
         return tree_map(torch.from_numpy, tree)
     return tree_map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), tree)
 
 
 def check_standardize(on: bool, samples: int) -> None:
-    """Raise UsageError where it is on and batches have one sample, which less its mean is 0."""
+    """Raise UsageError if advantages are normalized over a single sample, which would always be 0."""
     if on and samples < 2:
         raise UsageError(
-            "an advantage alone in its batch is 0 once it is scaled to mean 0, and no policy learns from it; give more "
-            "--num-envs, --n-steps or (for ppo) --batch-size, or --no-normalize-advantage"
+            "the normalized advantage of a batch with one sample is always 0, so the policy would not learn; increase "
+            "--num-envs, --n-steps or (for ppo) --batch-size, or use --no-normalize-advantage"
         )
 
 
 @overridable
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
-    """Compute min(r A, clip(r, 1 - ε, 1 + ε) A), what PPO maximizes (Schulman et al., 2017, arXiv:1707.06347, eq. 7).
+    """Compute min(r A, clip(r, 1 - ε, 1 + ε) A), PPO's objective (Schulman et al., 2017, arXiv:1707.06347, eq. 7).
 
     Args:
-        ratio: [B] probabilities of the actions now over those when they were chosen.
+        ratio: [B] the actions' probabilities under the current policy over those under the old one.
         advantage: [B].
         clip_range: ε.
 
@@ -310,9 +320,17 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Te
 def value_error(
     value: Tensor, target: Tensor, before: Tensor, clip: float | None, unit: Tensor | float = 1.0
 ) -> Tensor:
-    """Squared errors of values [B]; with `clip` those of the values within `clip * unit` of `before`, where larger.
+    """Compute squared errors of values [B], or with `clip` PPO's clipped value loss.
 
-    Part of PPO's published code and not of its paper (Engstrom et al., 2020, arXiv:2005.12729, section 3).
+    The clipped loss is in PPO's published code and not in its paper (Engstrom et al., 2020, arXiv:2005.12729, section
+    3): the larger one of the errors of `value` and of `value` clipped to within `clip * unit` of `before`.
+
+    Args:
+        value: [B] values by the critic.
+        target: [B] value targets.
+        before: [B] values by the critic before the update.
+        clip: the largest change of a value; None for plain squared errors.
+        unit: the scale of values, if PopArt normalizes them.
     """
     error = (value - target).square()
     if clip is None:

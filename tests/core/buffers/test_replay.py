@@ -262,7 +262,7 @@ def test_a_batch_is_a_copy() -> None:
 
 @pytest.mark.parametrize(("capacity", "start", "reason"), [
     (5, 100, "too small"),
-    (100, 5, r"^learning_starts is 5, and 2-step returns of 2 environments need 6 steps or more; give"),
+    (100, 5, r"^learning_starts is 5, and 2-step returns of 2 environments need 6 steps or more; set"),
 ])  # fmt: skip
 def test_sizes_that_cannot_work_are_refused_in_one_sentence(capacity: int, start: int, reason: str) -> None:
     buffer = ReplayBuffer(capacity, Pace(4, 1, 1, start), 2, GAMMA, Seeds(0))

@@ -173,8 +173,8 @@ def test_stored_and_loaded_it_goes_on_as_before(kind: type[ReplayBuffer]) -> Non
 
 
 def test_a_capacity_that_actors_share_is_named_whole() -> None:
-    sentence = r"a replay of 20 steps is too small for 2 environments for each of 2 actors and 5-step returns; let "
-    with pytest.raises(UsageError, match=sentence + "buffer_size be 24 or more"):
+    sentence = r"a replay of 20 steps is too small for 2 environments for each of 2 actors and 5-step returns; "
+    with pytest.raises(UsageError, match=sentence + "set buffer_size to 24 or more"):
         apart(ReplayBuffer, n_step=5, capacity=20).add(step(0, 0))
 
 

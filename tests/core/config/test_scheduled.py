@@ -206,7 +206,7 @@ class Foreign:
 
 def test_values_that_are_not_configs_follow_no_schedule() -> None:
     with pytest.raises(
-        BadConfig, match=r"x: option 'share' cannot follow a schedule: Foreign is no rlplug_core.Config"
+        BadConfig, match=r"x: option 'share' cannot follow a schedule: Foreign is not an rlplug_core.Config"
     ):
         convert(Foreign, {"share": "linear(0,1)"}, "x")
 

@@ -299,7 +299,8 @@ class Elsewhere(Tiny):
 def test_a_network_for_other_observations_is_refused() -> None:
     learner(Elsewhere, TinyConfig())
     with pytest.raises(
-        UsageError, match=r"Elsewhere cannot normalize what one of its networks sees.*net.normalize_obs at false"
+        UsageError,
+        match=r"Elsewhere cannot normalize observations: one of its networks has the input.*net.normalize_obs at false",
     ):
         learner(Elsewhere, TinyConfig(net=NET))
 

@@ -109,8 +109,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
+                # Every minibatch of a rollout uses the learning rate of the rollout's start.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
-            # Checked once per epoch: reading a number from a GPU waits for it.
+            # Checked once per epoch, because reading a number from a GPU waits for the GPU.
             if now.target_kl is not None and rl.host(metrics["loss/kl"]) > now.target_kl:
                 break
         self.critic.absorb(samples)  # PopArt's statistics move after the update
@@ -142,9 +143,8 @@ class PPO(rl.Algorithm[rl.Rollout]):
             else batch.advantage / unit
         )
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
-        value_loss = rl.value_error(
-            value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit
-        )
+        old_value = batch.target - batch.advantage
+        value_loss = rl.value_error(value, batch.target, old_value, now.clip_range_vf, unit)
         loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
         metrics = {
             "loss/policy": policy_loss,

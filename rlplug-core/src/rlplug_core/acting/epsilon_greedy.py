@@ -1,4 +1,4 @@
-"""Agents that explore on top of action values: epsilon-greedy, Boltzmann, noisy weights."""
+"""Agents that act by Q-values and explore: epsilon-greedy, Boltzmann, noisy weights."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 class EpsilonGreedy(NetworkAgent):
-    """The action of highest value, or with probability epsilon any legal one.
+    """Takes the action of highest value, or with probability epsilon a random legal one.
 
     Args:
         epsilon: a schedule of progress.
         warmup: number of env steps at the start with only random actions.
-        evaluation: epsilon when it must not explore.
+        evaluation: epsilon in evaluations.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class EpsilonGreedy(NetworkAgent):
         return Act(self.selected(obs, values, clock, explore), None, NO_EXTRAS)
 
     def selected(self, obs: Obs, values: Array, clock: Clock, explore: bool) -> Array:
-        """Choose actions by their values, or now and then any legal ones.
+        """Choose actions by their values, or with the current epsilon random legal ones.
 
         Args:
-            obs: [N, ...] observations, which may carry an action mask.
+            obs: [N, ...] observations, which may have an action mask.
             values: [N, A] action values; those of illegal actions are `ILLEGAL`.
             clock: for schedules.
-            explore: False for as little chance as evaluations have.
+            explore: False for the epsilon of evaluations.
 
         Returns:
             Actions [N].
@@ -115,7 +115,7 @@ class EpsilonGreedy(NetworkAgent):
 
         Args:
             values: [N, A] action values to be averaged.
-            by: [N, A] action values that it would act by.
+            by: [N, A] action values by which the agent would choose.
             clock: for schedules.
 
         Returns:
@@ -128,7 +128,7 @@ class EpsilonGreedy(NetworkAgent):
         return expected
 
     def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
-        """Compute the result of `expected` without random actions.
+        """Compute the mean of `values` over the actions without epsilon.
 
         Args:
             values, by, clock: as in `expected`.
@@ -139,12 +139,12 @@ class EpsilonGreedy(NetworkAgent):
         return of_action(values, by.argmax(-1))
 
     def any_legal(self, obs: Obs, uniform: Array, actions: int) -> Array:
-        """Draw legal actions, each as likely.
+        """Draw legal actions, all with the same probability.
 
         Args:
-            obs: [N, ...] observations, which may carry an action mask.
+            obs: [N, ...] observations, which may have an action mask.
             uniform: [N] random numbers in [0, 1).
-            actions: how many there are.
+            actions: the number of actions.
 
         Returns:
             Actions [N].
@@ -158,7 +158,7 @@ class EpsilonGreedy(NetworkAgent):
 
 
 class Softmax(EpsilonGreedy):
-    """Each action with a probability proportional to exp(value / temperature) (Boltzmann exploration).
+    """Takes each action with a probability proportional to exp(value / temperature) (Boltzmann exploration).
 
     Args:
         temperature: a number, or a schedule of progress.
@@ -187,7 +187,7 @@ class Softmax(EpsilonGreedy):
         )
 
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
-        # In double precision: uniform * total stays below total, so that no action of probability 0 is taken.
+        # In double precision, uniform * total is below total, so an action of probability 0 is never taken.
         total = np.cumsum(self.odds(values, clock), -1)
         action: Array = (total > uniform[:, None] * total[:, -1:]).argmax(-1)
         return action
@@ -214,11 +214,13 @@ class Softmax(EpsilonGreedy):
 
 
 class NoisyGreedy(EpsilonGreedy):
-    """The action of highest value under noise on the network's weights, drawn again at every step for all environments.
+    """Takes the action of highest value under noise on the network's weights.
+
+    The noise is drawn at every step, and is the same for all environments.
 
     Args:
-        network: takes the noise, as a tensor, as its second argument.
-        draw: makes fresh noise.
+        network: its second argument is the noise, a tensor.
+        draw: draws noise.
     """
 
     def __init__(
@@ -266,11 +268,11 @@ def of_action(values: T, action: Any) -> T:
         action: [B] their numbers.
 
     Returns:
-        Values [B], of the same kind.
+        Values [B], a tensor or an array like `values`.
     """
-    found: Any
+    taken: Any
     if isinstance(values, Tensor):
-        found = values.gather(1, action.unsqueeze(1)).squeeze(1)
+        taken = values.gather(1, action.unsqueeze(1)).squeeze(1)
     else:
-        found = np.take_along_axis(np.asarray(values), action[:, None], -1)[:, 0]
-    return found  # type: ignore[no-any-return]  # it is of the kind of values
+        taken = np.take_along_axis(np.asarray(values), action[:, None], -1)[:, 0]
+    return taken  # type: ignore[no-any-return]  # it has the type of `values`

@@ -1,6 +1,6 @@
-"""Uniform replay: the last `capacity` steps, and random batches of n-step transitions from them.
+"""Uniform replay: stores the last `capacity` steps and draws random batches of n-step transitions from them.
 
-Steps are stored as they come; the n-step sums are made when a batch is drawn, so nothing is ever pending.
+n-step sums are computed when a batch is drawn, so no step waits for its window to be complete.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ CACHED = 2**18
 
 @dataclass(frozen=True)
 class Pace:
-    """The pace of batches: from `learning_starts` stored steps on, every `train_freq` steps `gradient_steps` batches.
+    """The size and number of batches: after `learning_starts` steps, `gradient_steps` batches every `train_freq` steps.
 
-    Each batch holds `batch_size` transitions.
+    Attributes:
+        batch_size: transitions per batch.
+        train_freq: env steps between updates.
+        gradient_steps: batches per update.
+        learning_starts: env steps before the first batch.
     """
 
     batch_size: int
@@ -41,18 +45,18 @@ class Pace:
 
 
 class ReplayBuffer:
-    """A ring of steps; batches are drawn uniformly from the rows whose n-step window is complete.
+    """A ring of steps. Batches are drawn uniformly from the steps with a complete n-step window.
 
     Args:
-        capacity: how many steps of single rows to keep.
-        pace: how often batches are due, and their size.
+        capacity: number of transitions to keep.
+        pace: size and number of batches.
         n_step: number of rewards in a transition's sum, fewer if its episode ends before.
         gamma: discount per step, a number or a function of the clock's progress.
         seeds: seeds of the draws.
         device: device of the batches.
-        store: place of the observations: `memory`, `disk`, or a torch device such as `cuda`.
-        together: number of batches, due at the same time, that one `draw` may draw and then split; 1 if rows of a
-            batch depend on each other or on feedback.
+        store: storage of the observations: `memory`, `disk`, or a torch device such as `cuda`.
+        together: number of batches of one update that one `draw` may draw and then split; 1 if rows of a batch depend
+            on each other or on feedback.
     """
 
     def __init__(
@@ -81,29 +85,29 @@ class ReplayBuffer:
             )
         self.added = self.owed = 0
         self.sources = 1  # number of actors that share the capacity
-        self.largest = 1.0  # the mass of new transitions, if transitions have masses
-        #: Of batches that are drawn together: the generator's state before, and how many were taken.
+        self.largest = (
+            1.0  # the mass (priority ** alpha) of new transitions, if the buffer is prioritized
+        )
+        #: For batches that were drawn together: the generator's state before the draw, and the number of batches used.
         self.begun: tuple[Any, int] | None = None
         self.data: Ring | None = None
 
     @property
     def made(self) -> dict[str, float]:
-        """Return the options, by name, that give the numbers of its state their meaning."""
+        """Return the options, by name, that must be equal in a run that loads this state."""
         return {"buffer_size": self.capacity, "n_step": self.n_step}
 
     @property
     def count(self) -> int:
-        """Return how many vector steps were added."""
+        """Return the number of vector steps that were added."""
         return self.data.count if self.data is not None else 0
 
     @property
     def mass(self) -> float:
-        """Return the total mass of its transitions, for draws from several replays of one kind."""
-        return (
-            0.0
-            if self.data is None
-            else float(min(self.data.count, self.data.slots) * self.data.num_envs)
-        )
+        """Return the sum of masses (1 each), which divides a batch between the replays of several actors."""
+        if self.data is None:
+            return 0.0
+        return float(min(self.data.count, self.data.slots) * self.data.num_envs)
 
     def add(self, step: Step, source: int = 0) -> None:
         if self.data is None:
@@ -126,16 +130,17 @@ class ReplayBuffer:
     def _due(self, clock: Clock) -> Iterator[Transitions]:
         while self.owed and self.ready():
             self.gamma = self.discount(clock.progress)
-            if (count := min(self.owed, self.together)) > 1 and (
-                count := min(count, self._fitting())
-            ) > 1:
+            count = min(self.owed, self.together)
+            if count > 1:
+                count = min(count, self._fitting())
+            if count > 1:
                 yield from self._burst(count, clock)
             else:
                 self.owed -= 1
                 yield self.draw(self.pace.batch_size, clock)
 
     def _burst(self, count: int, clock: Clock) -> Iterator[Transitions]:
-        """Yield batches from one large draw, equal to separate draws; an untaken batch counts as not drawn."""
+        """Yield batches from one large draw, which are equal to separate draws; unused ones will be drawn again."""
         size = self.pace.batch_size
         before = self.generator.bit_generator.state
         share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
@@ -150,18 +155,18 @@ class ReplayBuffer:
             self.begun = None
 
     def _generator_state(self) -> Mapping[str, Any]:
-        """Return the state of the generator after the batches taken so far."""
+        """Return the state of the generator after the batches that were used so far."""
         now = self.generator.bit_generator.state
         if self.begun is None:
             return now
         self.generator.bit_generator.state, taken = self.begun
         self.sample(taken * self.pace.batch_size)
-        found = self.generator.bit_generator.state
+        after_taken = self.generator.bit_generator.state
         self.generator.bit_generator.state = now
-        return found
+        return after_taken
 
     def _fitting(self) -> int:
-        """Return how many batches are drawn together: their observations fit into a cache, and no row is absent."""
+        """Return how many batches to draw at once: their observations must fit into a cache; 1 if rows are invalid."""
         assert self.data is not None
         if not self.data.all_valid:
             return 1
@@ -172,20 +177,20 @@ class ReplayBuffer:
         return max(1, CACHED // max(1, self.pace.batch_size * sum(sizes)))
 
     def ready(self) -> bool:
-        """Return whether it holds a complete transition."""
+        """Return whether the buffer has a complete transition."""
         return self.data is not None and self.data.holds(self.span)
 
     @property
     def span(self) -> int:
-        """Return how many steps a transition spans: so many must be stored before it can be drawn."""
+        """Return the number of steps of a transition; all must be stored before it can be drawn."""
         return self.n_step
 
     def draw(self, size: int, clock: Clock) -> Transitions:
-        """A batch of `size` transitions, whether it is due or not."""
+        """Draw a batch of `size` transitions."""
         return self.gather(self.sample(size))
 
     def sample(self, size: int) -> Array:
-        """Draw uniformly the numbers [size] of steps with a complete window, in the numbering of the ring."""
+        """Draw uniformly the numbers [size] of steps with a complete window, counted from the first step ever added."""
         assert self.data is not None
         data = self.data
         low = data.oldest * data.num_envs
@@ -199,13 +204,13 @@ class ReplayBuffer:
         return index
 
     def chosen(self, points: Array) -> tuple[Array, Array]:
-        """Draw steps for a batch that several replays share.
+        """Draw this replay's part of a batch from the replays of several actors.
 
         Args:
-            points: [B] in [0, `mass`), one in each equal share of the mass of all replays.
+            points: [B] points in [0, `mass`), one in each of B equal intervals.
 
         Returns:
-            The steps' numbers [B], and their masses [B].
+            The steps' numbers [B], and their masses (priority ** alpha) [B].
         """
         return self.sample(len(points)), np.ones(len(points))
 
@@ -214,7 +219,7 @@ class ReplayBuffer:
         return None
 
     def joined(self, parts: Sequence[Transitions]) -> Transitions:
-        """Join batches that came from replays of several sources."""
+        """Concatenate batches from the replays of several actors."""
         return concatenate(parts)
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
@@ -227,13 +232,13 @@ class ReplayBuffer:
         Returns:
             Transitions [B] on the buffer's device.
         """
-        found = self.look_up(index)
+        fields = self.look_up(index)
         if weight is None:
             weight = np.ones(len(index), dtype=np.float32)
         share = weight / np.float32(len(index))
-        obs = found["obs"]
-        next_obs = found["next_obs"]
-        rest = found["rest"]
+        obs = fields["obs"]
+        next_obs = fields["next_obs"]
+        rest = fields["rest"]
         parts = (
             weight,
             share,
@@ -265,7 +270,7 @@ class ReplayBuffer:
         }
 
     def outcomes(self, index: Array) -> tuple[State, Array]:
-        """Copy everything that `look_up` does except the observations.
+        """Copy the fields of `look_up` except `obs`.
 
         Args:
             index: [B] numbers of steps.
@@ -276,42 +281,42 @@ class ReplayBuffer:
         data = self.data
         assert data is not None
         reward, last, discount = data.window(index, self.n_step, self.gamma)
-        begin = index % data.total
-        end = begin if last is index else last % data.total
+        start = index % data.total
+        end = start if last is index else last % data.total
         ended = data.flat["ended"].take(end)
         discount *= ~data.flat["terminated"].take(end)
         next_obs = tree_map(lambda store: store.after(last, ended), data.obs)
-        action = data.flat["action"].take(begin, axis=0)
-        extras = tree_map(lambda array: array.take(begin, axis=0), data.flat["extras"])
+        action = data.flat["action"].take(start, axis=0)
+        extras = tree_map(lambda array: array.take(start, axis=0), data.flat["extras"])
         rest = {"action": action, "reward": reward, "discount": discount, "extras": extras}
         return {"next_obs": next_obs, "rest": rest}, last
 
     def _slots(self, num_envs: int) -> int:
         slots = self.capacity // num_envs
-        if slots < self.span + 1:  # of two consecutive steps at least one holds a transition
+        if slots < self.span + 1:  # at least one of two consecutive steps is a transition
             each = f" for each of {self.sources} actors" if self.sources > 1 else ""
             raise UsageError(
                 f"a replay of {self.capacity * self.sources} steps is too small for {num_envs} environments{each} and "
-                f"{self._needs()}; let buffer_size be {(self.span + 1) * num_envs * self.sources} or more"
+                f"{self._needs()}; set buffer_size to {(self.span + 1) * num_envs * self.sources} or more"
             )
         if self.pace.learning_starts < (self.span + 1) * num_envs:
             raise UsageError(
                 f"learning_starts is {self.pace.learning_starts}, and {self._needs()} of {num_envs} environments need "
-                f"{(self.span + 1) * num_envs} steps or more; give as many, or a smaller num_envs"
+                f"{(self.span + 1) * num_envs} steps or more; set it to at least that, or reduce num_envs"
             )
         return slots
 
     def _needs(self) -> str:
-        """Return the name of the thing that takes `span` steps."""
+        """Return the words for `span` steps in messages."""
         return f"{self.n_step}-step returns"
 
     def restart(self) -> None:
-        """The newest step of every row ends its episode, by truncation."""
+        """Mark the newest step of every row as truncated, so that later steps do not follow it."""
         if self.data is not None:
             self.data.end()
 
     def state_dict(self) -> State:
-        """The arrays in it are the buffer's own, as with torch's modules: store them before the next `add`."""
+        """Return the state. Like that of torch modules, its arrays are not copies: store them before the next `add`."""
         return {
             "made": self.made,
             "added": self.added,

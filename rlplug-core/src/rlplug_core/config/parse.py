@@ -16,22 +16,27 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
 
 C = TypeVar("C")
-#: Repeated options with a `none` that differs from their empty default: evaluations then do not use training's.
+#: Repeated options for which `none` differs from the default: evaluations then do not use training's wrappers.
 SAYS_NONE = {"eval_wrap"}
-#: What messages call the types that a file may hold.
+#: The names of a file's types in msgspec's messages.
 BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}
-#: Words for a number that let an option choose its own value.
+#: Words that stand for a number of an option.
 MEANT: dict[tuple[str, object], int] = {("env_workers", "auto"): 0}
 
 
 def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
-    """Build a configuration from dotted or nested `values`; missing ones take the dataclass's defaults.
+    """Return a configuration from dotted or nested `values`; missing ones have the dataclass's defaults.
 
-    An option of the type `Scheduled` may be written as a schedule: the configuration holds its value at the start, and
-    every later value is in range. It may reach an open bound at the end, as a learning rate that falls to 0.
+    An option of the type `Scheduled` may be a schedule: the configuration then has its first value. All its values must
+    be in range, but later ones may be at an open bound, such as a learning rate that decreases to 0.
+
+    Args:
+        config: a dataclass of options.
+        values: the values.
+        where: the owner of the options in messages, such as `a2c`.
 
     Raises:
-        BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) names the owner.
+        BadConfig: an unknown name, a wrong type or a value out of range.
     """
     options = {option.name: option for option in schema(config)}
     given = flat(values)
@@ -41,35 +46,36 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
                 f"{where} has no option '{name}'{nearest(name, options)} ('rlplug info {where}' lists them)"
             )
         given[name] = meant(name, plain(value, options[name].type))
-        if (
-            options[name].optional and isinstance(value, str) and value == "none"
-        ):  # in TOML, which has no null
+        # TOML has no null, so a text stands for it.
+        if options[name].optional and isinstance(value, str) and value == "none":
             given[name] = None
         elif isinstance(given[name], float) and not isfinite(given[name]):
             shown = f"('rlplug info {where}' shows its type and default)"
             raise BadConfig(
                 f"{where}: option '{name}': expected a finite number, got {value} {shown}"
             )
-    found = schedules(config, values, where)
-    start = {**flatten(config()), **given, **{name: one.values[0] for name, one in found.items()}}
+    scheduled = schedules(config, values, where)
+    first_values = {name: schedule.values[0] for name, schedule in scheduled.items()}
+    start = {**flatten(config()), **given, **first_values}
     try:
-        for name, one in found.items():
-            for value in values_in_range(options[name], one):
+        for name, schedule in scheduled.items():
+            for value in values_in_range(options[name], schedule):
                 msgspec.convert(nest({**start, name: value}), config, strict=True)
-        made = msgspec.convert(nest(start), config, strict=True)
+        converted = msgspec.convert(nest(start), config, strict=True)
     except msgspec.ValidationError as error:
         raise BadConfig(_sentence(str(error), where, options)) from error
-    return _following(made, found, where) if found else made
+    return _with_schedules(converted, scheduled, where) if scheduled else converted
 
 
-def _following(made: C, found: Mapping[str, Written], where: str) -> C:
-    if not isinstance(made, Config):
+def _with_schedules(config: C, scheduled: Mapping[str, Written], where: str) -> C:
+    """Return a configuration with options that follow schedules."""
+    if not isinstance(config, Config):
         raise BadConfig(
-            f"{where}: option '{min(found)}' cannot follow a schedule: {type(made).__name__} is no rlplug_core.Config; "
-            "give it a number"
+            f"{where}: option '{min(scheduled)}' cannot follow a schedule: {type(config).__name__} is not an "
+            "rlplug_core.Config; give it a number"
         )
     try:
-        return made.following({name: one.schedule for name, one in found.items()})
+        return config.following({name: each.schedule for name, each in scheduled.items()})
     except BadConfig as error:
         raise BadConfig(f"{where}: {error}") from error
 
@@ -81,16 +87,16 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
         BadConfig: one has a wrong form, or belongs to an option that cannot follow a schedule.
     """
     options = {option.name: option for option in schema(config)}
-    found = {}
+    scheduled = {}
     kinds = {name: option.type for name, option in options.items()}
     for name, value in flat(values).items():
         if kinds.get(name, "str") in ("str", "strs", "repeated", "choice", "target"):
             continue
         try:
-            one = schedule_text(value)
+            schedule = schedule_text(value)
         except BadConfig as error:
             raise BadConfig(f"{where}: option '{name}': {error}") from error
-        if one is not None and not options[name].scheduled:
+        if schedule is not None and not options[name].scheduled:
             able = (
                 ", ".join(option.name for option in options.values() if option.scheduled)
                 or "none of its options"
@@ -98,14 +104,14 @@ def schedules(config: type[Any], values: Mapping[str, object], where: str) -> di
             raise BadConfig(
                 f"{where}: option '{name}' cannot follow a schedule, give it a number; these can: {able}"
             )
-        if one is not None:
-            found[name] = one
-    return found
+        if schedule is not None:
+            scheduled[name] = schedule
+    return scheduled
 
 
-def values_in_range(option: Option, one: Written) -> tuple[float, ...]:
+def values_in_range(option: Option, schedule: Written) -> tuple[float, ...]:
     """Return the values of a schedule that must be in range: all except later ones at an open bound."""
-    start, *rest = one.values
+    start, *rest = schedule.values
     return (
         start,
         *(value for value in rest if not (option.open_minimum and value == option.minimum)),
@@ -118,7 +124,7 @@ def meant(name: str, value: Any) -> Any:
 
 
 def parse(option: Option, text: str) -> Any:
-    """A value from the command line or a `--set`: the text in the option's type; a wrong one stays text."""
+    """Convert a text from the command line to the option's type; a wrong text stays a text."""
     if isinstance(number := meant(option.name, text), int):
         return number
     if option.optional and text.lower() in ("none", "null"):
@@ -140,7 +146,7 @@ def parse(option: Option, text: str) -> Any:
 
 
 def nest(values: Mapping[str, object]) -> dict[str, Any]:
-    """Tables from dotted names, the inverse of `flat`."""
+    """Return nested tables for values with dotted names; the inverse of `flat`."""
     nested: dict[str, Any] = {}
     for name, value in flat(values).items():
         *parents, leaf = name.split(".")
@@ -166,12 +172,12 @@ def _sentence(message: str, where: str, options: Mapping[str, Option]) -> str:
 
 
 def _form(option: Option, got: str) -> str:
-    """Return how to write a value that an option does not take directly: a schedule, a class or another object."""
+    """Return how to write a schedule, a class or a named value for an option."""
     if option.scheduled:
         return f"; a schedule is a text, written as {FORMS}"
     if got in BUILTIN:
         return ""
     places = {"repeated": "['./file.py:Name']", "target": "'./file.py:Name'"}
     if option.type in places:
-        return f"; write the place of a class as a text: {places[option.type]}"
+        return f"; write the import path of a class as a text: {places[option.type]}"
     return f"; write its name, one of {', '.join(option.choices)}" if option.choices else ""

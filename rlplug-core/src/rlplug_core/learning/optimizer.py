@@ -1,4 +1,4 @@
-"""Gradient steps: parameters as one flat tensor, and `Optimizer.minimize`, the seam between learners and runners."""
+"""Gradient steps: `Optimizer.minimize` on one flat tensor of parameters; runners may share these between processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlplug_core.types import State
 
 
 class DeviceStep(Protocol):
-    """Takes an optimizer's steps with every number that may move on the device."""
+    """Takes an optimizer's steps on the device, with all changing numbers in its memory."""
 
     def __call__(self, loss: Tensor, clock: Clock) -> Tensor:
         """Take the step of a loss []; return the norm [] of its gradient before clipping."""
@@ -32,7 +32,7 @@ class DeviceStep(Protocol):
         ...
 
     def forget(self) -> None:
-        """Start again, with parameters that none of these steps have changed."""
+        """Start from scratch, for parameters that were loaded."""
         ...
 
 
@@ -60,14 +60,14 @@ class Optimizer:
     """Minimizes losses over `parameters`, which become views of one flat tensor, as do their gradients.
 
     Args:
-        parameters: those that the losses train; all on one device, of one dtype.
-        name: what messages and shared state call it.
-        rule: how a gradient changes them.
+        parameters: the trained parameters; all on one device, of one dtype.
+        name: its name in messages and shared state.
+        rule: the optimization method, such as Adam.
         learning_rate: a number or a function of the clock's progress.
-        max_grad_norm: the largest norm of the whole gradient, a number or a function of progress; or None.
-        shared: with it, gradients of these parameters are applied to the shared ones without a lock, and the result is
-            pulled back (Hogwild); the rule's state is shared too.
-        mean: with it, every gradient is first replaced by its mean over several learners, which all take the same step.
+        max_grad_norm: the largest norm of the whole gradient, a number or a function of progress; None: no clipping.
+        shared: parameters and state that several processes share. Gradients are applied to them without a lock, and the
+            result is copied back (Hogwild).
+        mean: averages every gradient over several learners, which then all take the same step.
     """
 
     def __init__(
@@ -87,11 +87,12 @@ class Optimizer:
         self.mean = mean
         self.learning_rate = throughout(learning_rate)
         self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
-        #: Their current values; constants are not computed again.
+        #: The current values of the two schedules; constants are not computed again.
         self.rate = self.learning_rate(0.0)
         self.clip = None if self.max_grad_norm is None else self.max_grad_norm(0.0)
         self.moving = not all(
-            isinstance(one, Constant | None) for one in (self.learning_rate, self.max_grad_norm)
+            isinstance(schedule, Constant | None)
+            for schedule in (self.learning_rate, self.max_grad_norm)
         )
         self.flat, self.gradient = flatten(self.parameters)
         self.borrowed = shared is not None
@@ -102,9 +103,9 @@ class Optimizer:
         self.undecayed: list[slice] = []
         on_host = self.flat.device.type == "cpu"
         self.check: Check = check_now if on_host else DeferredNanCheck(check_now)
-        #: Whether the gradient's norm and clip are computed in numpy; its calls take a fraction of torch's time.
+        #: Whether the gradient's norm and clipping are computed in NumPy, which has less overhead per call than torch.
         self.on_host = on_host and self.flat.dtype in (torch.float32, torch.float64)
-        #: Takes the steps if they are recorded as CUDA graphs.
+        #: Takes the steps, if they are recorded as CUDA graphs.
         self.on_device: DeviceStep | None = None
         self.pull()
 
@@ -118,20 +119,20 @@ class Optimizer:
 
         Args:
             loss: [].
-            clock: for the schedules of the learning rate and of the gradient's clip.
-            age: env steps of this learner since the start of the batch; schedules are read there.
+            clock: for the schedules of the learning rate and of `max_grad_norm`.
+            age: env steps of this learner since the start of the batch, for which schedules are evaluated.
 
         Returns:
             The norm [] of the gradient before clipping; with several learners, of their mean gradient.
 
         Raises:
-            NonFinite: the loss or the gradient is not finite; on the CPU before the parameters change, on other devices
-                one update later, or when its state is read.
+            NonFinite: the loss or the gradient is not finite: on the CPU before the parameters change, on other devices
+                at the next update or when the state is saved.
         """
         if self.moving:
-            progress = clock.progress_before(
-                age if self.mean is None else age * self.mean.ranks
-            )  # it counts all
+            # The clock counts the env steps of all learners.
+            all_steps = age if self.mean is None else age * self.mean.ranks
+            progress = clock.progress_before(all_steps)
             self.rate = self.learning_rate(progress)
             self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
         if self.on_device is not None:
@@ -155,21 +156,19 @@ class Optimizer:
         return norm
 
     def step_in_parts(self, lr: float | Tensor) -> None:
-        """Take a step that does not change `frozen` parts, and gives `undecayed` ones no weight decay.
+        """Take a step that leaves `frozen` parts unchanged and applies no weight decay to `undecayed` parts.
 
         Args:
             lr: the learning rate; a tensor [] only if the rule takes one.
         """
-        # Other processes would read the 0 below in shared parameters, so weight decay covers all of them.
+        # Other processes would read the 0 below in shared parameters, so these all have weight decay.
         undecayed = self.undecayed if self.target is self.flat else []
         free = [(part, self.target[part].clone()) for part in undecayed]
-        held = [
-            (part, self.target[part].clone()) for part in self.frozen
-        ]  # weight decay moves these, too
+        # Weight decay would change frozen parts, too.
+        held = [(part, self.target[part].clone()) for part in self.frozen]
+        # Weight decay of 0 is 0, and the rest of a step does not depend on the parameter.
         for part, _ in free:
-            self.target[part] = (
-                0  # decay is in proportion to it, and the rest of a step does not look at it
-            )
+            self.target[part] = 0
         self.rule.step(self.target, self.gradient, self.state, lr)  # type: ignore[arg-type]  # see `takes_tensors`
         for part, before in free:
             self.target[part] += before
@@ -178,19 +177,19 @@ class Optimizer:
 
     def part(self, parameter: nn.Parameter) -> slice:
         """Return the place of a parameter in the flat tensor."""
-        place = next(number for number, one in enumerate(self.parameters) if one is parameter)
-        begin = sum(one.numel() for one in self.parameters[:place])
-        return slice(begin, begin + parameter.numel())
+        place = next(number for number, each in enumerate(self.parameters) if each is parameter)
+        start = sum(each.numel() for each in self.parameters[:place])
+        return slice(start, start + parameter.numel())
 
     def _check_and_clip(self, loss: Tensor, clip: float | None) -> Tensor:
-        """Return the norm of the gradient, which is checked first and then shortened to `clip`."""
+        """Check that loss and gradient are finite, clip the gradient to the norm `clip`, and return its norm before."""
         if not self.on_host:
             norm: Tensor = torch.linalg.vector_norm(self.gradient)
             self.check(norm, loss, self.name)
             if clip is not None:
                 self.gradient.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
             return norm
-        gradient = self.gradient.numpy()  # its calls take a fraction of torch's time
+        gradient = self.gradient.numpy()  # less overhead per call than torch
         length = sqrt(gradient.dot(gradient))
         if not isfinite(length + loss.item()):
             raise nonfinite(length, loss.item(), self.name)
@@ -199,15 +198,15 @@ class Optimizer:
         return torch.from_numpy(np.asarray(length, gradient.dtype))  # `torch.tensor` takes longer
 
     def pull(self) -> None:
-        """Take over the shared parameters; touches nothing else."""
+        """Copy the shared parameters, if there are any, to this process."""
         if self.target is not self.flat:
             self.flat.copy_(self.target)
 
     def share(self, place: Callable[[Tensor], Tensor]) -> SharedState:
-        """Step shared copies of parameters and state from now on.
+        """Copy parameters and state to shared memory; steps change the copies from now on.
 
         Args:
-            place: puts a tensor [...] into memory of all processes.
+            place: copies a tensor [...] to shared memory.
 
         Returns:
             The shared tensors, for optimizers in other processes.
@@ -222,7 +221,7 @@ class Optimizer:
         Modules save parameters that are not shared.
 
         Raises:
-            NonFinite: the last step was not finite and was not checked yet: no checkpoint contains its result.
+            NonFinite: the last step was not finite and was not checked yet; so no checkpoint contains its result.
         """
         self.look()
         if self.borrowed:
@@ -231,7 +230,7 @@ class Optimizer:
         return {"state": self.state, **shared}
 
     def look(self) -> None:
-        """Check the steps of a device that were not checked yet; this waits for them.
+        """Check the steps on a device that were not checked yet; this waits for the device.
 
         Raises:
             NonFinite: a step was not finite.
@@ -254,7 +253,7 @@ class Optimizer:
 
 
 class OptimizerFactory(Protocol):
-    """Makes an optimizer: the seam that a runner passes in its `Context`."""
+    """Makes an optimizer; a runner passes one in its `Context`."""
 
     def __call__(
         self,
@@ -269,7 +268,7 @@ class OptimizerFactory(Protocol):
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
-    """Move `parameters` and their gradients into two flat tensors and make them views of these."""
+    """Move parameters and their gradients into two flat tensors, and make them views of these."""
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     gradient = torch.zeros_like(flat)
     offset = 0
@@ -298,7 +297,7 @@ def flat_view(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def host(value: Tensor) -> float:
-    """Read a number from the device: the one declared way to do so inside an update, because it has to wait.
+    """Read a number from the device. An update waits for the device here, and must do so only by this function.
 
     Args:
         value: [], on any device.
@@ -308,11 +307,11 @@ def host(value: Tensor) -> float:
 
 
 def check_now(norm: Tensor, loss: Tensor, name: str) -> None:
-    """Raise `NonFinite` if a gradient's norm or its loss is not finite; the reads take 0.8 us for both on the CPU."""
+    """Raise `NonFinite` if a gradient's norm or a loss is not finite; on the CPU both reads together take 0.8 us."""
     if not isfinite(norm.item() + loss.item()):
         raise nonfinite(host(norm), host(loss), name)
 
 
 def nonfinite(norm: float, loss: float, name: str) -> NonFinite:
-    """Return the message of the optimizer `name` about such a gradient or loss."""
+    """Return the error of the optimizer `name` for a gradient or loss that is not finite."""
     return NonFinite(f"{name} met the loss {loss:g} and a gradient of norm {norm:g}")

@@ -1,4 +1,4 @@
-"""Networks of action values: one value per action, dueling or not, with noisy layers or plain ones."""
+"""Q-networks: one value per action, optionally dueling and with noisy layers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from rlplug_core.types import Array, Obs, Space, Spec
 
 
 class Stream(nn.Module):
-    """Features [..., F] through the last hidden layer of `net` to outputs [..., size]; every layer noisy if asked for.
+    """The last hidden layer of `net` and an output layer: features [..., F] to outputs [..., size].
 
-    `noise` is what `draw` gives, as a tensor; without it noisy layers take their means.
+    With `noisy` both are noisy layers: `forward` takes the noise of `draw` as a tensor, and without it they use their
+    mean weights.
     """
 
     def __init__(
@@ -56,8 +57,8 @@ class Stream(nn.Module):
         parts = None if noise is None else noise.split(self.sizes)
         for number, layer in enumerate(self.linears):
             if parts is None:
-                own = layer._parameters  # attributes of a module are looked up slowly
-                features = dense.linear(features, own["weight"], own["bias"])  # type: ignore[arg-type]
+                parameters = layer._parameters  # attributes of a module are looked up slowly
+                features = dense.linear(features, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
             else:
                 features = layer(features, parts[number])
             if number < self.last:
@@ -65,17 +66,25 @@ class Stream(nn.Module):
         return features
 
     def draw(self, generator: np.random.Generator) -> list[Array]:
-        """Fresh noise for each noisy layer."""
+        """Draw noise for each noisy layer."""
         return [layer.draw(generator) for layer in self.linears if isinstance(layer, NoisyLinear)]
 
 
 class QNetwork(nn.Module):
     """Observations to action values [B, A].
 
-    Losses train `distribution`: `atoms` numbers for each action, and `expected` turns them into values. Subclasses
-    define these two. With `dueling` they are V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9), with `noisy`
-    the layers after the shared ones are `NoisyLinear`s. The last hidden layer of `net` belongs to the streams; `trunk`,
-    a module and its number of features, replaces the layers before it.
+    Losses use `distribution`, which returns `atoms` numbers for each action; `expected` computes values from them.
+    Subclasses may override both. The last hidden layer of `net` belongs to the streams.
+
+    Args:
+        spec: of the environment; actions are Discrete.
+        net: options of the layers.
+        dueling: compute V + A - mean A with a stream each for V and A (Wang et al., 2016, arXiv:1511.06581, eq. 9).
+        noisy: make the layers of the streams `NoisyLinear`s.
+        sigma: initial standard deviation of the noise; None: the paper's.
+        atoms: numbers per action.
+        norm: normalizes observations.
+        trunk: a module and its number of features, instead of the layers before the streams.
     """
 
     def __init__(
@@ -158,13 +167,13 @@ class QNetwork(nn.Module):
         return dueling(value, advantage)
 
     def _parts(self, noise: Tensor) -> Sequence[Tensor]:
-        """Part noise [size] among the streams."""
-        found: Sequence[Tensor] = noise.split([sum(stream.sizes) for stream in self.streams])
-        return found
+        """Split noise [size] into that of each stream."""
+        parts: Sequence[Tensor] = noise.split([sum(stream.sizes) for stream in self.streams])
+        return parts
 
     @property
     def streams(self) -> list[Stream]:
-        """That of advantages, and that of the value with `dueling`."""
+        """Return the stream of advantages, and with `dueling` that of the value."""
         return [self.advantage] if self.value is None else [self.advantage, self.value]
 
     def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
@@ -191,12 +200,12 @@ class QNetwork(nn.Module):
         return None if noise is None else torch.from_numpy(noise).to(next(self.parameters()).device)
 
     def draw(self, generator: np.random.Generator) -> Array:
-        """Fresh noise for one use of the network, to be passed as a tensor."""
+        """Draw noise [size] for one forward pass of the network."""
         return np.concatenate([part for stream in self.streams for part in stream.draw(generator)])
 
 
 class QNetworks(Ensemble):
-    """Several `QNetwork`s side by side: observations to action values [n, B, A]."""
+    """An ensemble of `QNetwork`s: observations to action values [n, B, A]."""
 
     def taken(self, obs: Obs, action: Tensor) -> Tensor:
         """Compute the values of the actions that were taken.

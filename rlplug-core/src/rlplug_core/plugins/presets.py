@@ -11,13 +11,13 @@
     ["ALE/Pong-v5"]
     total_timesteps = 10_000_000
 
-All tables that fit an environment id apply, and for each option the most specific one wins: an exact id, then patterns
-by the number of their literal characters, then `default`. All of them win over the presets that they extend, so one
-class and an entry point with presets of its own make a variant. The help shows `default`. A table of a kind (`pixels`,
-`continuous`, `discrete`, `multi-agent`) wins over `default` for an environment that no pattern matches.
+All tables that match an environment id apply, and for each option the most specific one wins: an exact id, then
+patterns by the number of their literal characters, then `default`. They override the presets that they extend, so a
+variant needs only an entry point with an existing class, and presets. The help shows `default`. A table of a kind
+(`pixels`, `continuous`, `discrete`, `multi-agent`) overrides `default` for an environment that no pattern matches.
 
-A provider of environments may have such a file too, with values for its environments under any algorithm, such as
-wrappers; every preset of an algorithm wins over it.
+A provider of environments may have such a file, too, with options for its environments under any algorithm, such as
+wrappers. The presets of algorithms override it.
 """
 
 from __future__ import annotations
@@ -38,25 +38,28 @@ if TYPE_CHECKING:
 
 
 def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
-    """Return the preset options of an algorithm for an environment by dotted name; none for a class or a file.
+    """Return the preset options of an algorithm for an environment, by dotted name.
 
     Args:
-        kind: the kind of environment; its tables win over the defaults if no other table matches the id.
+        algorithm: its id; a class or a file has no presets of its own.
+        env_id: the environment.
+        kind: the kind of environment; its tables override the defaults if no other table matches the id.
 
     Raises:
-        UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends the wrong thing.
+        UsageError: there is no such algorithm.
+        PluginError: a preset file cannot be read, or extends an unknown algorithm.
     """
     values: dict[str, object] = {}
     env_id = env_parts(env_id)[1]
     kind = "" if is_known(algorithm, env_id) else kind
-    own = [] if is_target(algorithm) else chain(find("algorithms", algorithm))
-    for presets in [*_of_providers(), *reversed(own)]:
+    extended = [] if is_target(algorithm) else chain(find("algorithms", algorithm))
+    for presets in [*_of_providers(), *reversed(extended)]:
         values.update(_fitting(presets, env_id, kind))
     return values
 
 
 def provider_preset(env_id: str) -> dict[str, Any]:
-    """The preset options that providers of environments bring for one, whatever the algorithm.
+    """Return the options that providers of environments set for an environment under any algorithm.
 
     Raises:
         PluginError: a preset file cannot be read.
@@ -74,7 +77,7 @@ def _of_providers() -> list[Presets]:
 
 
 def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, Any]:
-    """The values that the tables of one file set for an environment."""
+    """Return the values that the tables of one file set for an environment."""
     values: dict[str, Any] = {}
     for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
         values.update(flat(table))
@@ -98,9 +101,11 @@ def is_known(algorithm: str, env_id: str) -> bool:
 
 
 def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
-    """`options` with the defaults that they have for every environment: the presets' over the configuration's."""
+    """Return options with the defaults of every environment: those of presets override the configuration's."""
     values = preset(algorithm, "")
-    return tuple(replace(one, default=values.get(one.name, one.default)) for one in options)
+    return tuple(
+        replace(option, default=values.get(option.name, option.default)) for option in options
+    )
 
 
 def resolve(
@@ -120,7 +125,7 @@ def resolve(
 
 
 def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, object], dict[str, str]]:
-    """Layers of options, each with the name of its origin, from the strongest to the weakest, as one mapping."""
+    """Merge layers of options, each with the name of its origin; earlier layers override later ones."""
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
     for origin, layer in reversed(layers):
