@@ -256,7 +256,7 @@ def test_a_checkpoint_of_another_format_says_who_can_read_it(tmp_path: Path, wri
     about = {"environment": {"versions": {"rlplug-core": "0.0.7"}}}
     path = Checkpoints(tmp_path).save("step", 3, {"events": {}}, {**about, "format": written}).path
     sentence = (
-        f"checkpoint step-000000000003 is of format {written}, which rlplug-core 0.0.7 wrote, and this version reads "
+        f"checkpoint step-000000000003 has format {written}, which rlplug-core 0.0.7 wrote, and this version reads "
         f"format {FORMAT}; install that version to use it"
     )
     for attempt in (lambda: read(path), lambda: Checkpoints(tmp_path).load(["step"])):

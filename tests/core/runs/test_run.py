@@ -414,11 +414,11 @@ def test_without_a_readable_checkpoint_there_is_one_sentence(tmp_path: Path) -> 
     [
         (
             "",
-            "it is of other code, or of an environment with other spaces; bring back the algorithm, the environment",
+            "other code wrote it, or an environment with other spaces; restore the algorithm, the environment",
         ),
         (
             "0.1",
-            "torch==0.1 wrote it, and here are other versions; install what wrote it, python -m pip install torch==",
+            "torch==0.1 wrote it, and other versions are installed; install the old ones, python -m pip install torch=",
         ),
     ],
 )

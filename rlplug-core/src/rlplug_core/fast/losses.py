@@ -1,7 +1,7 @@
-"""Losses run on arrays if everything in them can, else by autograd. The choice is made at every call.
+"""Runs losses on arrays if every function in them has a fast path, else with autograd. Every call chooses again.
 
-A loss marked `pure` gets its tensors as `FastTensor`s. Where it meets something that these cannot do, it is computed
-again from tensors: a pure loss may be computed twice. What comes back is tensors, and for the loss a `FastLoss`.
+A loss marked `pure` gets its tensors as `FastTensor`s. If it calls a function that these do not have, it is computed
+again from tensors, so a pure loss may be computed twice. The results are tensors, and for the loss a `FastLoss`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from rlplug_core.fast.trace import hooks_of
 from rlplug_core.learning.optimizer import backward
 from rlplug_core.types import Array
 
-#: What is told where numpy may take several threads for each product.
+#: The message if NumPy may use several threads for each matrix product.
 SLOW = (
     "fast, with torch's products: numpy was imported before rlplug and may use several threads; set "
     "OPENBLAS_NUM_THREADS=1"
 )
-#: Plain values of an argument, and the shapes of its tensors: losses that are called with equal ones go the same way.
+#: The plain values of arguments and the shapes of their tensors; calls with equal ones use the same path.
 Call = tuple[object, ...]
 
 
 def how() -> str:
-    """Return what computes a fast loss here, and what is wrong or missing."""
+    """Return how fast losses are computed on this machine, and anything that is missing."""
     if not small_in_numpy():
         return SLOW
     if missing := why_not_numba():
@@ -49,8 +49,8 @@ class FastLosses:
 
     Attributes:
         told: for each loss by name, how its gradient was computed and why.
-        plain: names of losses that autograd computes from now on, because a learner asked more of one than
-            `Optimizer.minimize` does. It is saved, so that a resumed run goes the same way.
+        plain: names of losses that autograd computes from now on, because a learner used one for more than
+            `Optimizer.minimize`. It is saved, so that a resumed run uses autograd, too.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class FastLosses:
         self.hooks: list[dict[int, Function]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy belongs to another learner, which looks at its own modules."""
+        """Copy or pickle without the hooks, which belong to this learner's modules."""
         return _copy, (self.told, self.plain)
 
     def call(self, loss: Function, learner: Any, *args: object, **named: object) -> Any:
@@ -73,13 +73,14 @@ class FastLosses:
                 result = loss(
                     learner, *map(_to_fast, args), **{k: _to_fast(v) for k, v in named.items()}
                 )
-                found = _Results(self, loss, learner, args, named).converted(result)
-            except (NoFastPath, TypeError) as missing:  # or a function of torch's without a way in
+                tensors = _Results(self, loss, learner, args, named).converted(result)
+            # Functions of torch without `__torch_function__` raise TypeError.
+            except (NoFastPath, TypeError) as missing:
                 reason = f"{missing} has no fast path"
                 self.failed[name] = (_call(args), reason)
             else:
                 self._tell(name, how())
-                return found
+                return tensors
         self._tell(name, f"autograd: {reason}")
         return loss(learner, *args, **named)
 
@@ -88,25 +89,25 @@ class FastLosses:
             self.told[name] = told
 
     def _reason_for_autograd(self, name: str, learner: Any, args: Sequence[object]) -> str:
-        """Return why a loss is left to autograd without trying, or nothing."""
+        """Return why autograd must compute a loss, or ""; known without a call of the loss."""
         if name in self.plain:
             return "more is asked of the loss than a step of its optimizer"
         if self.hooks is None:
-            self.hooks = [hooks for one in learner.modules() for hooks in hooks_of(one)]
+            self.hooks = [hooks for module in learner.modules() for hooks in hooks_of(module)]
         if any(self.hooks):
             return "a module has a hook"
-        for one in args:
-            if isinstance(one, Batch) and not _is_vector(one, learner):
+        for argument in args:
+            if isinstance(argument, Batch) and not _is_vector(argument, learner):
                 return "observations are neither vectors of float32 nor Discrete"
         known = self.failed.get(name)
         return known[1] if known is not None and known[0] == _call(args) else ""
 
 
 def _copy(told: dict[str, str], plain: set[str]) -> FastLosses:
-    made = FastLosses()
-    made.told = dict(told)
-    made.plain = set(plain)
-    return made
+    losses = FastLosses()
+    losses.told = dict(told)
+    losses.plain = set(plain)
+    return losses
 
 
 def _is_vector(batch: Any, learner: Any) -> bool:
@@ -117,34 +118,36 @@ def _is_vector(batch: Any, learner: Any) -> bool:
 
 
 def _call(args: Sequence[object]) -> Call:
-    """Return what decides which way a pure loss goes: shapes of tensors, and all other arguments."""
-    return tuple(_key(one) for one in args)
+    """Return the shapes of tensors and all other arguments, which decide the path of a pure loss."""
+    return tuple(_key(argument) for argument in args)
 
 
-def _key(one: object) -> object:
-    if isinstance(one, Tensor):
-        return tuple(one.shape), one.dtype
-    if isinstance(one, Batch):
-        return type(one), _key(one._mapped(_key))
-    if isinstance(one, dict):
-        return tuple((name, _key(part)) for name, part in one.items())
-    return tuple(map(_key, one)) if isinstance(one, list | tuple) else one
+def _key(argument: object) -> object:
+    if isinstance(argument, Tensor):
+        return tuple(argument.shape), argument.dtype
+    if isinstance(argument, Batch):
+        return type(argument), _key(argument._mapped(_key))
+    if isinstance(argument, dict):
+        return tuple((name, _key(part)) for name, part in argument.items())
+    return tuple(map(_key, argument)) if isinstance(argument, list | tuple) else argument
 
 
-def _to_fast(one: Any) -> Any:
+def _to_fast(argument: Any) -> Any:
     """Return an argument with its tensors as FastTensors."""
-    if isinstance(one, Tensor):
-        return one if one.requires_grad else from_tensor(one)
-    if isinstance(one, Batch):
-        arrays: Any = {"share": from_tensor(one.counts), **one._mapped(_to_fast)}
-        return type(one)(**arrays)
-    if isinstance(one, dict):
-        return {name: _to_fast(part) for name, part in one.items()}
-    return type(one)(map(_to_fast, one)) if isinstance(one, list | tuple) else one
+    if isinstance(argument, Tensor):
+        return argument if argument.requires_grad else from_tensor(argument)
+    if isinstance(argument, Batch):
+        arrays: Any = {"share": from_tensor(argument.counts), **argument._mapped(_to_fast)}
+        return type(argument)(**arrays)
+    if isinstance(argument, dict):
+        return {name: _to_fast(part) for name, part in argument.items()}
+    if isinstance(argument, list | tuple):
+        return type(argument)(map(_to_fast, argument))
+    return argument
 
 
 class _Results:
-    """The results of one call, and the same by autograd if they are asked for."""
+    """The results of one call of a loss, and the same results by autograd at the first request."""
 
     def __init__(
         self,
@@ -163,7 +166,7 @@ class _Results:
         self.count = 0
 
     def converted(self, result: Any) -> Any:
-        """Return a result with tensors in the place of FastTensors, and a FastLoss for one with a gradient."""
+        """Return a result with tensors instead of FastTensors, and a FastLoss instead of one with a gradient."""
         if result.__class__ is FastTensor:
             self.count += 1
             if result.requires_grad:
@@ -180,7 +183,7 @@ class _Results:
         return result
 
     def by_autograd(self, place: int) -> Tensor:
-        """Compute the results again from tensors, and from now on at once."""
+        """Compute the results again from tensors, and let autograd compute this loss from now on."""
         if self.plain is None:
             name = self.loss.__name__
             self.losses.plain.add(name)
@@ -202,7 +205,7 @@ def _tensors(result: object) -> list[Tensor]:
 
 
 class FastLoss(Tensor):
-    """A loss with a gradient that the fast room computes. All else that is asked of it, autograd's own loss answers."""
+    """A loss with a fast gradient. For every other operation on it, the loss is computed again with autograd."""
 
     array: FastTensor
     results: _Results
@@ -227,11 +230,13 @@ class FastLoss(Tensor):
     def backward(self, *args: Any, **named: Any) -> None:
         """Add the gradient to `.grad` of the learner's parameters, as a tensor's `backward` does."""
         learner = self.results.learner
-        wanted = [one for one in learner.parameters() if one.requires_grad]
-        if args or named or any(map(_has_hooks, wanted)):
+        parameters = [each for each in learner.parameters() if each.requires_grad]
+        if args or named or any(map(_has_hooks, parameters)):
             self.by_autograd.backward(*args, **named)
             return
-        into = Gradients({one: np.zeros(one.shape, one.detach().numpy().dtype) for one in wanted})
+        into = Gradients(
+            {each: np.zeros(each.shape, each.detach().numpy().dtype) for each in parameters}
+        )
         self.array.backward_into(into)
         for parameter, gradient in into.items():
             if id(parameter) in into.zero:
@@ -261,20 +266,24 @@ class FastLoss(Tensor):
         if function.__name__ == "__get__" and function not in GRADIENTS:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*args)
-        plain = [_plain(one) for one in args]
-        return function(*plain, **{name: _plain(one) for name, one in (named or {}).items()})
+        plain = [_plain(argument) for argument in args]
+        plain_named = {name: _plain(argument) for name, argument in (named or {}).items()}
+        return function(*plain, **plain_named)
 
 
 OVERRIDING.add(FastLoss)
-#: Attributes of a tensor that are about its gradient: autograd's own loss has them, and this one has a gradient.
+#: Attributes about the gradient: a FastLoss requires a gradient; for the others autograd computes the loss.
 REQUIRES_GRAD = getattr(Tensor, "requires_grad").__get__  # noqa: B009 - mypy takes it for a bool
 GRADIENTS = [getattr(Tensor, name).__get__ for name in ("grad_fn", "grad", "is_leaf")]
 
 
-def _plain(one: Any) -> Any:
-    if isinstance(one, FastLoss):
-        return one.by_autograd
-    return type(one)(map(_plain, one)) if isinstance(one, list | tuple) else one
+def _plain(argument: Any) -> Any:
+    """Return an argument with autograd's losses instead of FastLosses."""
+    if isinstance(argument, FastLoss):
+        return argument.by_autograd
+    if isinstance(argument, list | tuple):
+        return type(argument)(map(_plain, argument))
+    return argument
 
 
 def _has_hooks(parameter: nn.Parameter) -> bool:
@@ -283,14 +292,14 @@ def _has_hooks(parameter: nn.Parameter) -> bool:
     )
 
 
-#: The gradients of each optimizer by parameter, by the `id` of its flat gradient, with that gradient.
+#: For each optimizer, by the `id` of its flat gradient: this gradient, and views of it for each parameter.
 KNOWN: dict[int, tuple[Tensor, Gradients]] = {}
-#: For how many optimizers they are remembered.
+#: The largest number of optimizers in `KNOWN`.
 MOST = 64
 
 
 def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Tensor) -> None:
-    """Write a gradient into the flat one of an optimizer, which is zero."""
+    """Write the gradient of a loss into an optimizer's flat gradient, which is zero."""
     if any(map(_has_hooks, parameters)):
         backward(loss.by_autograd, parameters, gradient)
         return
@@ -298,9 +307,11 @@ def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Ten
     if known is None or known[0] is not gradient:
         if len(KNOWN) >= MOST:
             KNOWN.clear()
-        ends = np.cumsum([one.numel() for one in parameters])[:-1]
+        ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
         parts = zip(parameters, np.split(gradient.numpy(), ends), strict=True)
-        arrays: dict[nn.Parameter, Array] = {one: part.reshape(one.shape) for one, part in parts}
+        arrays: dict[nn.Parameter, Array] = {
+            parameter: part.reshape(parameter.shape) for parameter, part in parts
+        }
         known = KNOWN[id(gradient)] = gradient, Gradients(arrays)
     into = known[1]
     into.zero |= into.every

@@ -389,7 +389,7 @@ def _check_none_gone(run: Run, status: str) -> None:
     if last is not None or status == "finished":
         raise UsageError(
             f"run {run.name} cannot go on, since its checkpoints are gone from {run.directory.checkpoints_path}"
-            f"{f' (the last was {last})' if last else ''}; bring them back, or train anew with another --name"
+            f"{f' (the last was {last})' if last else ''}; bring them back, or train again with another --name"
         )
 
 

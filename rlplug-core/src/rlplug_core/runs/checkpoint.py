@@ -1,8 +1,8 @@
-"""Checkpoints: a tree of state as files with hashes, written so that a kill at any moment loses nothing that was there.
+"""Checkpoints: a tree of state as files with hashes. A kill at any moment leaves the earlier checkpoints intact.
 
-A checkpoint is a directory `<kind>-<step>` with one `.json` and one `.safetensors` file per component and a
-`manifest.json` that holds every file's SHA-256 and its own. It is written under a temporary name, fsynced and renamed.
-Nothing in it can run code, and nothing in it is read that the manifest does not vouch for.
+A checkpoint is a directory `<kind>-<step>` with one `.json` and one `.safetensors` file per component, and a
+`manifest.json` with the SHA-256 of every file and of itself. It is written under a temporary name, fsynced and renamed.
+Nothing in it can run code, and only files with the hash of the manifest are read.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from rlplug_core.types import Array, State
 
 #: Increased when the files change, or a component's content, so that older ones cannot be read.
 FORMAT = 3
-#: Before the name of a checkpoint that another is about to replace.
+#: The prefix of a checkpoint that is being replaced.
 ASIDE = ".old-"
-#: What arrays may hold.
+#: The types of saved arrays.
 DTYPES = frozenset(
     {
         "bool",
@@ -56,7 +56,7 @@ DTYPES = frozenset(
 
 
 class OtherFormat(BadCheckpoint):
-    """A checkpoint that another version of rlplug-core wrote and reads; its files are whole."""
+    """Raised for an intact checkpoint in the format of another version of rlplug-core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of one run directory; keeps the last `keep` of kind `step` and the last of every other kind."""
+    """The checkpoints of a run: the last `keep` of the kind `step`, and the last one of every other kind."""
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
         self.directory = directory
@@ -78,7 +78,13 @@ class Checkpoints:
     def save(
         self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, object]
     ) -> Saved:
-        """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest.
+        """Write a checkpoint to disk, then delete the old ones of its kind.
+
+        Args:
+            kind: `step`, `best` or `final`.
+            step: the env step.
+            components: the state of each component.
+            about: further entries of the manifest.
 
         Raises:
             NotWritten: the system refused; the previous files are unchanged.
@@ -92,9 +98,7 @@ class Checkpoints:
                 self._replace(temporary, saved.path)
                 self._prune(saved)
             finally:
-                shutil.rmtree(
-                    temporary, ignore_errors=True
-                )  # so that it takes no space on a full disk
+                shutil.rmtree(temporary, ignore_errors=True)  # free the space on a full disk
         return saved
 
     def _write(
@@ -119,30 +123,33 @@ class Checkpoints:
         sync_directory(place)
 
     def kept(self, *kinds: str) -> list[Saved]:
-        """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
-        found = []
+        """Return the checkpoints of these kinds (default: all), newest first, then in the order of `kinds`."""
+        checkpoints = []
         for path in self._entries():
             name = path.name.removeprefix(ASIDE)
             kind, _, step = name.rpartition("-")
             replaced = name != path.name and (self.directory / name).exists()
             named = kind and kind[0] != "." and re.fullmatch("[0-9]{1,18}", step)
             if named and not replaced and (not kinds or kind in kinds) and own_directory(path):
-                found.append(Saved(kind, int(step), path))
+                checkpoints.append(Saved(kind, int(step), path))
         return sorted(
-            found, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0)
+            checkpoints, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0)
         )
 
     def load(
         self, kinds: Sequence[str], *only: str
     ) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
-        """Find the newest readable checkpoint of these kinds: path, components, manifest, why newer ones fail.
+        """Read the newest readable checkpoint of these kinds.
 
         Args:
             kinds: such as `step`, `final`, `best`.
-            only: the components to read; all without.
+            only: the components to read; default: all.
+
+        Returns:
+            The checkpoint, its components, its manifest, and the errors of newer ones.
 
         Raises:
-            BadCheckpoint: no readable one is left.
+            BadCheckpoint: no checkpoint can be read.
         """
         warnings: list[str] = []
         foreign = False
@@ -166,19 +173,19 @@ class Checkpoints:
         )
 
     def _entries(self) -> list[Path]:
-        """Everything in the directory.
+        """Return the paths in the directory.
 
         Raises:
-            BadFile: it is a link or no directory, and would lead out of the run.
+            BadFile: it is a link, which may lead out of the run, or not a directory.
         """
         if not os.path.lexists(self.directory):
             return []
         if not own_directory(self.directory):
-            raise BadFile(self.directory, "it is no directory of the run's own; delete it")
+            raise BadFile(self.directory, "it is not a directory of the run's own; delete it")
         return list(self.directory.iterdir())
 
     def _replace(self, temporary: Path, final: Path) -> None:
-        """Put a checkpoint in its place; an older one of its name moves aside first: `kept` finds it."""
+        """Rename a finished checkpoint; an older one of that name is moved aside first, and `kept` still finds it."""
         aside = self.directory / f"{ASIDE}{final.name}"
         if final.exists():
             shutil.rmtree(aside, ignore_errors=True)
@@ -188,15 +195,14 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _prune(self, newest: Saved) -> None:
-        """Keep `newest` and those before it; later ones are of a story that a resume from an earlier point gave up."""
+        """Delete old checkpoints of a kind, and those after `newest`: a resume from an earlier one supersedes them."""
         others = self.kept(newest.kind)
         before = [saved for saved in others if saved.step < newest.step]
         staying = [newest, *before[: self.keep - 1 if newest.kind == "step" else 0]]
         for saved in others:
             if saved not in staying:
-                saved.path.rename(
-                    self.directory / f".tmp-{saved.path.name}"
-                )  # so that no half-removed one is ever visible
+                # A checkpoint with some files deleted must not be visible, so rename it first.
+                saved.path.rename(self.directory / f".tmp-{saved.path.name}")
         self.drop_unfinished()
 
     def drop_unfinished(self) -> int:
@@ -207,7 +213,7 @@ class Checkpoints:
         return len(stale)
 
 
-#: Exceptions that a part of a run may raise for a state of another part.
+#: Exceptions that `load_state_dict` may raise for the state of other code.
 UNFIT = (
     KeyError,
     TypeError,
@@ -223,30 +229,33 @@ UNFIT = (
 
 @contextmanager
 def understood(path: Path, writers: Sequence[str] = ()) -> Iterator[None]:
-    """Turn the exception of a foreign state, loaded from `path`, into one sentence.
+    """Convert an exception of `load_state_dict` to one sentence.
 
-    Its files are intact, so other code wrote it: `writers`, packages of other versions than those here,
-    or code that has changed under its version.
+    The files are intact, so other code wrote them: packages of another version, or changed code of the same version.
+
+    Args:
+        path: the checkpoint.
+        writers: the packages that wrote it, if other versions are installed here.
 
     Raises:
-        BadCheckpoint: it did.
+        BadCheckpoint: the state cannot be loaded.
     """
     try:
         yield
     except UNFIT as error:
         wrote = (
-            f"{', '.join(writers)} wrote it, and here are other versions; install what wrote it, python -m pip install "
-            f"{' '.join(writers)}, and resume again"
+            f"{', '.join(writers)} wrote it, and other versions are installed; install the old ones, "
+            f"python -m pip install {' '.join(writers)}, and resume again"
             if writers
-            else "it is of other code, or of an environment with other spaces; bring back the algorithm, the "
-            "environment and the wrappers that wrote it and resume again, or train anew with 'rlplug run'"
+            else "other code wrote it, or an environment with other spaces; restore the algorithm, the environment and "
+            "the wrappers that wrote it and resume again, or start a new run with 'rlplug run'"
         )
-        said = f"{type(error).__name__}: {plain(str(error), 100)}"
-        raise BadCheckpoint(f"the state in {path} cannot be used ({said}): {wrote}") from error
+        reason = f"{type(error).__name__}: {plain(str(error), 100)}"
+        raise BadCheckpoint(f"the state in {path} cannot be used ({reason}): {wrote}") from error
 
 
 def seal_manifest(manifest: Mapping[str, object]) -> bytes:
-    """A manifest as the bytes of its file, with their own hash in it."""
+    """Return the bytes of the file of a manifest, with a hash of the other entries."""
     plain = json.dumps(manifest, indent=1)
     return json.dumps(
         {**manifest, "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1
@@ -254,7 +263,14 @@ def seal_manifest(manifest: Mapping[str, object]) -> bytes:
 
 
 def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
-    """The components (`only` those named, if any) and the manifest of the checkpoint at `path`, their hashes verified.
+    """Read a checkpoint and check its hashes.
+
+    Args:
+        path: its directory.
+        only: the components to read; default: all.
+
+    Returns:
+        The components and the manifest.
 
     Raises:
         BadCheckpoint: a file is missing, changed or unreadable.
@@ -263,10 +279,10 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
         manifest = _manifest(path)
         as_type(manifest, Manifest, path / "manifest.json")
         names = only or manifest["components"]
-        found = {name: _read_component(path, name, manifest["files"]) for name in names}
-        for name, state in found.items():
+        components = {name: _read_component(path, name, manifest["files"]) for name in names}
+        for name, state in components.items():
             check_component(path, name, state)
-        return found, manifest
+        return components, manifest
     except UNREADABLE as error:
         raise BadCheckpoint(
             f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}"
@@ -274,7 +290,7 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
 
 
 def digests(path: Path, component: str) -> dict[str, str]:
-    """Return the hashes of a component's files: two checkpoints with equal hashes hold the same.
+    """Return the hashes of a component's files; equal hashes mean equal state.
 
     Raises:
         BadCheckpoint: the manifest cannot be read.
@@ -290,7 +306,7 @@ def digests(path: Path, component: str) -> dict[str, str]:
         ) from error
 
 
-#: What reading anything but a checkpoint may raise.
+#: Exceptions that damaged files may raise.
 UNREADABLE = (
     BadFile,
     OSError,
@@ -317,7 +333,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             .get("rlplug-core", "of another version")
         )
         raise OtherFormat(
-            f"checkpoint {path.name} is of format {manifest['format']}, which rlplug-core {writer} wrote, and this "
+            f"checkpoint {path.name} has format {manifest['format']}, which rlplug-core {writer} wrote, and this "
             f"version reads format {FORMAT}; install that version to use it"
         )
     return manifest
@@ -335,10 +351,10 @@ def _write_component(directory: Path, name: str, state: State) -> Iterator[tuple
 
 
 def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    """Write arrays durably.
+    """Write arrays to disk.
 
     Raises:
-        OSError: the system refused; safetensors says so only in its text.
+        OSError: the system refused; safetensors has its error number only in a text.
     """
     try:
         save_file(arrays, path)
@@ -350,7 +366,7 @@ def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
 
 
 def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> State:
-    """Read one component; each of its files must have the hash in `digests`."""
+    """Read a component and compare its files with the hashes in `digests`."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError(f"'{name}' cannot be a component's name")
     tree = directory / f"{name}.json"
@@ -362,18 +378,18 @@ def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> S
             )
     state = _decode(from_json(tree, STATE), _arrays(arrays) if arrays.name in digests else {})
     if not isinstance(state, dict):
-        raise ValueError(f"{tree.name} holds no dictionary")
+        raise ValueError(f"{tree.name} does not contain a dictionary")
     return state
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a safetensors file, mapped into memory as private pages that are read when they are copied.
+    """Map the arrays of a safetensors file into memory, as private pages.
 
-    Whoever loads state copies it to where it belongs, so that a large replay would otherwise lie in memory twice. It is
-    the library's loader for torch that maps; the one for numpy reads.
+    Parts of a run copy their state, so without the mapping a large replay buffer would be in memory twice. Only the
+    library's loader for torch maps files.
 
     Raises:
-        OSError: the system refused; torch says so only in its text.
+        OSError: the system refused; torch has its error number only in a text.
     """
     try:
         return {name: tensor.numpy() for name, tensor in load_file(path).items()}
@@ -383,10 +399,10 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 
 def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
-    """Plain JSON, with arrays and tensors moved to `arrays` and their place marked."""
+    """Return state as JSON; arrays and tensors are moved to `arrays` and replaced by their names there."""
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu()
-        if tensor.dtype == torch.bfloat16:  # which numpy does not know
+        if tensor.dtype == torch.bfloat16:  # NumPy does not have it
             return {"$bfloat16": _place(tensor.view(torch.int16).numpy(), path, arrays)}
         return {"$tensor": _place(tensor.numpy(), path, arrays)}
     if isinstance(value, np.ndarray):
@@ -412,7 +428,7 @@ def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
 
 
 def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
-    """Put an array among `arrays`; the number in its name tells apart what keys with a slash would not."""
+    """Add an array to `arrays` and return its name, with a number, because paths of keys with a slash may be equal."""
     if array.dtype.name not in DTYPES:
         raise TypeError(
             f"state at '{path}' is an array of {array.dtype}; arrays hold numbers or booleans"

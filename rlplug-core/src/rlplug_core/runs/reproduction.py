@@ -71,7 +71,7 @@ def reproduce(
     if not kept:
         raise UsageError(
             f"run {old.name} has no final checkpoint left to compare with in {old.directory.checkpoints_path}; "
-            "bring it back, or train anew with 'rlplug run'"
+            "bring it back, or train again with 'rlplug run'"
         )
     _, manifest = read(kept[0].path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]

@@ -41,7 +41,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
             with writing(run / copy):
                 (run / FOLDER).mkdir(exist_ok=True)
                 if not own_directory(run / FOLDER):  # as a stranger may have left it
-                    raise BadFile(run / FOLDER, "it is no directory of the run's own; delete it")
+                    raise BadFile(run / FOLDER, "it is not a directory of the run's own; delete it")
                 replace(run / copy, copied)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
     folders = {
