@@ -142,7 +142,7 @@ def test_rows_in_processes_are_seeded_alike_and_inexact() -> None:
     make = partial(gymnasium.make, "CartPole-v1", disable_env_checker=True)
     vector = AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn")
     env = Adapter(lambda: vector, "CartPole-v1")
-    assert env.spec.inexact == "CartPole-v1: its environments live in other processes, whose state cannot be captured"
+    assert env.spec.inexact == "CartPole-v1: its environments run in other processes, so their state cannot be captured"
     actions = np.ones((2, 30), np.int64)
     assert story(env, 3, actions) == story(SerialEnvs(make, 2, inexact=""), 3, actions)
 

@@ -1,4 +1,4 @@
-"""`Adapter`: any Gymnasium vector environment, in any of the three autoreset modes, as one kind of `Timestep`."""
+"""`Adapter`: converts any Gymnasium vector environment, in any of the three autoreset modes, to our interface."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ MakeVector: TypeAlias = Callable[[], GymVector]
 class Adapter:
     """Adapts a foreign vector environment to `rlplug_core.protocols.Env`.
 
-    The vector environment says in `metadata["autoreset_mode"]` when it resets a finished environment; one that does
-    not is refused. In each mode `final_obs` is the true successor of the last action:
+    `metadata["autoreset_mode"]` of the vector environment says when it resets a finished environment; it is required.
+    In each mode `final_obs` is the observation after the last action of an episode:
 
-    - NEXT_STEP resets the row in the next call, and ignores its action: that call's row has `valid=False` and reward 0.
-    - SAME_STEP resets it in the same call; the successor comes from `info["final_obs"]`. Gymnasium's own vector puts
-      the environment's own array there before it resets, so an environment that writes into one array is refused.
-    - DISABLED leaves it to us: one masked reset, checked at its first use, since some environments ignore the mask.
+    - NEXT_STEP resets the row in the next call and ignores its action; the row of that call has `valid=False` and
+      reward 0.
+    - SAME_STEP resets the row in the same call; `final_obs` comes from `info["final_obs"]`. Gymnasium's own vector puts
+      the environment's array there and then resets, so an environment that writes into one array is refused.
+    - DISABLED resets nothing, so the adapter does one masked reset. The first one is checked, because some environments
+      ignore the mask.
 
     Args:
-        make: builds the vector environment.
+        make: makes the vector environment.
         id: the name in messages and in `spec.id`.
-        inexact: why its state cannot be captured, "" if it can; None finds out with `capture.self_test`.
+        inexact: why its state cannot be captured, "" if it can; None: test it with `capture.self_test`.
     """
 
     def __init__(self, make: MakeVector, id: str = "", inexact: str | None = None) -> None:
@@ -56,24 +58,23 @@ class Adapter:
         id = id or type(venv.unwrapped).__name__
         if isinstance(venv.unwrapped, AsyncVectorEnv):
             inexact = (
-                f"{id}: its environments live in other processes, whose state cannot be captured"
+                f"{id}: its environments run in other processes, so their state cannot be captured"
             )
         if inexact is None:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self._finish = self._in_mode(id)
-        said = self.first_info()
-        check_info(id, said, "reset")
+        info = self.first_info()
+        check_info(id, info, "reset")
         self._view = View(
-            venv.single_observation_space, venv.single_action_space, said, id, batched=True
+            venv.single_observation_space, venv.single_action_space, info, id, batched=True
         )
         rows = venv.num_envs
         self.action_space = venv.single_action_space
         self.spec = Spec(
             self._view.obs, self._view.action, rows, id, inexact=inexact, limit=registered(venv)
         )
-        self._action_shape: tuple[int, ...] | None = (
-            None  # until the first reset, so that `step` refuses
-        )
+        #: None before the first reset, so that `step` refuses every action.
+        self._action_shape: tuple[int, ...] | None = None
         self._never = np.zeros(rows, np.bool_)
         self._always = np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
@@ -84,7 +85,7 @@ class Adapter:
         self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
 
     def first_info(self) -> dict[str, Any]:
-        """Return the `info` of a reset; only a reset shows whether there is a mask of allowed actions."""
+        """Return the `info` of a reset, which shows whether the environment has action masks."""
         return self.venv.reset(seed=0)[1]
 
     def _in_mode(self, id: str) -> Callable[..., Timestep]:
@@ -98,12 +99,12 @@ class Adapter:
         if mode is AutoresetMode.DISABLED:
             return self._disabled
         raise BadEnv(
-            f"{id}: the vector environment does not say when it resets one whose episode ended; set "
+            f"{id}: the vector environment does not say when it resets an environment after an episode; set "
             "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED in its class"
         )
 
     def _begin(self, lengths: Array, totals: Array, resetting: Array) -> None:
-        """Set the running episodes, and which rows a NEXT_STEP environment resets in its next call."""
+        """Set the lengths and returns of running episodes, and the rows that a NEXT_STEP environment resets next."""
         self._time = 0
         self._begun = -lengths
         self._deadline = self._begun.min() + self._limit
@@ -112,7 +113,7 @@ class Adapter:
         self._loud = bool(resetting.any())
 
     def reset(self, seed: int) -> Timestep:
-        """Start every environment; each from its own seed if the vector environment takes several."""
+        """Reset every environment, with a seed for each if the vector environment takes several seeds."""
         num_envs = self.spec.num_envs
         never = self._never
         self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
@@ -120,8 +121,10 @@ class Adapter:
         self._now, self._next = self._next, self._now
         _, obs, reward, watch = self._now
         reward[:] = 0
-        each = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        seeds: Any = [row_seed(seed, row) for row in range(num_envs)] if each else row_seed(seed, 0)
+        takes_list = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        seeds: Any = row_seed(seed, 0)
+        if takes_list:
+            seeds = [row_seed(seed, row) for row in range(num_envs)]
         value, info = self.venv.reset(seed=seeds)
         self._check_info(info, "reset")
         self._write(obs, value, info, never)
@@ -146,7 +149,7 @@ class Adapter:
             check_results(self.spec.id, self._time - self._begun, gain, terminated, truncated)
             check_rewards(self._when, np.asarray(gain))
             gain = np.asarray(gain, np.float64)
-        if not np.vdot(gain, gain) <= SQUARES:  # before float32 makes larger numbers infinite
+        if not np.vdot(gain, gain) <= SQUARES:  # float32 would make larger numbers infinite
             check_rewards(self._when, gain)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
@@ -157,11 +160,11 @@ class Adapter:
         if not loud and self._time < self._deadline:
             return quiet
         now = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
-        self._look(watch)  # at what resets of ours gave
+        self._look(watch)  # at the observations after the adapter's own resets
         return now
 
     def _look(self, watch: Watch) -> None:
-        """Raise BadEnv for NaN, infinity and wrong states; warn of numbers far outside their bounds."""
+        """Raise BadEnv for NaN, infinite and invalid observations; warn of values far outside their bounds."""
         if watch.suspects():
             watch.examine(self._time - self._begun)
 
@@ -169,16 +172,16 @@ class Adapter:
         """Raise BadEnv if info is not a dictionary, or has a mask that the first reset did not have."""
         check_info(self.spec.id, info, method)
         if self._maskless and MASK in info:
-            told = np.flatnonzero(info.get(f"_{MASK}", self._always))
-            check_late_mask(self._when(int(told[0]) if len(told) else 0), info)
+            rows = np.flatnonzero(info.get(f"_{MASK}", self._always))
+            check_late_mask(self._when(int(rows[0]) if len(rows) else 0), info)
 
     def _when(self, row: int) -> str:
         return f"{self.spec.id}, environment {row}, step {self._time - self._begun[row]} of its episode"
 
     def limit(self, steps: int) -> None:
-        """Truncate episodes after `steps` steps, or earlier if they already are; called before the first reset.
+        """Truncate episodes after `steps` steps, if no shorter limit is set; called before the first reset.
 
-        It takes a masked reset, in every mode; an environment that ignores the mask is refused when it first matters.
+        This needs masked resets in every mode. An environment that ignores the mask is refused at the first one.
         """
         self._limit = min(self._limit, steps)
         self._deadline = self._begun.min() + self._limit
@@ -186,25 +189,25 @@ class Adapter:
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""
         values = self._info.get(key)
-        said = self._info.get(f"_{key}", self._always)
-        if said is self._always and isinstance(values, np.ndarray) and values.ndim == 1:
-            told: list[Any] = values.tolist()
-            return told
+        present = self._info.get(f"_{key}", self._always)
+        if present is self._always and isinstance(values, np.ndarray) and values.ndim == 1:
+            items: list[Any] = values.tolist()
+            return items
         return [
-            None if values is None or not said[row] else values[row]
+            None if values is None or not present[row] else values[row]
             for row in range(self.spec.num_envs)
         ]
 
     def running_returns(self) -> Array:
-        """The sum of rewards of each running episode [N]."""
+        """Return the sum of rewards of each running episode [N]."""
         return self._totals.copy()
 
     def translate(self, action: Array) -> object:
-        """Canonical actions [N, ...] as the environment takes them."""
+        """Convert actions [N, ...] of our interface to those of the environment."""
         return action if self._view.to_env is None else self._view.to_env(action)
 
     def _due(self, over: Array) -> Array:
-        """The rows at their limit, except those of the mask `over`."""
+        """Return the mask of the rows at the step limit, except those in the mask `over`."""
         if self._time < self._deadline:
             return self._never
         return (self._time - self._begun >= self._limit) & ~over
@@ -212,7 +215,7 @@ class Adapter:
     def _next_step(
         self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
     ) -> Timestep:
-        """Rows that ended in the last call were reset in this one, and hold no transition."""
+        """Return the Timestep; rows that ended in the last call were reset in this one and have no transition."""
         opened = self._resetting
         valid = ~self._resetting
         reward[opened], self._totals[opened], self._begun[opened] = 0, 0, self._time
@@ -234,7 +237,7 @@ class Adapter:
     def _same_step(
         self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
     ) -> Timestep:
-        """Rows that ended are reset already; their true successors are in `info`."""
+        """Return the Timestep; rows that ended are reset already, and `info` has their final observations."""
         due = self._due(ended)
         final = self._restart(obs, due) if due.any() else tree_map(np.copy, obs)
         over = ended | due
@@ -245,10 +248,10 @@ class Adapter:
         )
 
     def _successors(self, final_obs: Obs, ended: Array, info: Any) -> None:
-        """Put the true successors of the rows that ended, which `info` holds, into `final_obs`."""
+        """Write the final observations in `info`, of the rows that ended, into `final_obs`."""
         if "final_obs" not in info:
             raise BadEnv(
-                f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended"
+                f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' after an episode ended"
             )
         body = self._view.body(final_obs)
         successors = info["final_obs"]
@@ -272,7 +275,7 @@ class Adapter:
     def _disabled(
         self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
     ) -> Timestep:
-        """Rows that ended are reset by us."""
+        """Reset the rows that ended, and return the Timestep."""
         over = ended | self._due(ended)
         final = self._restart(obs, over)
         return self._timestep(
@@ -280,11 +283,11 @@ class Adapter:
         )
 
     def _restart(self, obs: Obs, rows: Array) -> Obs:
-        """Reset the rows of a mask; return the earlier observations, the same object if no row is reset."""
+        """Reset the rows of a mask and return the observations before; without such rows, `obs` itself."""
         if not rows.any():
             return obs
         before = tree_map(np.copy, obs)
-        # A fresh dictionary and mask: Gymnasium pops the one, and both may be kept.
+        # A new dictionary and a copy of the mask: Gymnasium changes the first, and an environment may keep both.
         value, info = self.venv.reset(options={"reset_mask": rows.copy()})
         self._check_info(info, "reset")
         self._write(obs, value, info, self._always)
@@ -293,14 +296,14 @@ class Adapter:
         return before
 
     def _verify(self, before: Obs, after: Obs, running: Array) -> None:
-        """A masked reset must leave the rows outside the mask unchanged; without such rows nothing is proven yet."""
+        """Raise BadEnv if the first masked reset with running rows changed these."""
         if self._verified or not running.any():
             return
         if not same(self._view.body(before), self._view.body(after), running):
             raise BadEnv(
                 f"{self.spec.id}: reset(options={{'reset_mask': …}}) also changed environments outside the mask, "
-                "which cuts running episodes; honor the mask in its reset, or build it in the mode SAME_STEP or "
-                "NEXT_STEP and without a time limit of ours"
+                "which cuts running episodes; apply the mask in its reset, or use the mode SAME_STEP or NEXT_STEP "
+                "without rlplug's time limit"
             )
         self._verified = True
 
@@ -315,7 +318,7 @@ class Adapter:
         is_first: Array,
         valid: Array,
     ) -> Timestep:
-        """Return the Timestep of a call in which episodes ended or started; close the statistics of ended ones."""
+        """Return the Timestep of a call in which episodes ended or started, with their returns and lengths."""
         time = self._time
         rows = np.flatnonzero(ended)
         episodes = [self._episode(int(row)) for row in rows]
@@ -337,9 +340,11 @@ class Adapter:
         )
 
     def _episode(self, row: int) -> Episode:
-        """The episode of a row that ends now; rows that were reset already have their last `info` apart."""
-        apart = "final_info" in self._info and self._info.get("_final_info", self._always)[row]
-        info = of_row(self._info["final_info"] if apart else self._info, row, self.spec.num_envs)
+        """Return the episode of a row that ends now."""
+        # In SAME_STEP mode the row has been reset, and its last `info` is in "final_info".
+        was_reset = "final_info" in self._info and self._info.get("_final_info", self._always)[row]
+        infos = self._info["final_info"] if was_reset else self._info
+        info = of_row(infos, row, self.spec.num_envs)
         return Episode(
             row,
             float(self._totals[row]),
@@ -349,25 +354,25 @@ class Adapter:
         )
 
     def _write(self, obs: Obs, value: Any, info: object, maskless: Array) -> None:
-        """Write the observations of a call; the rows `maskless` [N] may have come without a mask."""
+        """Write the observations of a call; the rows in `maskless` [N] need no action mask."""
         body = self._view.body(obs)
         try:
             write(body, value)
         except ERRORS:
-            if found := misfit(body, value, batched=True):
-                raise self._refusal(found, np.arange(self.spec.num_envs)) from None
+            mismatch = misfit(body, value, batched=True)
+            if mismatch:
+                raise self._refusal(mismatch, np.arange(self.spec.num_envs)) from None
             raise
         if self._view.masked:
             obs[MASK][...] = self._mask(info, maskless)
 
-    def _refusal(self, found: DtypeMismatch, rows: Array) -> BadEnv:
-        """Return the error for observations that do not fit; `rows` are their row numbers."""
-        return BadEnv(
-            f"{self._when(int(rows[found.index[0]])) if found.index else self.spec.id}: {found}"
-        )
+    def _refusal(self, mismatch: DtypeMismatch, rows: Array) -> BadEnv:
+        """Return the error for observations that do not fit their dtype; `rows` are their row numbers."""
+        place = self._when(int(rows[mismatch.index[0]])) if mismatch.index else self.spec.id
+        return BadEnv(f"{place}: {mismatch}")
 
     def _mask(self, info: Any, maskless: Array) -> Any:
-        """The masks of allowed actions; a row without one, which Gymnasium fills with zeros, allows everything."""
+        """Return the action masks; rows without one, which Gymnasium fills with zeros, allow every action."""
         given = self._view.mask(info, bool(maskless.all()))
         rows = info.get(f"_{MASK}", self._always)
         for row in np.flatnonzero(~rows & ~maskless).tolist():
@@ -379,7 +384,7 @@ class Adapter:
         )
 
     def state_dict(self) -> State:
-        """The vector's state and the running episodes; for an inexact environment only the reason."""
+        """Return the state of the environments and of running episodes; for an inexact environment only the reason."""
         if self.spec.inexact:
             return {"inexact": self.spec.inexact}
         try:
@@ -395,37 +400,37 @@ class Adapter:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue from a saved state; works on a fresh environment, and the next call is `step`.
+        """Load a state into a new environment; the next call is `step`.
 
-        Raises BadEnv for a state that was not captured ("inexact"): such an environment can only be reset.
+        Raises:
+            BadEnv: the state was not captured ("inexact"); such an environment can only be reset.
         """
         check_state(state, len(state.get("lengths", ())), self.spec)
-        self.reset(0)  # what environments make on their first reset must exist before it is filled
+        self.reset(0)  # environments create some of their attributes at the first reset
         restore(self.venv, state["venv"])
         self._begin(
             np.array(state["lengths"]), np.array(state["totals"]), np.array(state["resetting"])
         )
 
     def close(self) -> None:
-        """Close the vector environment; if it raises in `close`, that ends nothing."""
+        """Close the vector environment; an exception in its `close` does not end the run."""
         close_env(self.venv.close, self.spec.id)
 
 
 def _check_own(env: GymEnv, id: str) -> None:
-    """Raise BadEnv if two resets give the same array: the second changes the result of the first."""
-    first, second = (env.reset(seed=0)[0] for _ in range(2))
-    if any(
-        np.may_share_memory(one, other)
-        for one, other in zip(arrays(first), arrays(second), strict=False)
-    ):
+    """Raise BadEnv if two resets return the same array, so that the second changes the result of the first."""
+    first = env.reset(seed=0)[0]
+    second = env.reset(seed=0)[0]
+    pairs = zip(arrays(first), arrays(second), strict=False)
+    if any(np.may_share_memory(before, after) for before, after in pairs):
         raise BadEnv(
             f"{id}: its environments write each observation into the same array, which a reset in the mode SAME_STEP "
-            "changes before the last observation of an episode is read; return a copy, or take the mode NEXT_STEP"
+            "changes before the last observation of an episode is read; return a copy, or use the mode NEXT_STEP"
         )
 
 
 def _usual(flags: Array, gain: Any, *ends: Any) -> bool:
-    """Return whether these are arrays [N] of the types that need no second look."""
+    """Return whether these are arrays [N] of the usual types, which need no further checks."""
     return (
         gain.__class__ is np.ndarray
         and gain.shape == flags.shape

@@ -1,4 +1,4 @@
-"""`rlplug run ALGO ENV`: every algorithm is a command of its own, made from its option schema."""
+"""`rlplug run ALGORITHM ENV`: every algorithm is a subcommand with the options of its schema."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterS
 
 
 class Algorithms(click.Group):
-    """The installed algorithms as commands; help and completion read only the index."""
+    """The installed algorithms as subcommands; help and completion read only the index."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = list(args)  # click takes words out of `args`
+        words = list(args)  # click removes words from `args`
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -88,7 +88,7 @@ class Algorithms(click.Group):
 
 
 def _option_before_algorithm(flag: str, args: list[str]) -> str:
-    """Return what to type instead of an option before the algorithm; rl-zoo3 names both with options."""
+    """Return the advice for an option before the algorithm, such as `--algo` and `--env` of rl-zoo3."""
     words = dict(pairwise(args))
     if {"--algo", "--env"} <= words.keys():
         return f"write the algorithm and the environment without options: rlplug run {words['--algo']} {words['--env']}"
@@ -141,7 +141,7 @@ class AlgorithmCommand(TakesArguments):
 
     @contextmanager
     def _flags_in_errors(self) -> Iterator[None]:
-        """Core names options as Python does; on a terminal an error names the flag."""
+        """Replace Python's names of options in errors by their flags."""
         names = {option.name for option in self.options}
 
         def with_flag(match: re.Match[str]) -> str:
@@ -164,7 +164,9 @@ class AlgorithmCommand(TakesArguments):
         jobs: int | None,
         **typed: object,
     ) -> None:
-        from rlplug_cli.lookup import one_thread  # the list of runs, which help does not need
+        from rlplug_cli.lookup import (
+            one_thread,
+        )  # imports the list of runs, which help does not need
 
         one_thread()
         refuse_path(name)
@@ -229,7 +231,7 @@ class AlgorithmCommand(TakesArguments):
         """Return the typed values over those of the preset, and the origin of each value.
 
         Raises:
-            UsageError, BadConfig: something that was typed is wrong.
+            UsageError, BadConfig: a typed option is wrong.
         """
         params = context.params
         typed = {name: params[name] for name in params if _was_typed(context, name)}
@@ -241,7 +243,7 @@ class AlgorithmCommand(TakesArguments):
             owner=self.algorithm,
             net=params.get("net"),
         )
-        from rlplug_core.plugins.env_kind import kind_for  # it may have to make the environment
+        from rlplug_core.plugins.env_kind import kind_for  # slow: it may make the environment
 
         kind = kind_for(self.algorithm, params["env"], values)
         values, origins = resolve(self.algorithm, params["env"], values, origins, kind)
@@ -253,7 +255,7 @@ class AlgorithmCommand(TakesArguments):
         """Check that a run with these options, presets included, would start.
 
         Raises:
-            UsageError, PluginError: it would not.
+            UsageError, PluginError: it would fail.
         """
         from rlplug_core.runs.api import probe
 
@@ -279,7 +281,7 @@ class AlgorithmCommand(TakesArguments):
         records: dict[str, list[tuple[str, str]]] = {
             title: [] for title in sections.titles(self.algorithm)
         }
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         for option in sorted(options, key=_every_run_last):
             if record := option.get_help_record(ctx):
                 records[self._section(option)].append(record)
@@ -289,7 +291,7 @@ class AlgorithmCommand(TakesArguments):
                     formatter.write_dl(lines)
 
     def _section(self, option: click.Option) -> str:
-        own = {one.name for one in self.own}
+        own = {each.name for each in self.own}
         if isinstance(option, SchemaOption):
             name = option.option.name
             return sections.title(name, self.algorithm, name in own)
@@ -299,17 +301,17 @@ class AlgorithmCommand(TakesArguments):
 
 
 def _refuse_window(values: Mapping[str, object]) -> None:
-    """Refuse an environment that opens a window if there is no display.
+    """Check that there is a display if the environment opens a window.
 
     Raises:
-        UsageError: it would.
+        UsageError: there is none.
     """
     if values.get("env.render_mode") == "human":
         from rlplug_core.runs.watching import has_display
 
         if not has_display():
             raise UsageError(
-                "--env.render_mode human needs a display, and there is none; leave it out, and make a film of the "
+                "--env.render_mode human needs a display, and there is none; leave it out, and record a video of the "
                 "run with: rlplug play RUN --video FILE.mp4"
             )
 
@@ -319,7 +321,7 @@ def _was_typed(context: click.Context, name: str) -> bool:
 
 
 def _every_run_last(option: click.Option) -> bool:
-    """Sort the total and the number of environments, which every run has, before an algorithm's own options."""
+    """Return the sort key that puts `--total-timesteps` and `--num-envs` before an algorithm's own options."""
     first = ("total_timesteps", "num_envs")
     return not (isinstance(option, SchemaOption) and option.option.name in first)
 
@@ -327,7 +329,7 @@ def _every_run_last(option: click.Option) -> bool:
 def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
     """Return the options of an algorithm, wrapper or controller without presets, from its index or its code.
 
-    Without an index and with `may_import` off there are none.
+    Without an index and without `may_import` the result is empty.
 
     Raises:
         UsageError, PluginError: there is no such plugin, or it cannot be used.
@@ -359,7 +361,7 @@ def owners_of(flag: str) -> str:
     owners: list[str] = []
     for name in plugins.ids("algorithms"):
         entry = None
-        with suppress(PluginError):  # a broken one has no options
+        with suppress(PluginError):  # a broken plugin has no options
             entry, _ = index.read(usable("algorithms", name))
         if entry is not None and flag in {flag_of(option.name) for option in index.options(entry)}:
             owners.append(name)
@@ -407,7 +409,7 @@ def _command_options(names: list[str]) -> list[click.Parameter]:
         click.Option(
             ["--seeds"],
             metavar="N|A,B,…",
-            help="Train N seeds starting at --seed, or these; typed again, it continues.",
+            help="Train N seeds starting at --seed, or these; the same command continues a stopped one.",
         ),
         click.Option(
             ["--jobs"],

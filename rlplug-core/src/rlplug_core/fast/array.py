@@ -1,8 +1,8 @@
-"""Arrays that know their gradient: what a loss computes with when the fast room runs it.
+"""`FastTensor`: a NumPy array with a gradient, on which losses are computed fast.
 
-A `FastTensor` is a NumPy array with torch's functions and methods (`__torch_function__`), so that a loss written for
-tensors runs on it unchanged. What it cannot do raises `NoFastPath` with the name of the function, and autograd computes
-the loss instead. Tests hold both ways equal.
+It has torch's functions and methods (`__torch_function__`), so a loss written for tensors runs on it unchanged. A
+function that it does not have raises `NoFastPath` with the function's name, and autograd computes the loss instead.
+Tests compare values and gradients with autograd.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from rlplug_core.types import Array
 
 
 class NoFastPath(Exception):
-    """The fast room cannot compute something; the message says what."""
+    """Raised for a function that has no fast version; the message names it."""
 
 
 class Gradients(dict[nn.Parameter, Array]):
-    """Arrays to which gradients are added, by parameter.
+    """The gradient of each parameter, as arrays to which backward passes add.
 
     Attributes:
-        every: the parameters, by `id`.
-        zero: those with arrays that are zero: the first gradient may be written there, which takes less time than to
-            add it. Code that adds to an array takes its parameter out.
+        every: the `id`s of the parameters.
+        zero: the `id`s of parameters with a gradient that is still zero; a backward pass may write it instead of adding
+            to it, which is faster. Code that changes an array removes its parameter from this set.
     """
 
     def __init__(self, arrays: Mapping[nn.Parameter, Array]) -> None:
@@ -46,21 +46,21 @@ class Gradients(dict[nn.Parameter, Array]):
             self.zero.discard(id(parameter))
 
 
-#: The gradient at a result to the gradient at each of its sources.
+#: Computes the gradients of a function's sources from the gradient of its result.
 Backward: TypeAlias = Callable[[Array, Gradients], Sequence[Array | None]]
 
 T = TypeVar("T")
-#: What a function takes besides a FastTensor: tensors and numbers.
+#: An operand: a FastTensor, a tensor or a number.
 Operand: TypeAlias = "FastTensor | Tensor | float"
-#: `float` is a method of tensors.
+#: The type, because `float` is a method here.
 Number: TypeAlias = float
-#: Gradients about which something is remembered: there is one for each optimizer.
+#: The size of the cache of `PerGradient`, which has an entry for each optimizer.
 MOST = 8
 _numbers = count()
 
 
 class PerGradient(Generic[T]):
-    """Finds something out about `Gradients`, and remembers it: an optimizer hands over the same ones at each update."""
+    """Caches a function of `Gradients`; an optimizer passes the same object at each update."""
 
     def __init__(self, find: Callable[[Gradients], T]) -> None:
         self.find = find
@@ -93,7 +93,7 @@ DTYPES = {
 
 
 class FastTensor:
-    """An array [...]; with `backward_of` and its sources, the result of a function that has a gradient."""
+    """An array [...]; the result of a differentiable function also has `backward_of` and its sources."""
 
     __slots__ = ("backward_of", "number", "sources", "value")
 
@@ -156,10 +156,11 @@ class FastTensor:
         raise NoFastPath(f"numpy.{getattr(function, '__name__', function)}")
 
     def backward_into(self, into: Gradients) -> None:
-        """Add the gradient of this number, in the parameters that `into` has, to the arrays there."""
+        """Add the gradient of this scalar to the arrays of the parameters in `into`."""
         open_ = {self.number: (self, self.value.dtype.type(1))}
         while open_:
-            part, gradient = open_.pop(max(open_))  # every result is younger than its sources
+            # Results have larger numbers than their sources, so all gradients of a source are added before its turn.
+            part, gradient = open_.pop(max(open_))
             assert part.backward_of is not None
             for source, below in zip(part.sources, part.backward_of(gradient, into), strict=True):
                 number = source.number
@@ -174,7 +175,7 @@ class FastTensor:
         args: Sequence[object] = (),
         named: Mapping[str, object] | None = None,
     ) -> Any:
-        """Do what torch's function, or one that is marked `overridable`, does."""
+        """Compute a function of torch, or one that is marked `overridable`."""
         known = FUNCTIONS.get(function)
         if known is None:
             if function in NETWORKS:
@@ -193,7 +194,7 @@ class FastTensor:
         return FastTensor(value, (self,), lambda gradient, into: (gradient * derivative,))
 
     def _view(self, value: Array) -> FastTensor:
-        """Return the same numbers in another shape."""
+        """Return the values in another shape."""
         if self.backward_of is None:
             return FastTensor(value)
         before = self.value.shape
@@ -219,7 +220,9 @@ class FastTensor:
         return _binary(raw(other) - self.value, self, other, _negative, _same)
 
     def __mul__(self, other: Operand) -> FastTensor:
-        if other.__class__ is float and other == 0:  # no infinite gradient becomes NaN
+        if (
+            other.__class__ is float and other == 0
+        ):  # no gradient: an infinite one times 0 would be NaN
             return FastTensor(self.value * other)
         other = operand(other)
         one = self.value
@@ -326,7 +329,7 @@ class FastTensor:
     def clamp(
         self, min: Number | None = None, max: Number | None = None
     ) -> FastTensor:  # torch's names
-        """Hold values within bounds, which themselves count as inside."""
+        """Limit values to bounds; a value at a bound keeps its gradient."""
         for bound in (min, max):
             if bound is not None and not isinstance(bound, int | float):
                 raise NoFastPath("a clamp with bounds that are not numbers")
@@ -337,21 +340,21 @@ class FastTensor:
     clip = clamp
 
     def minimum(self, other: Operand) -> FastTensor:
-        """Compute the smaller one; equal ones have half of the gradient each."""
+        """Compute the minimum; equal values get half of the gradient each."""
         other = operand(other)
         share = _first(raw(other) - self.value)
         value = np.minimum(self.value, raw(other))
         return _binary(value, self, other, lambda g: g * share, lambda g: g * (1 - share))
 
     def maximum(self, other: Operand) -> FastTensor:
-        """Compute the larger one; equal ones have half of the gradient each."""
+        """Compute the maximum; equal values get half of the gradient each."""
         other = operand(other)
         share = _first(self.value - raw(other))
         value = np.maximum(self.value, raw(other))
         return _binary(value, self, other, lambda g: g * share, lambda g: g * (1 - share))
 
     def sum(self, dim: int | None = None) -> FastTensor:
-        """Sum along one axis, or over all."""
+        """Compute the sum along one axis, or of all values."""
         if dim is None:
             return self.reshape(-1).sum(0)
         value = np.asarray(np.add.reduce(self.value, dim))
@@ -367,11 +370,11 @@ class FastTensor:
         return FastTensor(value, (self,), backward)
 
     def mean(self, dim: int | None = None) -> FastTensor:
-        """Compute the means along one axis, or that of all."""
+        """Compute the mean along one axis, or of all values."""
         return self.sum(dim) / (self.value.size if dim is None else self.shape[dim])
 
     def amin(self, dim: int) -> FastTensor:
-        """Compute the smallest along one axis; equal ones share the gradient."""
+        """Compute the minimum along one axis; equal values share the gradient."""
         smallest = np.minimum.reduce(self.value, dim)
         if self.backward_of is None:
             return FastTensor(smallest)
@@ -421,7 +424,7 @@ class FastTensor:
         )
 
     def gather(self, dim: int, index: Operand) -> FastTensor:
-        """Take one number along the last axis of [..., n] for each row."""
+        """Take one value of each row along the last axis of [..., n]."""
         places = array_of(index)
         if dim not in (-1, self.value.ndim - 1) or places.shape != (*self.shape[:-1], 1):
             raise NoFastPath("gather of another shape than one number of each row")
@@ -477,25 +480,32 @@ def operand(other: object) -> Any:
 
 
 def raw(other: object) -> Any:
-    """Return the array of a FastTensor; a number stays one."""
+    """Return the array of a FastTensor; a number is returned unchanged."""
     return other.value if other.__class__ is FastTensor else other
 
 
 def array_of(constant: Operand) -> Array:
-    """Return the array of a tensor or FastTensor that has no gradient of interest."""
+    """Return the array of a tensor or FastTensor, without its gradient."""
     value: Array = raw(operand(constant))
     return value
 
 
 def from_tensor(tensor: Tensor) -> FastTensor:
-    """Return a tensor as FastTensor. Gradients reach a parameter, and the parameters that autograd knows of."""
+    """Return a tensor as a FastTensor; a parameter keeps its gradient.
+
+    Raises:
+        NoFastPath: autograd computed the tensor, or NumPy cannot read it.
+    """
     try:
         if not tensor.requires_grad:
             return FastTensor(tensor.numpy())
         if not torch.is_grad_enabled():
             return FastTensor(tensor.detach().numpy())
         value = tensor.detach().numpy()
-    except (RuntimeError, TypeError) as error:  # another device, or a function transform of torch's
+    except (
+        RuntimeError,
+        TypeError,
+    ) as error:  # on another device, or inside `torch.func` transforms
         raise NoFastPath("a tensor that NumPy cannot read") from error
     if not isinstance(tensor, nn.Parameter):
         raise NoFastPath("a tensor that autograd computed")
@@ -516,7 +526,7 @@ def _binary(
     to_other: Callable[[Array], Array],
     summed: bool = False,
 ) -> FastTensor:
-    """Return a function of two operands; gradients at broadcast operands are summed over what was broadcast."""
+    """Return a function of two operands; gradients of broadcast operands are summed over the broadcast axes."""
     tracked = torch.is_grad_enabled()
     first = tracked and one.backward_of is not None
     second = tracked and other.__class__ is FastTensor and other.backward_of is not None
@@ -555,19 +565,19 @@ def reduced(gradient: Array, shape: tuple[int, ...]) -> Array:
 
 
 def name_of(function: Function) -> str:
-    """Return a function's name as a reader knows it."""
+    """Return a function's name for messages."""
     name = getattr(function, "__qualname__", getattr(function, "__name__", str(function)))
     return str(name).replace("_TensorBase", "Tensor")
 
 
 def network_call(*_: object) -> NoReturn:
-    """Stand for the call of a network in `FUNCTIONS`; `trace` replaces it."""
+    """Key of the entry in `FUNCTIONS` for calls of networks, which `trace` sets."""
     raise NoFastPath("networks")
 
 
 @lru_cache(maxsize=512)
 def _method_of(function: Function) -> Function | None:
-    """Return the method of FastTensor that does what a method of `torch.Tensor` or a function of torch's does."""
+    """Return the method of FastTensor for a method of `torch.Tensor` or a function of torch; None if it has none."""
     name = getattr(function, "__name__", "")
     known = getattr(Tensor, name, None) is function or getattr(torch, name, None) is function
     if name in REFLECTED and known:
@@ -610,14 +620,14 @@ REFLECTED: dict[str, Function] = {
 
 
 def _smaller(one: Operand, other: object = None) -> FastTensor:
-    """Do what `torch.min` does with two tensors."""
+    """Compute `torch.min` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.min of one tensor")
     return _left("minimum")(one, operand(other))
 
 
 def _larger(one: Operand, other: object = None) -> FastTensor:
-    """Do what `torch.max` does with two tensors."""
+    """Compute `torch.max` of two tensors."""
     if not isinstance(other, FastTensor | Tensor):
         raise NoFastPath("torch.max of one tensor")
     return _left("maximum")(one, operand(other))
@@ -641,7 +651,7 @@ def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
 
 
 def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
-    """Put parts of one shape after each other, [n, ...]."""
+    """Stack n parts of one shape to [n, ...]."""
     if dim != 0:
         raise NoFastPath("torch.stack along another axis than the first one")
     values = [operand(part).value for part in parts]
@@ -659,7 +669,7 @@ def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
 
 
 def pooled(parts: FastTensor) -> FastTensor:
-    """Put n parts [n, B, F] side by side, [B, n * F]."""
+    """Concatenate n parts [n, B, F] along the features to [B, n * F]."""
     count, rows, each = parts.value.shape
     together = parts.value.transpose(1, 0, 2).reshape(rows, count * each)
     if parts.backward_of is None:
@@ -672,7 +682,7 @@ def pooled(parts: FastTensor) -> FastTensor:
 
 
 def huber(error: FastTensor) -> FastTensor:
-    """Compute half of the square within 1, and the size less a half beyond."""
+    """Compute the Huber loss: half of the square within 1, and the absolute value minus a half beyond."""
     value = error.value
     if (loops := head_loops()) is not None and value.ndim == 1 and value.dtype == np.float32:
         loss = np.empty_like(value)
@@ -699,7 +709,7 @@ def _square_error(
     return _left("__sub__")(value, target).square()
 
 
-#: What is not a method by torch's name. Other files of this room add the functions that are marked `overridable`.
+#: Functions that are not methods with torch's name. Other files of `fast` add the functions marked `overridable`.
 FUNCTIONS: dict[Function, Function] = {
     torch.min: _smaller,
     torch.max: _larger,
@@ -728,30 +738,30 @@ def _log_softmax(logits: Array) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=16)
 def ones(count: int, dtype: np.dtype[Any]) -> Array:
-    """Return an array [count] of ones: its product with another array sums it.
+    """Return an array [count] of ones; the dot product with it computes a sum.
 
-    The same at every call, so it cannot be written to.
+    Every call returns the same read-only array.
     """
     return _read_only(np.ones(count, dtype))
 
 
 @lru_cache(maxsize=16)
 def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array of zeros: with it `np.maximum` takes a third of the time that it takes with a number.
+    """Return an array of zeros; `np.maximum` with it takes a third of the time that it takes with a number.
 
-    The same at every call, so it cannot be written to.
+    Every call returns the same read-only array.
     """
     return _read_only(np.zeros(shape, dtype))
 
 
 @lru_cache(maxsize=16)
 def row_numbers(count: int) -> Array:
-    """Return the numbers [count] from 0; the same array at every call, so it cannot be written to."""
+    """Return the numbers [count] from 0; every call returns the same read-only array."""
     return _read_only(np.arange(count))
 
 
 def _expand(values: Array, axis: int) -> Array:
-    """Return values with one more axis there, of length 1; `np.expand_dims` takes ten times as long."""
+    """Return values with a new axis of length 1; `np.expand_dims` takes ten times as long."""
     shape = list(values.shape)
     shape.insert(axis if axis >= 0 else axis + values.ndim + 1, 1)
     return values.reshape(shape)
@@ -763,7 +773,7 @@ def _read_only(array: Array) -> Array:
 
 
 def _first(difference: Array) -> Array:
-    """Return 1 if a difference is above 0, 0 if it is below, and a half if it is 0."""
+    """Return 1 for a positive difference, 0 for a negative one, and a half for 0."""
     share: Array = np.sign(difference)
     share += 1
     share *= 0.5

@@ -1,7 +1,7 @@
-"""Networks on arrays: a network's own `forward` is recorded once, and the operations are replayed.
+"""Networks on arrays: the operations of a network's own `forward` are recorded once and replayed.
 
-The recorder takes the place of the features: torch's functions, called on it, note what they would do
-(`__torch_function__`). What cannot be recorded raises `NoFastPath`, and autograd computes the loss.
+The network gets a `Recorder` instead of features. torch's functions, called on it, add an operation to its list
+(`__torch_function__`). A function that cannot be recorded raises `NoFastPath`, and autograd computes the loss.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.q_networks import dueling
 from rlplug_core.types import Array
 
-#: Features of one-hot vectors up to which the fast path pays: a step of DQN takes 0.65 of its time with 16 of them, and
-#: no less with 500.
+#: The largest number of one-hot features for which the fast path is faster: a step of DQN takes 0.65 of the time with
+#: 16 features, and the same time with 500.
 MOST_FEATURES = 64
 
 
 class Recorder:
-    """Stands for the features [B, F] of a network while its forward is recorded.
+    """Replaces the features [B, F] of a network while its forward is recorded.
 
     Args:
-        ops: what was done to them.
+        ops: the operations so far.
         shape: the shape of a row of outputs, if it is not a vector.
     """
 
@@ -63,7 +63,7 @@ class Recorder:
         self.row_shape = shape
 
     def then(self, *ops: Op) -> Recorder:
-        """Return the features after more operations."""
+        """Return a recorder with more operations."""
         if self.row_shape is not None:
             raise NoFastPath("a layer after outputs of another shape")
         return Recorder((*self.ops, *ops))
@@ -103,7 +103,7 @@ class Recorder:
 
 
 class NoiseRecorder:
-    """Stands for the noise [size] of a network, or a part of it."""
+    """Replaces the noise [size] of a network, or a part of it, while its forward is recorded."""
 
     ndim = 1
 
@@ -144,7 +144,7 @@ def _parameter(tensor: object) -> nn.Parameter:
 
 
 def _linear_op(weight: Tensor, bias: Tensor | None) -> LinearOp:
-    return LinearOp(*(_parameter(one) for one in (weight, bias) if one is not None))
+    return LinearOp(*(_parameter(tensor) for tensor in (weight, bias) if tensor is not None))
 
 
 def _norm_op(
@@ -152,8 +152,9 @@ def _norm_op(
 ) -> LayerNormOp:
     if len(shape) != 1:
         raise NoFastPath("a LayerNorm over several dimensions")
-    known = [None if one is None else _parameter(one) for one in (weight, bias)]
-    return LayerNormOp(known[0], known[1], eps)
+    scale = None if weight is None else _parameter(weight)
+    shift = None if bias is None else _parameter(bias)
+    return LayerNormOp(scale, shift, eps)
 
 
 def _linear(values: Recorder, weight: Tensor, bias: Tensor | None = None) -> Recorder:
@@ -203,7 +204,7 @@ DEFAULTS = {"alpha": 1.0, "negative_slope": 0.01}
 
 
 def _check_defaults(options: dict[str, object]) -> None:
-    """Raise NoFastPath for an activation with other options; a result in a new place is as good as one in place."""
+    """Raise NoFastPath for an activation with other options than the defaults; `inplace` makes no difference here."""
     for name, value in options.items():
         if name != "inplace" and value != DEFAULTS.get(name):
             raise NoFastPath(f"an activation with {name}={value}")
@@ -217,7 +218,7 @@ def _recording(op: Op) -> Callable[..., Recorder]:
     return record
 
 
-#: What each function records.
+#: The recording function of each function of torch, and of each overridable one.
 RECORDED: dict[Function, Callable[..., Recorder]] = {
     **{function: _recording(op) for function, op in ACTIVATIONS.items()},
     functional.linear: _linear,
@@ -230,8 +231,7 @@ RECORDED: dict[Function, Callable[..., Recorder]] = {
     dueling: _dueling,
 }
 
-#: The operations that compute gradients, the parameters that they have, by `id`, and whether each parameter is of one
-#: operation only.
+#: A backward pass: its operations, the `id`s of their parameters, and whether no two operations share a parameter.
 Way: TypeAlias = tuple[list[Step], frozenset[int], bool]
 
 
@@ -240,7 +240,7 @@ class Program:
 
     Args:
         module: the network; only its parameters and hooks are kept.
-        recorded: what its forward did.
+        recorded: the recorder that its forward returned.
     """
 
     def __init__(self, module: nn.Module, recorded: Recorder) -> None:
@@ -249,19 +249,19 @@ class Program:
         self.noisy = list(_noisy_ops(self.chain))
         self.one_hot = any(isinstance(op, OneHotOp) for op in self.chain.ops)
         inner = list(module.modules())
-        #: For each parameter the dictionary in which the module looks it up, its name there, and itself.
+        #: For each parameter, the dictionary in which its module stores it, its name there, and the parameter.
         self.owners = [owner._parameters for owner in inner for _ in owner._parameters]
         self.names = [name for owner in inner for name in owner._parameters]
         self.known = list(map(dict.get, self.owners, self.names))
-        self.hooks = [hooks for one in inner for hooks in hooks_of(one)]
-        #: Where the parameters were at the last call.
+        self.hooks = [hooks for part in inner for hooks in hooks_of(part)]
+        #: The memory addresses of the parameters at the last call.
         self.places: list[int] = []
-        #: Ways back, without the gradient at the inputs and with it.
+        #: Backward passes, without and with the gradient of the inputs.
         self.ways = [PerGradient(partial(self._way, inputs)) for inputs in (False, True)]
         self.parallel = ParallelDense([self])
 
     def __call__(self, values: FastTensor, noise: Array | None = None) -> FastTensor:
-        """Compute outputs for features [B, F]; `unsupported_reason` has been asked before."""
+        """Compute outputs for features [B, F]; the caller has checked `unsupported_reason`."""
         features = values.value
         for op in self.noisy:
             op.noise = noise
@@ -289,16 +289,17 @@ class Program:
         return FastTensor(value, (values,) if inputs else (), backward)
 
     def _way(self, inputs: bool, into: Gradients) -> Way:
-        """Return the way back, to the inputs too if wanted."""
+        """Return the backward pass; `inputs` says whether it includes the gradient of the inputs."""
         parameters = self.chain.parameters
-        trained = frozenset(id(one) for one in parameters if one in into)
+        trained = frozenset(id(parameter) for parameter in parameters if parameter in into)
         apart = len(set(map(id, parameters))) == len(parameters)
-        return self.chain.steps(inputs, [into.get(one) for one in parameters]), trained, apart
+        gradients = [into.get(parameter) for parameter in parameters]
+        return self.chain.steps(inputs, gradients), trained, apart
 
     def unsupported_reason(self) -> str:
-        """Return why the network cannot be replayed now; empty if it can.
+        """Return why the network cannot be replayed, or "".
 
-        It is asked before each call: modules may have got hooks or other parameters, and these may have moved.
+        Checked before each call, because hooks may have been added and parameters replaced or moved.
         """
         if any(map(is_not, map(dict.get, self.owners, self.names), self.known)):
             return "a network with parameters that were replaced"
@@ -307,7 +308,8 @@ class Program:
         places = list(map(Tensor.data_ptr, self.chain.parameters))
         if places != self.places:
             if any(
-                not one.is_cpu or one.dtype is not torch.float32 for one in self.chain.parameters
+                not parameter.is_cpu or parameter.dtype is not torch.float32
+                for parameter in self.chain.parameters
             ):
                 return "parameters that are not float32 on the CPU"
             self.chain.refresh_views()
@@ -316,15 +318,15 @@ class Program:
 
 
 def _noisy_ops(chain: Chain) -> list[NoisyLinearOp]:
-    found = [op for op in chain.ops if isinstance(op, NoisyLinearOp)]
+    ops = [op for op in chain.ops if isinstance(op, NoisyLinearOp)]
     for op in chain.ops:
         if isinstance(op, DuelingOp):
-            found += _noisy_ops(op.advantage) + _noisy_ops(op.value)
-    return found
+            ops += _noisy_ops(op.advantage) + _noisy_ops(op.value)
+    return ops
 
 
 def hooks_of(module: nn.Module) -> tuple[dict[int, Function], ...]:
-    """Return the dictionaries that hold a module's hooks."""
+    """Return the dictionaries of a module's hooks."""
     return (
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -333,24 +335,24 @@ def hooks_of(module: nn.Module) -> tuple[dict[int, Function], ...]:
     )
 
 
-#: The recorded networks, by module, then by method and by whether there is noise; a text says why there is none.
+#: The recorded networks, by module, then by method and by whether it has noise; a text is the reason for no program.
 PROGRAMS: WeakKeyDictionary[nn.Module, dict[tuple[Function, bool], Program | str]] = (
     WeakKeyDictionary()
 )
 
 
 def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Program:
-    """Return the program of a network's method; it is recorded at the first call.
+    """Return the program of a network's method; the first call records it.
 
     Raises:
-        NoFastPath: it cannot be recorded, or replayed now.
+        NoFastPath: it cannot be recorded or replayed.
     """
     programs = PROGRAMS.get(module)
     if programs is None:
         programs = PROGRAMS[module] = {}
     program = programs.get((method, noisy))
     if program is None:
-        if any(hook for one in module.modules() for hook in hooks_of(one)):
+        if any(hooks for part in module.modules() for hooks in hooks_of(part)):
             raise NoFastPath("a module with a hook")
         program = programs[method, noisy] = _record(method, module, noisy)
     if isinstance(program, str):
@@ -367,7 +369,7 @@ def _record(method: Any, module: nn.Module, noisy: bool) -> Program | str:
             recorded = method.__wrapped__(module, Recorder(), *noise)
     except NoFastPath as reason:
         return str(reason)
-    except TypeError as error:  # a function of torch's without a way in
+    except TypeError as error:  # from a function of torch without `__torch_function__`
         return str(error).splitlines()[0]
     return Program(module, recorded) if isinstance(recorded, Recorder) else "a network's outputs"
 
@@ -375,7 +377,7 @@ def _record(method: Any, module: nn.Module, noisy: bool) -> Program | str:
 def network_call(
     method: Function, module: nn.Module, features: Any, noise: Any = None, *rest: object
 ) -> FastTensor:
-    """Replay a network's method."""
+    """Compute a network's outputs by replaying its recorded method."""
     if features.__class__ is not FastTensor or rest:
         raise NoFastPath("a network with other arguments than features and noise")
     if noise is not None and noise.ndim != 1:
@@ -387,7 +389,7 @@ def network_call(
 
 
 def _apply(op: Op, values: FastTensor) -> FastTensor:
-    """Compute one operation of a network that is not recorded."""
+    """Compute a single operation that a loss calls outside a network."""
     if values.ndim != 2 and op.parameters:
         raise NoFastPath("a layer on features that are not vectors")
     outputs, saved = op.forward(values.value)
@@ -400,7 +402,7 @@ def _apply(op: Op, values: FastTensor) -> FastTensor:
     def backward(gradient: Array, into: Gradients) -> list[Array]:
         chain = Chain([op])
         into.zero -= set(map(id, op.parameters))
-        steps = chain.steps(inputs, [into.get(one) for one in op.parameters])
+        steps = chain.steps(inputs, [into.get(parameter) for parameter in op.parameters])
         passed = chain.along(steps, gradient, [saved], inputs, fresh=False)
         return [] if passed is None else [passed]
 
