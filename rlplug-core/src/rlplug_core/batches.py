@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, fields
-from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,12 +58,10 @@ class Batch:
         gathered = self.take(order[: count * size])
         weight = gathered.weight.view(count, size)
         counts = weight / (weight > 0).sum(1, keepdim=True).clamp_(min=1)
-        split = gathered._mapped(lambda tensor: tensor.split(size))
-        for number, share in enumerate(counts.unbind()):
-            yield type(self)(
-                share=share,
-                **{name: tree_map(itemgetter(number), each) for name, each in split.items()},
-            )
+        names = NAMES.get(type(self)) or field_names(self)
+        columns = [_in_parts(getattr(gathered, name), count, size) for name in names]
+        for share, *parts in zip(counts.unbind(), *columns, strict=True):
+            yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
     def split(self: T, size: int, share: Tensor) -> Iterator[T]:
         """Yield the rows in order, `size` at a time, as views; `share` [size] is each row's factor in a mean."""

@@ -205,15 +205,25 @@ class FastTensor:
             return FastTensor(-self.value)
         return FastTensor(-self.value, (self,), lambda gradient, into: (-gradient,))
 
+    # An operation of two constants, such as a metric, needs no gradient: it stops before one is prepared.
+
     def __add__(self, other: Operand) -> FastTensor:
-        other = operand(other)
-        return _binary(self.value + raw(other), self, other, _same, _same)
+        if other.__class__ is not FastTensor:
+            other = operand(other)
+        value = self.value + raw(other)
+        if self.backward_of is None and _is_constant(other):
+            return FastTensor(value)
+        return _binary(value, self, other, _same, _same)
 
     __radd__ = __add__
 
     def __sub__(self, other: Operand) -> FastTensor:
-        other = operand(other)
-        return _binary(self.value - raw(other), self, other, _same, _negative)
+        if other.__class__ is not FastTensor:
+            other = operand(other)
+        value = self.value - raw(other)
+        if self.backward_of is None and _is_constant(other):
+            return FastTensor(value)
+        return _binary(value, self, other, _same, _negative)
 
     def __rsub__(self, other: Operand) -> FastTensor:
         other = operand(other)
@@ -224,9 +234,12 @@ class FastTensor:
             other.__class__ is float and other == 0
         ):  # no gradient: an infinite one times 0 would be NaN
             return FastTensor(self.value * other)
-        other = operand(other)
+        if other.__class__ is not FastTensor:
+            other = operand(other)
         one = self.value
         two = raw(other)
+        if self.backward_of is None and _is_constant(other):
+            return FastTensor(one * two)
         return _binary(one * two, self, other, lambda g: g * two, lambda g: g * one)
 
     __rmul__ = __mul__
@@ -235,6 +248,8 @@ class FastTensor:
         other = operand(other)
         two = raw(other)
         value = self.value / two
+        if self.backward_of is None and _is_constant(other):
+            return FastTensor(value)
         return _binary(value, self, other, lambda g: g / two, lambda g: g * (-value / two))
 
     def __rtruediv__(self, other: Operand) -> FastTensor:
@@ -456,12 +471,14 @@ class FastTensor:
 
     def dot(self, other: Operand) -> FastTensor:
         """Compute the sum of products of two vectors [B]."""
-        other = operand(other)
+        if other.__class__ is not FastTensor:
+            other = operand(other)
         one = self.value
         two = raw(other)
-        return _binary(
-            np.asarray(one.dot(two)), self, other, lambda g: g * two, lambda g: g * one, summed=True
-        )
+        value = np.asarray(one.dot(two))
+        if self.backward_of is None and _is_constant(other):
+            return FastTensor(value)
+        return _binary(value, self, other, lambda g: g * two, lambda g: g * one, summed=True)
 
 
 OVERRIDING.add(FastTensor)
@@ -477,6 +494,11 @@ def operand(other: object) -> Any:
     if isinstance(other, np.ndarray | np.number | bool):
         return FastTensor(np.asarray(other))
     raise NoFastPath(f"an operand of type {type(other).__name__}")
+
+
+def _is_constant(other: object) -> bool:
+    """Return whether an operand has no gradient."""
+    return other.__class__ is not FastTensor or other.backward_of is None
 
 
 def raw(other: object) -> Any:

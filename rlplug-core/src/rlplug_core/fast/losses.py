@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import OVERRIDING, Function
-from rlplug_core.batches import Batch
+from rlplug_core.batches import NAMES, Batch, field_names
 from rlplug_core.fast.array import FastTensor, Gradients, NoFastPath, from_tensor
 from rlplug_core.fast.matmul import small_in_numpy
 from rlplug_core.fast.numba_loops import has_scipy, why_not_numba
@@ -134,11 +134,16 @@ def _key(argument: object) -> object:
 
 def _to_fast(argument: Any) -> Any:
     """Return an argument with its tensors as FastTensors."""
+    if argument is None:
+        return None
     if isinstance(argument, Tensor):
         return argument if argument.requires_grad else from_tensor(argument)
     if isinstance(argument, Batch):
-        arrays: Any = {"share": from_tensor(argument.counts), **argument._mapped(_to_fast)}
-        return type(argument)(**arrays)
+        kind = type(argument)
+        names = NAMES.get(kind) or field_names(argument)
+        arrays: Any = {name: _to_fast(getattr(argument, name)) for name in names}
+        arrays["share"] = from_tensor(argument.counts)
+        return kind(**arrays)
     if isinstance(argument, dict):
         return {name: _to_fast(part) for name, part in argument.items()}
     if isinstance(argument, list | tuple):
@@ -299,8 +304,7 @@ MOST = 64
 
 
 def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Tensor) -> None:
-    """Write the gradient of a loss into an optimizer's flat gradient, which is zero."""
-    if any(map(_has_hooks, parameters)):
+    if any(one._backward_hooks or one._post_accumulate_grad_hooks for one in parameters):
         backward(loss.by_autograd, parameters, gradient)
         return
     known = KNOWN.get(id(gradient))
