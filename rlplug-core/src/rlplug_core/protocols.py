@@ -13,9 +13,9 @@ Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, 
         for batch in actor.buffer.batches(clock):
             actor.buffer.feedback(batch, actor.learner.update(batch, clock))
 
-All protocols are structural: a plugin that inherits nothing is as good as one that does. Provisional until 1.0.
-A published protocol never gains a method. Further abilities are the separate `SupportsX` protocols at the end; those of
-environments and wrappers are methods with defaults, in `plugins.env_base.EnvBase`.
+All protocols are structural: a plugin does not have to inherit from them. They are provisional until 1.0.
+A published protocol never gets another method. Optional abilities are separate protocols, `SupportsX`; those of
+environments and wrappers are methods with defaults in `plugins.env_base.EnvBase`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rlplug_core.types import (
 )
 
 B = TypeVar("B")
-#: Called with whether an episode opens, and with a function that renders the current frame [H, W, 3] uint8.
+#: A function of whether an episode starts, and of a function that renders the current frame [H, W, 3] uint8.
 Show: TypeAlias = Callable[[bool, Callable[[], Array]], None]
 
 
@@ -66,7 +66,7 @@ class Env(Stateful, Protocol):
 
 @runtime_checkable
 class Agent(Stateful, Protocol):
-    """Acts. Its state is generators and noise, never weights; those are shared with the learner."""
+    """Chooses actions. Its state is random generators and noise; it shares its weights with the learner."""
 
     def weights(self) -> State:
         """Return live views of the weights that travel to actors and evaluators."""
@@ -86,33 +86,33 @@ class Agent(Stateful, Protocol):
     ) -> Act:
         """Return actions for the observations of all N environments.
 
-        The caller does not reset the memory: if `is_first` is set, an episode opens, and nothing in the answer for such
-        a row, the new memory included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in
-        the same way.
+        The caller does not reset the memory. In rows with `is_first` an episode starts, and no result for such a row,
+        including the new memory, may depend on the row's `recurrent_state`. Losses use `Rollout.is_first` in the same
+        way.
 
         Args:
             obs: [N, ...] observations.
-            is_first: [N] bool, `obs` opens an episode.
-            recurrent_state: [N, ...] memory from the last answer; None without a memory.
+            is_first: [N] bool, whether `obs` is the first observation of an episode.
+            recurrent_state: [N, ...] memory from the last call; None without a memory.
             clock: for schedules of exploration.
-            explore: False for the greedy action, which draws no random number unless the agent says so.
+            explore: False for greedy actions, which need no random numbers unless the agent documents it.
 
         Returns:
-            The actions [N, ...], the new memory, and extras that only the agent knows.
+            The actions [N, ...], the new memory, and other outputs for the learner, such as log-probabilities.
         """
         ...
 
 
 @runtime_checkable
 class Buffer(Stateful, Protocol[B]):
-    """Stores steps and returns due batches; a batch is valid until the next batch or `add`."""
+    """Stores steps and returns batches; a batch is valid until the next batch or `add`."""
 
     def add(self, step: Step, source: int = 0) -> None:
-        """Store a step of the actor `source`; rows of different actors are never mixed."""
+        """Store a step of the actor `source`; sequences never mix rows of different actors."""
         ...
 
     def batches(self, clock: Clock) -> Iterable[B]:
-        """Yield the due batches. Their number is an integer in the state, so stopping between two loses none."""
+        """Yield the batches that are ready. Their number is in the state, so none is lost by a stop between two."""
         ...
 
     def feedback(self, batch: B, result: Result) -> None: ...
@@ -122,11 +122,11 @@ class Buffer(Stateful, Protocol[B]):
 class Learner(Stateful, Protocol[B]):
     """The algorithm: built as `cls(spec, config, context)`."""
 
-    #: The runners that it is correct under, best first.
+    #: The runners that it supports, best first.
     runners: ClassVar[tuple[str, ...]]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
-        """Return an agent on these parameters. Agents never share generators or memory."""
+        """Return an agent with the learner's parameters. Agents do not share generators or memory."""
         ...
 
     def buffer(self) -> Buffer[B]: ...
@@ -146,7 +146,7 @@ class Link(Protocol):
         ...
 
     def receive(self) -> list[Chunk]:
-        """Return chunks to learn from, perhaps none; their arrays are valid until the next `publish`."""
+        """Return the chunks that arrived; their arrays are valid until the next `publish`."""
         ...
 
 
@@ -168,7 +168,7 @@ class Provider(Protocol):
     """The target of an `rlplug.envs` entry point: a class without constructor arguments that makes environments."""
 
     def ids(self) -> Iterable[str]:
-        """Return the ids that it can make, as a user types them; used for suggestions."""
+        """Return the ids of its environments, as a user types them; used for suggestions."""
         ...
 
     def make(self, id: str, num_envs: int) -> Env:
@@ -177,10 +177,9 @@ class Provider(Protocol):
 
 
 class Wrapper(Protocol):
-    """The target of an `rlplug.wrappers` entry point: a class, built over an environment with its `Config`.
+    """The target of an `rlplug.wrappers` entry point: a class that wraps an environment, with options in `Config`.
 
-    Episode statistics come from below it, so reported returns are untransformed. `transform.Transform` is a base to
-    start from.
+    Reported returns are those of the wrapped environment. `plugins.transform.Transform` is a base class.
     """
 
     def __call__(self, env: Env, config: Any, /) -> Env: ...
@@ -188,7 +187,7 @@ class Wrapper(Protocol):
 
 @runtime_checkable
 class SupportsAdopt(Protocol):
-    """A provider that can make a vector from a foreign class of single environments."""
+    """A provider that can make a vector from a class of single environments."""
 
     def adopt(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
         """Return `num_envs` environments from `make`, which returns a new `gymnasium.Env`."""
@@ -197,14 +196,14 @@ class SupportsAdopt(Protocol):
 
 @runtime_checkable
 class SupportsAdoptWorlds(Protocol):
-    """A provider that can put foreign worlds of many agents behind our interface."""
+    """A provider that can make a vector from a class of worlds with many agents."""
 
     def adopt_worlds(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
-        """`num_envs` worlds from `make`, which returns a new `pettingzoo.ParallelEnv` or `pettingzoo.AECEnv`."""
+        """Return `num_envs` worlds from `make`, which returns a new PettingZoo `ParallelEnv` or `AECEnv`."""
         ...
 
     def hold_world(self, world: Any, id: str) -> Env:
-        """A world that exists already; it stays open."""
+        """Adapt an existing world; `close` leaves it open for its owner."""
         ...
 
 
@@ -240,7 +239,7 @@ class SupportsArguments(Protocol):
 
 @runtime_checkable
 class SupportsFinish(Protocol):
-    """A learner that has something left to do before the final checkpoint."""
+    """A learner with a last step before the final checkpoint."""
 
     def finish(self, clock: Clock) -> None: ...
 
@@ -274,7 +273,7 @@ class SupportsPart(Protocol):
 
 @runtime_checkable
 class SupportsEvaluation(Protocol):
-    """A wrapper that has other options, or is left out, in evaluations."""
+    """A wrapper with other options in evaluations, or one that evaluations leave out."""
 
     def in_evaluation(self, config: Any) -> object:
         """Return its options in evaluations; None leaves it out. Spaces must be the same."""
@@ -316,8 +315,8 @@ class Evaluated(Protocol):
 class Controller(Stateful, Protocol):
     """Steers a run: the target of an `rlplug.controllers` entry point, a class, built with its `Config`.
 
-    It receives events by the methods below, in the run's own process. Its state is saved with the
-    run. `reason` says why it stopped the run; it is empty as long as it has not.
+    The methods of the protocols below receive events, in the run's own process. Its state is saved with the run.
+    `reason` says why it stopped the run, and is empty while the run continues.
     """
 
     @property
