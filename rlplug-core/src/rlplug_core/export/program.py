@@ -1,7 +1,7 @@
 """Programs: the operations of a network as JSON and tensors, without its classes.
 
-`torch.export` splits a module into tensor operations. The JSON names only operations of torch's core set, and a
-program that is read calls nothing else, so a program from an untrusted source cannot run code.
+`torch.export` splits a module into tensor operations. The JSON contains only operations of torch's core set, and a
+loaded program calls only these, so a program from an untrusted source cannot run other code.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 def trace(
     module: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]
 ) -> tuple[Graph, dict[str, Tensor]]:
-    """Return a module that takes a list of tensors [B, ...] as a graph, and its tensors.
+    """Return the graph of a module and its stored tensors.
 
     Args:
+        module: its argument is a list of tensors [B, ...].
         inputs: example inputs with a B of at least 2.
         names: names of the inputs.
 
@@ -93,7 +94,7 @@ def ignore_torch_warnings() -> Iterator[None]:
 
 
 class Program:
-    """A graph, ready to be called."""
+    """A graph that can be called."""
 
     def __init__(self, graph: Graph, tensors: Mapping[str, Tensor]) -> None:
         self.inputs: list[str] = graph["inputs"]
@@ -109,8 +110,9 @@ class Program:
         values: dict[str, Any] = {**self._held, **{name: inputs[name] for name in self.inputs}}
         with torch.inference_mode():
             for name, function, args, kwargs in self._steps:
-                words = {key: _from_json(value, values) for key, value in kwargs.items()}
-                values[name] = function(*(_from_json(value, values) for value in args), **words)
+                arguments = [_from_json(value, values) for value in args]
+                named = {key: _from_json(value, values) for key, value in kwargs.items()}
+                values[name] = function(*arguments, **named)
         return [values[name] for name in self.outputs]
 
 
@@ -153,7 +155,7 @@ def _to_graph(
         elif node.op == "placeholder":
             held[node.name] = str(kinds[node.name].target)
         elif node.op == "output":
-            outputs = [_name(one, places) for one in node.args[0]]
+            outputs = [_name(output, places) for output in node.args[0]]
         elif not (_label(node.target).rpartition("aten.")[2].startswith(CHECKS)):
             steps.append([node.name, _label(node.target), *_arguments(node, places)])
     graph = {"inputs": names, "tensors": held, "steps": steps, "outputs": outputs}
@@ -163,7 +165,11 @@ def _to_graph(
 
 
 def _label(target: object) -> str:
-    """Return the name of the operation of a node, if a program may call it."""
+    """Return the name of a node's operation.
+
+    Raises:
+        _Unsupported: a program may not call it.
+    """
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     label = f"operator.{getattr(target, '__name__', target)}"
