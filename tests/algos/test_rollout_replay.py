@@ -64,7 +64,7 @@ def test_nothing_to_learn_from_is_refused(learner: Callable[..., Any], name: str
 
 
 def test_rewards_in_their_order_do_not_go_with_replay(learner: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="leave one of normalize_reward and replay_ratio out"):
+    with pytest.raises(UsageError, match="leave out normalize_reward or replay_ratio"):
         learner("a2c", "Chain", replay_ratio=1.0, normalize_reward=True)
 
 

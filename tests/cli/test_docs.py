@@ -68,7 +68,6 @@ ELSEWHERE = {
     "python3 -m venv": "the environment that runs this test is one",
     "python -m pip install -r": "the session `wheels` installs the packages and runs the main job from there",
     "python -m pip install 'rlplug-cli[tune]'": "this environment has it",
-    "python -m pip install 'rlplug-cli[numba]'": "it changes how long things take, and no other page",
     "python -m pip install nox": "it comes before the next one",
     "python -m nox": "it runs this test",
 }

@@ -55,7 +55,9 @@ def test_a_file_says_none_as_a_configuration_does(place: Path) -> None:
     Path("c.toml").write_text('net.gain = "none"\n', encoding="utf-8")
     assert given("n.toml") == given(None, file=place / "c.toml") == {"net.gain": "none"}
     Path("n.toml").write_text('hidden = "none"\n', encoding="utf-8")
-    with pytest.raises(BadConfig, match=r"n\.toml: 'hidden': expected numbers as in 64,64, got 'none'"):
+    with pytest.raises(
+        BadConfig, match=r"n\.toml: 'hidden': expected a list of numbers without quotes, as in \[64, 64\], got 'none'"
+    ):
         given("n.toml")
 
 
@@ -83,7 +85,11 @@ def test_every_network_of_an_algorithm_is_meant() -> None:
             "hiden = [3]\n",
             "n.toml: a network has no 'hiden'; did you mean 'hidden'? ('rlplug info",
         ),
-        ("n.toml", 'hidden = "big"\n', "n.toml: 'hidden': expected numbers as in 64,64, got 'big' ('rlplug info ppo'"),
+        (
+            "n.toml",
+            'hidden = "big"\n',
+            "n.toml: 'hidden': expected a list of numbers without quotes, as in [64, 64], got 'big'",
+        ),
         ("n.toml", 'hidden = [3, "x"]\n', "n.toml: 'hidden': expected numbers as in 64,64, got [3, 'x']"),
         ("n.toml", 'activation = "swish"\n', "n.toml: 'activation': expected one of tanh, relu,"),
         ("n.toml", "gain = 0\n", "n.toml: 'gain': expected a number above 0, got 0"),

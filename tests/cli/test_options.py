@@ -169,11 +169,11 @@ def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any
     taking = [rlplug("list", "--actions", space) for space in ("Dict", "Tuple")]
     assert "ppo " in taking[0].out
     assert taking[0] == taking[1], "agents know a Tuple as a Dict"
-    for typed, near in (("Text", " (some"), ("Discret", "; did you mean 'Discrete'")):
+    for typed, near in (("Text", ""), ("Discret", "; did you mean 'Discrete'")):
         done = rlplug("list", "--actions", typed)
         assert done.code == 2
         assert f"--actions {typed}: no algorithm declares these{near}" in done.err
-        assert "(some take Box, D" in done.err
+        assert "(declared are Box, D" in done.err
     assert "actions    Discrete, MultiDiscrete, MultiBinary, Box, Dict" in rlplug("info", "ppo").out
 
 

@@ -41,8 +41,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> Path:
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=here, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr
     (here / "out.txt").write_text(done.stdout)
-    assert done.stderr == ""
+    assert told(done.stderr) == ""
     return here
+
+
+def told(stderr: str) -> str:
+    """Return stderr without the line about a wait for MLflow, which a slow machine prints."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if "sending the rest of the run" not in line)
 
 
 @pytest.fixture
@@ -241,7 +246,7 @@ def test_two_first_runs_at_once_are_both_recorded(place: Path) -> None:
     ]
     errors = [process.communicate(timeout=300)[1].decode() for process in started]
     assert [process.returncode for process in started] == [0] * 2, errors
-    assert errors == [""] * 2
+    assert list(map(told, errors)) == [""] * 2
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")

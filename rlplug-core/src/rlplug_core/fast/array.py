@@ -205,14 +205,14 @@ class FastTensor:
             return FastTensor(-self.value)
         return FastTensor(-self.value, (self,), lambda gradient, into: (-gradient,))
 
-    # An operation of two constants, such as a metric, needs no gradient: it stops before one is prepared.
+    # Most operations have a constant operand: their gradient is prepared without `_binary`, in half of the time.
 
     def __add__(self, other: Operand) -> FastTensor:
         if other.__class__ is not FastTensor:
             other = operand(other)
         value = self.value + raw(other)
-        if self.backward_of is None and _is_constant(other):
-            return FastTensor(value)
+        if _is_constant(other):
+            return self._linear(value, _pass)
         return _binary(value, self, other, _same, _same)
 
     __radd__ = __add__
@@ -221,8 +221,8 @@ class FastTensor:
         if other.__class__ is not FastTensor:
             other = operand(other)
         value = self.value - raw(other)
-        if self.backward_of is None and _is_constant(other):
-            return FastTensor(value)
+        if _is_constant(other):
+            return self._linear(value, _pass)
         return _binary(value, self, other, _same, _negative)
 
     def __rsub__(self, other: Operand) -> FastTensor:
@@ -230,19 +230,30 @@ class FastTensor:
         return _binary(raw(other) - self.value, self, other, _negative, _same)
 
     def __mul__(self, other: Operand) -> FastTensor:
-        if (
-            other.__class__ is float and other == 0
-        ):  # no gradient: an infinite one times 0 would be NaN
+        if other.__class__ is float and other == 0:  # no infinite gradient becomes NaN
             return FastTensor(self.value * other)
         if other.__class__ is not FastTensor:
             other = operand(other)
         one = self.value
         two = raw(other)
-        if self.backward_of is None and _is_constant(other):
-            return FastTensor(one * two)
+        if _is_constant(other):
+            return self._linear(one * two, lambda gradient, into: (gradient * two,))
         return _binary(one * two, self, other, lambda g: g * two, lambda g: g * one)
 
     __rmul__ = __mul__
+
+    def _linear(
+        self, value: Array, backward_of: Callable[[Array, Gradients], tuple[Array]]
+    ) -> FastTensor:
+        """Return a linear function of this array and a constant; `backward_of` is for operands of the same shape."""
+        if self.backward_of is None or not torch.is_grad_enabled():
+            return FastTensor(value)
+        before = self.value.shape
+        if value.shape == before:
+            return FastTensor(value, (self,), backward_of)
+        return FastTensor(
+            value, (self,), lambda g, into: (reduced(backward_of(g, into)[0], before),)
+        )
 
     def __truediv__(self, other: Operand) -> FastTensor:
         other = operand(other)
@@ -564,6 +575,10 @@ def _binary(
     if first:
         return FastTensor(value, (one,), lambda g, into: (to_one(g),))
     return FastTensor(value, (other,), lambda g, into: (to_other(g),))
+
+
+def _pass(gradient: Array, into: Gradients) -> tuple[Array]:
+    return (gradient,)
 
 
 def _same(gradient: Array) -> Array:
