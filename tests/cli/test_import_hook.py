@@ -9,9 +9,9 @@ from pathlib import Path
 
 IMPORTED = """
 import sys
-from rlplug_cli.mlflow.import_hook import import_mlflow, plugged
+from rlplug_cli.mlflow.import_hook import has_plugins, import_mlflow
 import_mlflow()
-print(plugged(), "pandas" in sys.modules, "pyarrow" in sys.modules)
+print(has_plugins(), "pandas" in sys.modules, "pyarrow" in sys.modules)
 import mlflow, pandas, pyarrow.parquet
 """
 PLUGIN = "import pandas\nprint('plugin has', pandas.DataFrame.__name__)\nclass Store: pass\n"

@@ -23,7 +23,8 @@ from tests.core.export.test_export import ACTIONS, CLOCK, NET, OBSERVATIONS, VEC
 #: Named arrays in, arrays out.
 Called: TypeAlias = Callable[[Mapping[str, Any]], list[Any]]
 #: Every kind of observations, and every kind of actions, once.
-KINDS = [*zip(OBSERVATIONS, (*ACTIONS, "discrete"), strict=False), ("masked", "discrete")]
+SEEN = ("vector", "image", "discrete", "multidiscrete", "bits", "parts")
+KINDS = [*zip(SEEN, (*ACTIONS, "discrete"), strict=True), ("masked", "discrete")]
 
 
 def loaded(agent: Any, spec: Spec, where: Path) -> dict[str, Called]:
