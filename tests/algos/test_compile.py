@@ -113,7 +113,7 @@ def test_a_traced_loss_follows_its_schedules(monkeypatch: pytest.MonkeyPatch) ->
         "vf_coef": "piecewise(0:0.5,0.5:1,1:0.1)",
     }
 
-    monkeypatch.setattr(FastLosses, "_unsupported", lambda *_: "the loss is traced here")
+    monkeypatch.setattr(FastLosses, "_reason_for_autograd", lambda *_: "the loss is traced here")
 
     def weights(traced: bool, **more: Any) -> torch.Tensor:
         runner = make_runner("ppo", "Chain", {**options, **more})

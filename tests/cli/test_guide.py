@@ -83,7 +83,7 @@ def test_a_chapter_runs_and_learns_what_the_packaged_algorithm_learns(
         assert chapter.stem == "chapter_07_distributional"
         return
     # Chapters write their losses for autograd, whose bits are not those of losses by rules.
-    monkeypatch.setattr(FastLosses, "_unsupported", lambda *_: "a chapter's do not")
+    monkeypatch.setattr(FastLosses, "_reason_for_autograd", lambda *_: "a chapter's do not")
     done = rlplug(*shlex.split(named(chapter)[0]), *SHORT)
     assert done.code == 0, done.err
     found, expected = weights(mine), weights(place / "runs" / "theirs")

@@ -27,10 +27,12 @@ def pages():
 set_torch(1)
 for _ in range(5):
     update()
-first = pages()
+new = []
 for _ in range(10):
+    first = pages()
     update()
-print((pages() - first) // 10)
+    new.append(pages() - first)
+print(min(new))  # the system may take pages back at any time, but not at every update
 """
 
 

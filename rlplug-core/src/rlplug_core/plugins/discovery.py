@@ -31,7 +31,10 @@ _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 _BOUND = rf"(?:>=|<)\s*{_RELEASE.pattern}\s*"
 #: A requirement of an extra; the plugin itself can run without it.
 _OF_AN_EXTRA = re.compile(r";\s*extra == ['\"][^'\"]+['\"]\s*$")
-_USUAL = re.compile(rf"rlplug[-_.]core\s*({_BOUND}(?:,\s*{_BOUND})*)", re.IGNORECASE)
+#: The usual requirement, with or without extras, which is read without the package `packaging`.
+_USUAL = re.compile(
+    rf"rlplug[-_.]core(?:\[[\w,-]*\])?\s*({_BOUND}(?:,\s*{_BOUND})*)", re.IGNORECASE
+)
 
 
 @cache
