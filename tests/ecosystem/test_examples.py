@@ -65,9 +65,9 @@ def code_lines(path: Path) -> int:
     return len(lines)
 
 
-def test_an_algorithm_is_60_lines_and_its_packaging_15() -> None:
+def test_an_algorithm_is_100_lines_and_its_packaging_15() -> None:
     home = EXAMPLES / "rlplug-cem"
-    assert sum(code_lines(path) for path in home.glob("src/**/*.py")) <= 60
+    assert sum(code_lines(path) for path in home.glob("src/**/*.py")) <= 100
     assert len((home / "pyproject.toml").read_text(encoding="utf-8").splitlines()) <= 15
 
 
@@ -85,7 +85,7 @@ def test_a_plugin_is_a_whole_distribution(name: str) -> None:
 def test_installed_plugins_are_available_at_once(installed: Place) -> None:
     listing = installed.rlplug("list").stdout
     assert "The cross-entropy method on linear policies" in listing
-    assert "Grid worlds to walk through" in listing
+    assert "Grid worlds: `gridworld/Room-v0`" in listing
     assert "not indexed" not in listing
     rows = {row["id"]: row for row in json.loads(installed.rlplug("plugins", "--json").stdout)}
     assert {rows[id]["status"] for id in ("cem", "goal-curriculum", "dyna", "gridworld", "rnd", "telegraph")} == {"ok"}
