@@ -314,23 +314,20 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Te
     return (ratio * advantage).minimum(ratio.clamp(low, high) * advantage)
 
 
-def value_error(
-    value: Tensor, target: Tensor, before: Tensor, clip: float | None, unit: Tensor | float = 1.0
-) -> Tensor:
+def value_error(value: Tensor, target: Tensor, before: Tensor, clip: float | None) -> Tensor:
     """Compute squared errors of values [B], or with `clip` PPO's clipped value loss.
 
     The clipped loss is in PPO's published code and not in its paper (Engstrom et al., 2020, arXiv:2005.12729, section
-    3): the larger one of the errors of `value` and of `value` clipped to within `clip * unit` of `before`.
+    3): the larger one of the errors of `value` and of `value` clipped to within `clip` of `before`.
 
     Args:
         value: [B] values by the critic.
         target: [B] value targets.
         before: [B] values by the critic before the update.
         clip: the largest change of a value; None for plain squared errors.
-        unit: the scale of values, if PopArt normalizes them.
     """
     error = (value - target).square()
     if clip is None:
         return error
-    moved = ((value - before) / unit).clamp(-clip, clip) * unit
+    moved = (value - before).clamp(-clip, clip)
     return error.maximum((before + moved - target).square())

@@ -31,15 +31,19 @@ def test_no_value_changes_when_the_scale_moves(seed: int, sizes: list[float]) ->
     layer, features = PopArt(6, rate=0.1), torch.randn(20, 6)
     with torch.no_grad():
         layer.linear.bias.fill_(0.3)
-        wanted = layer(features)
+        wanted = values(layer, features)
         for size in sizes:
             before = layer.scale.clone()
-            layer.absorb(size * (torch.randn(9) + 3), torch.ones(9))
+            layer.update_stats(size * (torch.randn(9) + 3), torch.ones(9))
             assert not torch.equal(layer.scale, before)
-            error = (layer(features) - wanted).abs().max()
+            error = (values(layer, features) - wanted).abs().max()
             rounding = layer.shift.abs().max() + layer.scale.max() + wanted.abs().max()
             assert float(error) <= 2e-6 * float(rounding)
-            wanted = layer(features)
+            wanted = values(layer, features)
+
+
+def values(layer: PopArt, features: torch.Tensor) -> torch.Tensor:
+    return layer(features) * layer.scale + layer.shift
 
 
 def slow_moments(batches: list[torch.Tensor], rate: float) -> tuple[float, float]:
@@ -61,7 +65,7 @@ def test_moments_are_exponential_means_without_what_was_there_before(seed: int, 
     layer = PopArt(2, rate)
     for batch in batches:
         weight = torch.cat([torch.ones(len(batch)), torch.zeros(2)])
-        layer.absorb(torch.cat([batch, torch.tensor([1e9, np.nan])]), weight)
+        layer.update_stats(torch.cat([batch, torch.tensor([1e9, np.nan])]), weight)
     mean, variance = slow_moments(batches, rate)
     assert float(layer.mean) == pytest.approx(mean, rel=1e-6, abs=1e-4)
     assert float(layer.variance) == pytest.approx(variance, rel=1e-6, abs=1e-3)
@@ -71,33 +75,32 @@ def test_moments_are_exponential_means_without_what_was_there_before(seed: int, 
 def test_nothing_seen_changes_nothing() -> None:
     layer = PopArt(3)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
-    layer.absorb(torch.full((4,), 1e6), torch.zeros(4))
+    layer.update_stats(torch.full((4,), 1e6), torch.zeros(4))
     assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
 
 
 def test_targets_that_are_all_the_same_keep_a_least_scale() -> None:
     layer = PopArt(3, least=0.01)
-    layer.absorb(torch.full((4,), 5.0), torch.ones(4))
+    layer.update_stats(torch.full((4,), 5.0), torch.ones(4))
     assert float(layer.scale) == pytest.approx(0.01)
     assert torch.isfinite(layer(torch.randn(4, 3))).all()
 
 
 @pytest.mark.parametrize("popart", [False, True])
 def test_the_gradient_is_that_of_a_critic_of_normalized_targets(popart: bool) -> None:
-    """((V - target) / unit)² by W and b is (n - (target - mean) / deviation)² by the same, n the layer's own output."""
+    """The error in normalized units has the gradient of ((V - target) / deviation)², V in the unit of rewards."""
     torch.manual_seed(0)
     critic = Critic(SPEC, Net(hidden=(8,)), popart=popart)
     batch = samples(torch.ones(16))
     batch.target = batch.target * 50 + 700
-    critic.absorb(batch)
-    loss = ((critic(batch.obs) - batch.target) / critic.unit).square().mean()
+    critic.update_stats(batch)
+    normalized = critic.normalize(batch)
+    loss = (critic.normalized(batch.obs) - normalized.target).square().mean()
     found = torch.autograd.grad(loss, list(critic.parameters()))
-    if popart:
-        inner, mean, deviation = critic.output.linear, batch.target.mean(), batch.target.std(correction=0)
-    else:
-        inner, mean, deviation = critic.output, torch.tensor(0.0), torch.tensor(1.0)
-    own = inner(critic.encoder(batch.obs)).squeeze(-1)
-    wanted = torch.autograd.grad((own - (batch.target - mean) / deviation).square().mean(), list(critic.parameters()))
+    deviation = batch.target.std(correction=0) if popart else torch.tensor(1.0)
+    error = (critic(batch.obs) - batch.target) / deviation
+    wanted = torch.autograd.grad(error.square().mean(), list(critic.parameters()))
+    torch.testing.assert_close(normalized.advantage, batch.advantage / deviation)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
@@ -118,10 +121,10 @@ def test_the_critic_acts_in_numpy_and_flat_parameters_follow() -> None:
     plain, obs = fast_forward(critic), np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
     assert isinstance(plain, NumpyForward)
     for size in (1.0, 100.0, 3.0):
-        optimizer.minimize(critic(torch.from_numpy(obs)).sum() / critic.unit, Clock(1))
+        optimizer.minimize(critic.normalized(torch.from_numpy(obs)).sum(), Clock(1))
         batch = samples(torch.ones(12))
         batch.target = batch.target * size
-        critic.absorb(batch)
+        critic.update_stats(batch)
         np.testing.assert_allclose(plain(obs), TorchForward(critic)(obs), rtol=1e-5, atol=1e-5)
         parameters = torch.cat([parameter.detach().reshape(-1) for parameter in critic.parameters()])
         assert torch.equal(optimizer.flat, parameters)

@@ -87,12 +87,13 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
 
     def learn(self, batch: rl.Rollout, now: MAPPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
+        normalized = self.critic.normalize(samples)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
-            for minibatch in samples.minibatches(now.batch_size, self.generator):
+            for minibatch in normalized.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
-        self.critic.absorb(samples)
+        self.critic.update_stats(samples)
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     def advantages(self, rollout: rl.Rollout, now: MAPPOConfig) -> rl.Samples:
@@ -116,21 +117,20 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
     def loss(self, batch: rl.Samples, now: MAPPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Return PPO's clipped surrogate, with the squared error of the value of the world's state; and metrics."""
         outputs = self.policy(batch.obs)
-        value = self.critic(batch.extras["state"])
+        value = self.critic.normalized(batch.extras["state"])
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()
-        unit = self.critic.unit_beside(value)
         advantage = (
             rl.standardize(batch.advantage, batch.weight)
             if now.normalize_advantage
-            else batch.advantage / unit
+            else batch.advantage
         )
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
         value_loss = rl.value_error(
-            value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit
+            value, batch.target, batch.target - batch.advantage, now.clip_range_vf
         )
-        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {
             "loss/policy": policy_loss,
             "loss/value": value_loss,

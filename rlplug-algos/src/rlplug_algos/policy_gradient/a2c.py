@@ -100,11 +100,11 @@ class A2C(rl.Algorithm[rl.Rollout]):
         rollout = self.scale_reward(batch)
         samples = rollout.samples(*self.advantages(rollout, now), self.device)
         samples = self.policy.with_noise(samples) if now.noisy else samples
-        loss, metrics = self.loss(samples, now)
+        loss, metrics = self.loss(self.critic.normalize(samples), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )
-        self.critic.absorb(samples)
+        self.critic.update_stats(samples)
         return rl.Result(metrics)
 
     def advantages(self, rollout: rl.Rollout, now: A2CConfig) -> tuple[rl.Array, rl.Array]:
@@ -130,14 +130,13 @@ class A2C(rl.Algorithm[rl.Rollout]):
         """Return the loss of section 4 (policy gradient, squared value error, entropy bonus) and metrics."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
-        unit = self.critic.unit_beside(value)
         advantage = (
             rl.standardize(batch.advantage, batch.weight)
             if now.normalize_advantage
-            else batch.advantage / unit
+            else batch.advantage
         )
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
-        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

@@ -92,12 +92,13 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(advantage, value_target, self.device)
-        self.update_fisher(samples, now, clock)
-        loss, metrics = self.loss(samples, now)
+        normalized = self.critic.normalize(samples)
+        self.update_fisher(normalized, now, clock)
+        loss, metrics = self.loss(normalized, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )
-        self.kfac.rescale(self.critic.output, self.critic.absorb(samples))
+        self.kfac.rescale(self.critic.output, self.critic.update_stats(samples))
         return rl.Result(metrics)
 
     def update_fisher(self, samples: rl.Samples, now: ACKTRConfig, clock: rl.Clock) -> None:
@@ -117,10 +118,10 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         """
         with self.kfac.capture() as seen:
             log_prob = self.policy.head.log_prob(self.policy(batch.obs), batch.action)
-            mean = self.critic(batch.obs) / self.critic.unit
+            mean = self.critic.normalized(batch.obs)
         self.kfac.observe(seen, log_prob + mean, batch.weight)
         used = batch.weight > 0
-        error = (mean.detach() - batch.target / self.critic.unit).square() * used
+        error = (mean.detach() - batch.target).square() * used
         self.kfac.widen(1, error.sum() / used.sum().clamp(min=1))
 
     @rl.pure
@@ -128,14 +129,13 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         """Return policy gradient, squared value error and entropy bonus, as in A2C."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
-        unit = self.critic.unit_beside(value)
         advantage = (
             rl.standardize(batch.advantage, batch.weight)
             if now.normalize_advantage
-            else batch.advantage / unit
+            else batch.advantage
         )
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
-        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

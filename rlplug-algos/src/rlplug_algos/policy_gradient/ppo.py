@@ -105,16 +105,17 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
+        normalized = self.critic.normalize(samples)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
-            for minibatch in samples.minibatches(now.batch_size, self.generator):
+            for minibatch in normalized.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate of the rollout's start.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
             # Checked once per epoch, because reading a number from a GPU waits for the GPU.
             if now.target_kl is not None and rl.host(metrics["loss/kl"]) > now.target_kl:
                 break
-        self.critic.absorb(samples)  # PopArt's statistics move after the update
+        self.critic.update_stats(samples)
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> rl.Samples:
@@ -136,16 +137,15 @@ class PPO(rl.Algorithm[rl.Rollout]):
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()
-        unit = self.critic.unit_beside(value)
         advantage = (
             rl.standardize(batch.advantage, batch.weight)
             if now.normalize_advantage
-            else batch.advantage / unit
+            else batch.advantage
         )
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
         old_value = batch.target - batch.advantage
-        value_loss = rl.value_error(value, batch.target, old_value, now.clip_range_vf, unit)
-        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        value_loss = rl.value_error(value, batch.target, old_value, now.clip_range_vf)
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {
             "loss/policy": policy_loss,
             "loss/value": value_loss,

@@ -81,15 +81,14 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         samples = rollout.samples(advantage, value_target, self.device)
         metrics = self.improve(samples, now)
         # Before the critic's steps: their gradient is not clipped, and Adam would remember the first large ones.
-        self.critic.absorb(samples)
+        self.critic.update_stats(samples)
+        samples = self.critic.normalize(samples)
         for _ in range(now.n_critic_updates):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 value_loss = minibatch.mean(
-                    (self.critic(minibatch.obs) - minibatch.target).square()
+                    (self.critic.normalized(minibatch.obs) - minibatch.target).square()
                 )
-                norm = self.critic_optimizer.minimize(
-                    value_loss / self.critic.unit**2, clock, age=batch.weight.size
-                )
+                norm = self.critic_optimizer.minimize(value_loss, clock, age=batch.weight.size)
         return rl.Result({**metrics, "loss/value": value_loss.detach(), "loss/gradient_norm": norm})
 
     def improve(self, samples: rl.Samples, now: TRPOConfig) -> dict[str, Tensor | float]:

@@ -72,11 +72,11 @@ class VPG(rl.Algorithm[rl.Rollout]):
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         samples = rollout.samples(advantage, value_target, self.device)
-        loss, metrics = self.loss(samples, now)
+        loss, metrics = self.loss(self.critic.normalize(samples), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )
-        self.critic.absorb(samples)
+        self.critic.update_stats(samples)
         return rl.Result(metrics)
 
     @rl.pure
@@ -84,14 +84,13 @@ class VPG(rl.Algorithm[rl.Rollout]):
         """Return the policy gradient with a baseline (Sutton and Barto, eq. 13.11), value error and entropy bonus."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
-        unit = self.critic.unit_beside(value)
         advantage = (
             rl.standardize(batch.advantage, batch.weight)
             if now.normalize_advantage
-            else batch.advantage / unit
+            else batch.advantage
         )
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
-        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

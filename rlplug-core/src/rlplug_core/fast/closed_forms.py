@@ -38,7 +38,6 @@ from rlplug_core.learning.temperature import Temperature
 from rlplug_core.nets.continuous import ActionCritic, action_features, critic_outputs
 from rlplug_core.nets.continuous import pooled as pooled_outputs
 from rlplug_core.nets.encoders import MLP, Concat, Vector
-from rlplug_core.nets.policies import Valued
 from rlplug_core.nets.q_networks import chosen
 from rlplug_core.types import Array
 
@@ -180,5 +179,4 @@ CLOSED_FORMS: dict[Function, Function] = {
     pooled_outputs: pooled,
     chosen: _at_action,
     of_action: _at_action,
-    Valued.unit_beside: lambda critic, value: float(critic.unit),
 }

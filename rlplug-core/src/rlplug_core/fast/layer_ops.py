@@ -19,7 +19,6 @@ from rlplug_core.fast.matmul import matmul
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.one_hot import OneHot
-from rlplug_core.nets.popart import PopArt
 from rlplug_core.types import Array
 
 
@@ -196,28 +195,6 @@ class ScaleOp:
     ) -> Array | None:
         inside, scale = saved
         return gradient * inside * scale if inputs else None
-
-
-class PopArtOp:
-    """After the layer of a `PopArt`: values times its scale plus its shift, as both are at each call."""
-
-    parameters: Sequence[nn.Parameter] = ()
-
-    def __init__(self, layer: PopArt) -> None:
-        self.layer = layer
-
-    def refresh_views(self) -> None:
-        """Keep no views: scale and shift move."""
-
-    def forward(self, values: Array) -> tuple[Array, Array]:
-        scale = self.layer.scale.numpy()
-        outputs = values * scale + self.layer.shift.numpy()
-        return outputs, scale.copy()  # it may move before the way back
-
-    def backward(
-        self, gradient: Array, saved: Array, inputs: bool, own: ParamGrads | None
-    ) -> Array | None:
-        return gradient * saved if inputs else None
 
 
 class OneHotOp:

@@ -28,7 +28,6 @@ from rlplug_core.fast.layer_ops import (
     NoisyLinearOp,
     OneHotOp,
     Op,
-    PopArtOp,
     ScaleOp,
 )
 from rlplug_core.fast.parallel_dense import ParallelDense
@@ -37,7 +36,6 @@ from rlplug_core.nets.heads.gaussian import LogStd
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.one_hot import OneHot
-from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.q_networks import dueling
 from rlplug_core.types import Array
 
@@ -182,10 +180,6 @@ def _noisy(layer: NoisyLinear, values: Recorder, noise: NoiseRecorder | None = N
     return values.then(NoisyLinearOp(layer, part))
 
 
-def _popart(layer: PopArt, values: Recorder) -> Recorder:
-    return values.then(_linear_op(layer.linear.weight, layer.linear.bias), PopArtOp(layer))
-
-
 def _dueling(value: Recorder, advantage: Recorder) -> Recorder:
     """Join two streams on the same features."""
     shared = 0
@@ -225,7 +219,6 @@ RECORDED: dict[Function, Callable[..., Recorder]] = {
     functional.layer_norm: _layer_norm,
     OneHot.forward: _one_hot,
     NoisyLinear.forward: _noisy,
-    PopArt.forward: _popart,
     RunningNorm.forward: lambda norm, values: values.then(ScaleOp(norm)),
     LogStd.forward: lambda layer, values: values.then(LogStdOp(layer.log_std)),
     dueling: _dueling,

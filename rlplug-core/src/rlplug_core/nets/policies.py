@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.accelerator import network, overridable
+from rlplug_core.accelerator import network
 from rlplug_core.batches import Samples
 from rlplug_core.nets.actions import parts
 from rlplug_core.nets.encoders import encoder, initialize_outputs, linear, observation_norm
@@ -147,43 +148,52 @@ class PolicyNetwork(nn.Module):
         return masked(outputs, obs, self.columns)
 
 
-class Valued(nn.Module):
-    """The base of critics: features to state values [B]; with PopArt values of any size are learned as those of size 1.
+class ValueFunction(nn.Module):
+    """The base of critics: a subclass defines `output` and `normalized`, whose arguments are those of a call.
 
-    What losses and learners do about PopArt is the same without it: they divide the errors of values by `unit`,
-    and advantages (Hessel et al., 2019, arXiv:1809.04474), and give `absorb` the targets when an update ends.
+    A call returns values V(s) [B] in the unit of rewards. A loss compares `normalized` values with the targets of
+    `normalize(samples)`; a learner calls `update_stats` once per update. Without PopArt normalized values are values.
     """
 
     output: nn.Module
 
+    def forward(self, *inputs: Any) -> Tensor:
+        """Compute values [B] in the unit of rewards; the inputs are those of `normalized`."""
+        value = self.normalized(*inputs)
+        output = self.output
+        return value * output.scale + output.shift if isinstance(output, PopArt) else value
+
+    def normalized(self, *inputs: Any) -> Tensor:
+        """Compute values [B] in the unit of normalized targets, for a loss."""
+        raise NotImplementedError(f"{type(self).__name__} does not define normalized(...)")
+
     def on(self, features: Tensor) -> Tensor:
-        """The values from features [B, F]."""
+        """Compute normalized values [B] from features [B, F]."""
         value: Tensor = self.output(features)
         return value.squeeze(-1)
 
-    @property
-    def unit(self) -> Tensor | float:
-        """Return the unit of value errors."""
-        return self.output.scale if isinstance(self.output, PopArt) else 1.0
+    def normalize(self, samples: Samples) -> Samples:
+        """Return samples with advantages and targets in the unit of `normalized` (Hessel et al., 2019, section 3)."""
+        output = self.output
+        if not isinstance(output, PopArt):
+            return samples
+        target = (samples.target - output.shift) / output.scale
+        advantage = samples.advantage / output.scale
+        return replace(samples, share=samples.counts, target=target, advantage=advantage)
 
-    @overridable
-    def unit_beside(self, value: Tensor) -> Tensor | float:
-        """Return the unit of value errors."""
-        return self.unit
+    def update_stats(self, samples: Samples) -> Tensor | float:
+        """Update the statistics of targets by samples in the unit of rewards; values stay equal up to rounding.
 
-    def absorb(self, batch: Samples) -> Tensor | float:
-        """Learn the size of values from a batch's targets; no value changes by it, up to rounding.
-
-        Gives the old unit over the new one, which the weights of the output layer were multiplied by.
+        Returns:
+            The factor by which the weights of `output` were multiplied.
         """
-        return (
-            self.output.absorb(batch.target, batch.weight)
-            if isinstance(self.output, PopArt)
-            else 1.0
-        )
+        output = self.output
+        if not isinstance(output, PopArt):
+            return 1.0
+        return output.update_stats(samples.target, samples.weight)
 
 
-class Critic(Valued):
+class Critic(ValueFunction):
     """Observations to state values [B], with PopArt if asked for."""
 
     def __init__(
@@ -199,14 +209,14 @@ class Critic(Valued):
         self.output = value_layer(features, popart, net)
 
     @network
-    def forward(self, obs: Obs) -> Tensor:
-        """Compute V(s).
+    def normalized(self, obs: Obs) -> Tensor:
+        """Compute V(s) in the unit of normalized targets.
 
         Args:
             obs: [B, ...] observations.
 
         Returns:
-            Values [B].
+            Normalized values [B].
         """
         return self.on(self.encoder(obs))
 
@@ -238,8 +248,8 @@ class PolicyAndCritic:
         self.critic = Critic(spec, net, trunk, popart, norm)
 
     def __call__(self, obs: Obs, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs of the action head [B, size] and values [B]; `noise` as `PolicyNetwork` takes it."""
+        """Compute outputs of the action head [B, size] and normalized values [B], with the noise of `PolicyNetwork`."""
         if not self.shared:
-            return self.policy(obs, noise), self.critic(obs)
+            return self.policy(obs, noise), self.critic.normalized(obs)
         features = self.policy.encoder(obs)
         return self.policy.on(features, obs, noise), self.critic.on(features)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.accelerator import overridable
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import TINY, mix, moments
 
 
 class PopArt(nn.Module):
-    """Features [B, F] to values [B, 1], scale * (W features + b) + shift, with the moments of the targets.
+    """Features [B, F] to normalized values [B, 1], W features + b; a value is scale * (W features + b) + shift.
 
-    A loss that divides the values' errors by `scale` trains W and b on targets of mean 0 and deviation 1 (algorithm 1).
+    Scale and shift follow the moments of the targets, so W and b learn targets of mean 0 and deviation 1 (algorithm 1).
 
     Args:
         features: F.
@@ -44,13 +43,12 @@ class PopArt(nn.Module):
         self.register_buffer("shift", torch.zeros(1))
         self.register_buffer("scale", torch.ones(1))
 
-    @overridable
     def forward(self, features: Tensor) -> Tensor:
-        values: Tensor = self.linear(features)
-        return values * self.scale + self.shift
+        normalized: Tensor = self.linear(features)
+        return normalized
 
     @torch.no_grad()
-    def absorb(self, target: Tensor, weight: Tensor) -> Tensor:
+    def update_stats(self, target: Tensor, weight: Tensor) -> Tensor:
         """Move the moments by value targets [B] with weights [B], and W and b so that no value changes (proposition 1).
 
         The first batch's moments replace the initial ones. Return the factor of W, [1].

@@ -15,7 +15,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.policies import PolicyNetwork, Valued, value_layer
+from rlplug_core.nets.policies import PolicyNetwork, ValueFunction, value_layer
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Array, Obs, Spec, tree_map
 
@@ -167,14 +167,14 @@ class RecurrentPolicy(nn.Module):
         return self.policy.on(memory["h"], obs)
 
 
-class RecurrentCritic(Valued):
+class RecurrentCritic(ValueFunction):
     """Maps recurrent states of a policy to state values [B], with PopArt on request."""
 
     def __init__(self, units: int, net: Net, popart: bool = False) -> None:
         super().__init__()
         self.output = value_layer(units, popart, net)
 
-    def forward(self, memory: Remembered) -> Tensor:
+    def normalized(self, memory: Remembered) -> Tensor:
         return self.on(memory["h"])
 
 
@@ -193,9 +193,9 @@ class RecurrentPolicyAndCritic:
     def __call__(
         self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Outputs of the action head [T * N, size] and values [T * N]; arguments as in `RecurrentPolicy.remember`."""
+        """Compute outputs [T * N, size] and normalized values [T * N]; arguments as in `RecurrentPolicy.remember`."""
         memory = self.policy.remember(obs, is_first, before, valid)
-        return self.policy.on(memory, obs), self.critic(memory)
+        return self.policy.on(memory, obs), self.critic.normalized(memory)
 
 
 class RecurrentQ(nn.Module):
