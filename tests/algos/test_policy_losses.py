@@ -221,7 +221,8 @@ def test_value_clipping_is_in_units_of_values_with_popart(learner: Callable[...,
     found = []
     for size in (1.0, 100.0):
         made = learner("ppo", "Bandit", popart=True, clip_range_vf=0.2, ent_coef=0.0, **{"net.hidden": []})
-        made.critic.update_stats(samples(torch.ones(2, 1), torch.tensor([0, 0]), torch.zeros(2), torch.tensor([-size, size])))
+        targets = torch.tensor([-size, size])
+        made.critic.update_stats(samples(torch.ones(2, 1), torch.tensor([0, 0]), torch.zeros(2), targets))
         with torch.no_grad():
             made.critic.output.linear.weight.zero_()
             made.critic.output.linear.bias.fill_(0.5)
