@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlplug_core.batches import Cuts, Rollout, Samples
+from rlplug_core.batches import Rollout, Samples, Truncations
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
@@ -119,10 +119,10 @@ def test_targets_are_retrace_by_definition(learner: Callable[..., Any]) -> None:
     assert rollout.terminated.any()
     assert not rollout.terminated[3, 0]
     rollout.truncated[3, 0] = True
-    rollout.cuts = Cuts(rollout.obs[20, 1:], np.array([3 * 2]), 1)
+    rollout.truncations = Truncations(rollout.obs[20, 1:], np.array([3 * 2]), 1)
     target = made.retrace_targets(rollout, made.config).target.reshape(40, 2)
     for row in range(2):
-        obs = torch.from_numpy(np.concatenate([rollout.obs[:, row], rollout.cuts.obs[:1]]))
+        obs = torch.from_numpy(np.concatenate([rollout.obs[:, row], rollout.truncations.obs[:1]]))
         with torch.no_grad():
             pi, q = made.policy(obs).softmax(-1), made.q_network(obs)
             mu = torch.from_numpy(rollout.extras["outputs"][:, row]).softmax(-1)

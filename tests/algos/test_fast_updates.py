@@ -28,7 +28,7 @@ from rlplug_algos.value.qrdqn import QRDQN, QRDQNConfig
 from rlplug_algos.value.vqn import VQN, VQNConfig
 from rlplug_algos.value.vsarsa import VSarsa, VSarsaConfig
 from rlplug_core.algorithm import Algorithm, Context, pure
-from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
+from rlplug_core.batches import Rollout, Samples, Transitions, Truncations
 from rlplug_core.clock import Clock
 from rlplug_core.fast import matmul, parallel_dense
 from rlplug_core.fast.losses import FastLoss
@@ -74,7 +74,7 @@ def rollout(action: str, seed: int = 0) -> Rollout:
     obs = numbers(STEPS + 1, ROWS, FEATURES)
     return Rollout(
         obs, actions(action, *shape), numbers(*shape), ended, np.zeros(shape, bool), np.roll(ended, 1, 0), weight,
-        Cuts(obs[0], np.zeros(ROWS, np.int64), 0), {"log_prob": numbers(*shape) - 1}, None, whole=False,
+        Truncations(obs[0], np.zeros(ROWS, np.int64), 0), {"log_prob": numbers(*shape) - 1}, None, whole=False,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Frozen parameters stay as they are under every optimizer, also after a resume; the rest learns."""
+"""NoGradient parameters stay as they are under every optimizer, also after a resume; the rest learns."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def call_losses(learner: Any, now: Any) -> None:
         batch = continuous(16)
         batch.extras = draws(learner, batch)
         critic_loss(learner, there(batch))
-        with learner.frozen_critics:
+        with learner.fixed_critics:
             policy_loss(learner, there(batch))
 
 

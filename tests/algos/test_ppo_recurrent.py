@@ -107,7 +107,7 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memo
         torch.testing.assert_close(loss, slow)
         for one, other in zip(gradients(made, loss), gradients(made, slow), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
-        seen += [rollout.cuts.count, rollout.terminated[:-1].sum(), (~counts).sum()]
+        seen += [rollout.truncations.count, rollout.terminated[:-1].sum(), (~counts).sum()]
     assert (seen > 0).all()
 
 

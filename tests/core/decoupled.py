@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlplug_core.batches import Cuts, Rollout
+from rlplug_core.batches import Rollout, Truncations
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.plan import Plan
@@ -68,7 +68,7 @@ def check_plain(tree: Any) -> None:
 def plain(rollout: Rollout) -> State:
     """A rollout as a tree of arrays."""
     names = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras", "recurrent_state")
-    used, cuts = rollout.cuts.count, rollout.cuts
+    used, cuts = rollout.truncations.count, rollout.truncations
     return {
         **{name: getattr(rollout, name) for name in names},
         "cuts": {"obs": cuts.obs[:used], "index": cuts.index[:used]},
@@ -78,7 +78,7 @@ def plain(rollout: Rollout) -> State:
 def rollout_of(data: State) -> Rollout:
     """The inverse of `plain`."""
     cuts = data.pop("cuts")
-    return Rollout(**data, cuts=Cuts(cuts["obs"], cuts["index"], len(cuts["index"])))
+    return Rollout(**data, truncations=Truncations(cuts["obs"], cuts["index"], len(cuts["index"])))
 
 
 def act(pipe: Connection, algorithm: str, env: str, options: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Rollout, Samples, Transitions
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.options import Config, Count, Positive
@@ -155,7 +155,7 @@ class Slow(Running):
         super().__init__()
         self.register_buffer("count", torch.zeros(()))
 
-    def absorb(self, batch: Any, clock: Clock) -> None:
+    def update_stats(self, batch: Any, clock: Clock) -> None:
         seen = float(self.count)
         time.sleep(0.005)  # nothing is waited for: another worker may come between
         self.count.fill_(seen + 1)
@@ -245,7 +245,11 @@ class TinyQ(Algorithm[Transitions]):
     def buffer(self) -> ReplayBuffer:
         c = self.config
         return ReplayBuffer(
-            c.buffer_size, Pace(4, c.train_freq, c.gradient_steps, 10), c.n_step, 0.9, self.seeds.child("buffer")
+            c.buffer_size,
+            ReplaySchedule(4, c.train_freq, c.gradient_steps, 10),
+            c.n_step,
+            0.9,
+            self.seeds.child("buffer"),
         )
 
     def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:

@@ -372,7 +372,10 @@ class ReferringBuffer(RolloutBuffer):
 
 def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
     """The steps of an unfinished rollout again, as far as the buffer reads them."""
-    finals = {int(at): rollout.cuts.obs[n] for n, at in enumerate(rollout.cuts.index[: rollout.cuts.count])}
+    finals = {
+        int(at): rollout.truncations.obs[n]
+        for n, at in enumerate(rollout.truncations.index[: rollout.truncations.count])
+    }
     num_envs = rollout.reward.shape[1]
     for t in range(count):
         following = rollout.obs[t + 1].copy()
@@ -396,7 +399,7 @@ class NextEpisode(Tiny):
     """Takes the value of what the next episode opens with for that of a truncated step's successor."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
-        batch.cuts.count = 0
+        batch.truncations.count = 0
         return super().learn(batch, now, clock)
 
 

@@ -51,7 +51,7 @@ def slowly(
 def seen_by(rollout: Rollout, made: RecurrentPolicyAndCritic) -> tuple[Array, Array]:
     """V of every observation and of every true successor [T, N], each by what is remembered there."""
     steps, num_envs = rollout.reward.shape
-    cut = {int(rollout.cuts.index[k]): rollout.cuts.obs[k] for k in range(rollout.cuts.count)}
+    cut = {int(rollout.truncations.index[k]): rollout.truncations.obs[k] for k in range(rollout.truncations.count)}
     value, successor = np.zeros((steps, num_envs)), np.zeros((steps, num_envs))
     with torch.no_grad():
         features = made.policy.encoder(torch.from_numpy(rollout.obs.reshape(-1, 3))).unflatten(0, (steps + 1, num_envs))

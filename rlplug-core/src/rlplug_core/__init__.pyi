@@ -47,8 +47,8 @@ from rlplug_core.buffers.make import replay_from_options as replay_from_options
 from rlplug_core.buffers.pairs import PairBuffer as PairBuffer
 from rlplug_core.buffers.prioritized import PrioritizedReplay as PrioritizedReplay
 from rlplug_core.buffers.prioritized import Priority as Priority
-from rlplug_core.buffers.replay import Pace as Pace
 from rlplug_core.buffers.replay import ReplayBuffer as ReplayBuffer
+from rlplug_core.buffers.replay import ReplaySchedule as ReplaySchedule
 from rlplug_core.buffers.rollout import RolloutBuffer as RolloutBuffer
 from rlplug_core.buffers.sequences import SequenceReplay as SequenceReplay
 from rlplug_core.buffers.sequences import SequenceShape as SequenceShape
@@ -65,7 +65,7 @@ from rlplug_core.config.options import NonNegative as NonNegative
 from rlplug_core.config.options import Positive as Positive
 from rlplug_core.config.options import Scheduled as Scheduled
 from rlplug_core.config.options import Several as Several
-from rlplug_core.config.options import Share as Share
+from rlplug_core.config.options import UnitInterval as UnitInterval
 from rlplug_core.config.options import choice as choice
 from rlplug_core.config.options import integer as integer
 from rlplug_core.config.options import log as log
@@ -98,10 +98,10 @@ from rlplug_core.learning.losses import rescaled as rescaled
 from rlplug_core.learning.losses import sequence_priority as sequence_priority
 from rlplug_core.learning.losses import unscaled as unscaled
 from rlplug_core.learning.natural import TrustRegion as TrustRegion
-from rlplug_core.learning.natural import within as within
+from rlplug_core.learning.natural import inside_trust_region as inside_trust_region
 from rlplug_core.learning.optimizer import Optimizer as Optimizer
-from rlplug_core.learning.optimizer import host as host
-from rlplug_core.learning.targets import Frozen as Frozen
+from rlplug_core.learning.optimizer import to_float as to_float
+from rlplug_core.learning.targets import NoGradient as NoGradient
 from rlplug_core.learning.targets import Target as Target
 from rlplug_core.learning.targets import target_network as target_network
 from rlplug_core.learning.temperature import Temperature as Temperature
@@ -133,7 +133,7 @@ from rlplug_core.nets.policies import PolicyAndCritic as PolicyAndCritic
 from rlplug_core.nets.policies import PolicyNetwork as PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork as QNetwork
 from rlplug_core.nets.q_networks import QNetworks as QNetworks
-from rlplug_core.nets.q_networks import chosen as chosen
+from rlplug_core.nets.q_networks import gather_actions as gather_actions
 from rlplug_core.nets.q_networks import next_distribution as next_distribution
 from rlplug_core.nets.recurrent import CellName as CellName
 from rlplug_core.nets.recurrent import RecurrentPolicyAndCritic as RecurrentPolicyAndCritic
@@ -141,7 +141,7 @@ from rlplug_core.nets.recurrent import RecurrentQ as RecurrentQ
 from rlplug_core.nets.renorm import Moments as Moments
 from rlplug_core.nets.renorm import RenormCritic as RenormCritic
 from rlplug_core.nets.renorm import RenormPolicy as RenormPolicy
-from rlplug_core.nets.renorm import absorb_moments as absorb_moments
+from rlplug_core.nets.renorm import update_moments as update_moments
 from rlplug_core.nets.stochastic_dueling import StochasticDueling as StochasticDueling
 from rlplug_core.plugins.hook_specs import hookimpl as hookimpl
 from rlplug_core.plugins.transform import Transform as Transform
@@ -166,5 +166,13 @@ from rlplug_core.types import State as State
 from rlplug_core.types import Step as Step
 from rlplug_core.types import Timestep as Timestep
 from rlplug_core.types import tree_map as tree_map
+
+Frozen = NoGradient
+Pace = ReplaySchedule
+Share = UnitInterval
+absorb_moments = update_moments
+chosen = gather_actions
+host = to_float
+within = inside_trust_region
 
 __version__: str

@@ -68,7 +68,7 @@ class Context:
         compile: whether losses marked `pure` are compiled.
         cudagraphs: whether gradient steps are recorded and replayed as CUDA graphs.
         runner: the runner's name, for options that only some of the class's `runners` support.
-        absorbing: a lock for updates of running means, which learners in several processes may share.
+        stats_lock: a lock for updates of running means, which learners in several processes may share.
     """
 
     seeds: Seeds
@@ -81,7 +81,7 @@ class Context:
     compile: bool = False
     cudagraphs: bool = False
     runner: str = "sync"
-    absorbing: AbstractContextManager[object] = field(default_factory=nullcontext)
+    stats_lock: AbstractContextManager[object] = field(default_factory=nullcontext)
 
 
 class Algorithm(nn.Module, Generic[B]):
@@ -161,9 +161,9 @@ class Algorithm(nn.Module, Generic[B]):
                 f"{type(self).__name__}.learn returned {result!r}; return rl.Result(metrics)"
             )
         if self.running:
-            with self.context.absorbing:
+            with self.context.stats_lock:
                 for module in self.running:
-                    module.absorb(batch, clock)
+                    module.update_stats(batch, clock)
         return result
 
     def optimizer(

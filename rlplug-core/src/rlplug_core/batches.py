@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, TypeVar
@@ -148,7 +149,7 @@ class Samples(Batch):
 
 
 @dataclass(slots=True)
-class Cuts:
+class Truncations:
     """The final observations of episodes that were truncated inside a rollout.
 
     Attributes:
@@ -170,7 +171,7 @@ class Rollout:
         obs: [T + 1, N, ...]; the last row is the observation after the last action.
         action, reward, terminated, truncated, is_first: [T, N, ...].
         weight: [T, N] float32, 0 for a row without a transition.
-        cuts: the final observations of episodes that were truncated before the last step.
+        truncations: the final observations of episodes that were truncated before the last step.
         extras: the agent's other outputs, such as log-probabilities, [T, N, ...] each.
         recurrent_state: the agent's memory at the first row, [N, ...] or None.
         whole: whether every row has a transition.
@@ -184,11 +185,17 @@ class Rollout:
     truncated: Array
     is_first: Array
     weight: Array
-    cuts: Cuts
+    truncations: Truncations
     extras: dict[str, Array]
     recurrent_state: RecurrentState
     whole: bool = True
     views: Views | None = None
+
+    @property
+    def cuts(self) -> Truncations:
+        """Return `truncations` under its former name, which goes with the next version."""
+        warnings.warn("Rollout.cuts is now Rollout.truncations", DeprecationWarning, stacklevel=2)
+        return self.truncations
 
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """Return V(obs) and V(next_obs) of every step, both [T, N]; `critic` maps observations [B, ...] to [B]."""
@@ -197,11 +204,11 @@ class Rollout:
             self.views = Views(self)
         value = critic(self.views.all_obs).reshape(steps + 1, num_envs)
         successor = value[1:]
-        if self.cuts.count:
+        if self.truncations.count:
             successor = successor.copy()
-            successor.reshape(-1)[self.cuts.index[: self.cuts.count]] = critic(self.cuts.obs)[
-                : self.cuts.count
-            ]
+            successor.reshape(-1)[self.truncations.index[: self.truncations.count]] = critic(
+                self.truncations.obs
+            )[: self.truncations.count]
         return value[:-1], successor
 
     def samples(self, advantage: Array, target: Array, device: torch.device) -> Samples:

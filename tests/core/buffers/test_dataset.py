@@ -18,7 +18,7 @@ from rlplug_core.buffers.dataset import FIELDS, Dataset
 from rlplug_core.buffers.dataset_files import read
 from rlplug_core.buffers.make import PriorityOptions, replay_buffer
 from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
-from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import replace
 from rlplug_core.errors import BadFile, UsageError
@@ -123,8 +123,8 @@ def test_one_transition_is_a_data_set() -> None:
 
 def test_nothing_is_waited_for_where_all_is_there() -> None:
     replay = replay_buffer(
-        100, Pace(4, 1, 1, learning_starts=1), n_step=1, gamma=0.5, seeds=Seeds(1), device=torch.device("cpu"),
-        priority=PriorityOptions(),
+        100, ReplaySchedule(4, 1, 1, learning_starts=1), n_step=1, gamma=0.5, seeds=Seeds(1),
+        device=torch.device("cpu"), priority=PriorityOptions(),
     )  # fmt: skip
     assert RecordedReplay(replay, Dataset("x", arrays()).fitted(SPEC, OWN)).mass == 7
 
@@ -178,7 +178,7 @@ def recorded(data: Dataset, n_step: int = 1, alpha: float = 0.0, seed: int = 1) 
 
 def made(n_step: int = 1, alpha: float = 0.0, seed: int = 1, **more: Any) -> Any:
     return replay_buffer(
-        100, Pace(4, 1, 1, 10), n_step=n_step, gamma=0.5, seeds=Seeds(seed), device=torch.device("cpu"),
+        100, ReplaySchedule(4, 1, 1, 10), n_step=n_step, gamma=0.5, seeds=Seeds(seed), device=torch.device("cpu"),
         priority=PriorityOptions(alpha=alpha, **more),
     )  # fmt: skip
 

@@ -72,7 +72,7 @@ def test_state_resumes_anywhere(story: Story, steps: int, moment: int) -> None:
     for one, other in zip(rollouts(story, steps), rollouts(story, steps, moment), strict=True):
         for name in ("obs", "action", "reward", "terminated", "truncated", "weight"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-        np.testing.assert_array_equal(one.cuts.obs, other.cuts.obs)
+        np.testing.assert_array_equal(one.truncations.obs, other.truncations.obs)
 
 
 def test_a_long_episode_outlives_many_short_ones() -> None:

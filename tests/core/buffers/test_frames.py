@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.frames import TRIAL, Stacked
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.storage import Whole
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
@@ -81,7 +81,7 @@ FILMS = st.builds(
 
 
 def buffer_for(num_envs: int, slots: int, n: int, store: str = "memory") -> ReplayBuffer:
-    return ReplayBuffer(slots * num_envs, Pace(16, 1, 1, (n + 1) * num_envs), n, 0.9, Seeds(7), store=store)
+    return ReplayBuffer(slots * num_envs, ReplaySchedule(16, 1, 1, (n + 1) * num_envs), n, 0.9, Seeds(7), store=store)
 
 
 def plain(step: Step) -> Step:
@@ -194,7 +194,7 @@ def test_a_million_frames_take_less_than_eight_gigabytes() -> None:
     never = np.zeros(8, bool)
     obs = np.zeros((8, 4, 84, 84), np.uint8)
     step = Step(obs, never.astype(int), np.zeros(8, np.float32), obs, never, never, never, ~never, False, {}, None)
-    buffer = ReplayBuffer(1_000_000, Pace(32, 4, 1, 1000), 1, 0.99, Seeds(0))
+    buffer = ReplayBuffer(1_000_000, ReplaySchedule(32, 4, 1, 1000), 1, 0.99, Seeds(0))
     buffer.add(step)
     data = buffer.data
     assert data is not None

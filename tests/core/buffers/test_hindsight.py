@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlplug_core.buffers.hindsight import HindsightReplay, goals_of
 from rlplug_core.buffers.make import PriorityOptions, replay_buffer
-from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
@@ -19,7 +19,7 @@ from rlplug_core.testing.goals import Bits, reached, reward
 from rlplug_core.types import NO_EXTRAS, Array, Goals, Spec, Step, tree_map
 
 GAMMA, K, ROWS = 0.9, 3, 3
-PACE = Pace(64, 1, 1, 2 * ROWS)
+PACE = ReplaySchedule(64, 1, 1, 2 * ROWS)
 #: One moment of one row: what was achieved after it, the episode it belongs to, and whether the task ended there.
 Moment = tuple[Array, int, bool]
 

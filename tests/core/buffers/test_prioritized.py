@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
-from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant, linear
 from rlplug_core.errors import RlplugError
@@ -28,7 +28,7 @@ HALF = Priority(beta=constant(0.5))
 
 
 def buffer_for(num_envs: int, slots: int, n: int = 1, size: int = 16, priority: Priority = HALF) -> PrioritizedReplay:
-    pace = Pace(size, 1, 1, (n + 1) * num_envs)
+    pace = ReplaySchedule(size, 1, 1, (n + 1) * num_envs)
     return PrioritizedReplay(slots * num_envs, pace, n, GAMMA, Seeds(7), priority=priority)
 
 

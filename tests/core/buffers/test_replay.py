@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.batches import Transitions
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
@@ -28,7 +28,7 @@ CLOCK = Clock(1)
 def buffer_for(
     num_envs: int, slots: int, n: int, size: int = 16, every: int = 1, batches: int = 1, together: int = 1
 ) -> ReplayBuffer:
-    pace = Pace(size, every, batches, (n + 1) * num_envs)
+    pace = ReplaySchedule(size, every, batches, (n + 1) * num_envs)
     return ReplayBuffer(slots * num_envs, pace, n, GAMMA, Seeds(7), together=together)
 
 
@@ -118,7 +118,9 @@ def test_a_restart_ends_an_absence_too(n: int) -> None:
 
 
 def test_where_all_rows_were_absent_what_is_owed_waits() -> None:
-    buffer = ReplayBuffer(8, Pace(batch_size=4, train_freq=1, gradient_steps=1, learning_starts=8), 3, GAMMA, Seeds(0))
+    buffer = ReplayBuffer(
+        8, ReplaySchedule(batch_size=4, train_freq=1, gradient_steps=1, learning_starts=8), 3, GAMMA, Seeds(0)
+    )
     for time in range(2, 10):
         buffer.add(dictionary_step(time))
     assert len(list(buffer.batches(CLOCK))) == 10
@@ -155,7 +157,7 @@ def paid(buffer: ReplayBuffer, steps: Iterable[Step]) -> list[int]:
 
 def test_batches_are_due_every_so_many_steps_from_the_start_on() -> None:
     buffer = ReplayBuffer(
-        100, Pace(batch_size=4, train_freq=3, gradient_steps=2, learning_starts=8), 1, GAMMA, Seeds(0)
+        100, ReplaySchedule(batch_size=4, train_freq=3, gradient_steps=2, learning_starts=8), 1, GAMMA, Seeds(0)
     )
     assert paid(buffer, map(dictionary_step, range(8))) == [0, 0, 0, 0, 2, 2, 0, 2]  # at 10, 12 and 16 steps
 
@@ -163,7 +165,7 @@ def test_batches_are_due_every_so_many_steps_from_the_start_on() -> None:
 @pytest.mark.parametrize("together", [1, 3, 8])
 def test_due_batches_survive_a_stop(together: int) -> None:
     def make() -> ReplayBuffer:
-        pace = Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4)
+        pace = ReplaySchedule(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4)
         return ReplayBuffer(100, pace, 1, GAMMA, Seeds(0), together=together)
 
     buffer = make()
@@ -265,6 +267,6 @@ def test_a_batch_is_a_copy() -> None:
     (100, 5, r"^learning_starts is 5, and 2-step returns of 2 environments need 6 steps or more; set"),
 ])  # fmt: skip
 def test_sizes_that_cannot_work_are_refused_in_one_sentence(capacity: int, start: int, reason: str) -> None:
-    buffer = ReplayBuffer(capacity, Pace(4, 1, 1, start), 2, GAMMA, Seeds(0))
+    buffer = ReplayBuffer(capacity, ReplaySchedule(4, 1, 1, start), 2, GAMMA, Seeds(0))
     with pytest.raises(UsageError, match=reason):
         buffer.add(dictionary_step(0))

@@ -35,10 +35,13 @@ def moved(buffer: RolloutBuffer) -> RolloutBuffer:
 
 
 def seen_of(rollout: Rollout) -> Any:
-    used = rollout.cuts.count
-    whole = {f.name: getattr(rollout, f.name) for f in fields(rollout) if f.name not in ("cuts", "views")}
+    used = rollout.truncations.count
+    whole = {f.name: getattr(rollout, f.name) for f in fields(rollout) if f.name not in ("truncations", "views")}
     values = gae(rollout, *rollout.values(critic), 0.9, 0.8)
-    return [array.copy() for array in leaves([whole, rollout.cuts.obs[:used], rollout.cuts.index[:used], values])]
+    return [
+        array.copy()
+        for array in leaves([whole, rollout.truncations.obs[:used], rollout.truncations.index[:used], values])
+    ]
 
 
 @settings(max_examples=40, deadline=None)
@@ -100,10 +103,10 @@ def test_dictionaries_types_and_memory_stay_as_they_are() -> None:
             assert rollout.obs["image"][:, 0, 0, 0].tolist() == [begin, begin + 1, begin + 2, 100 + time]
             assert rollout.obs["inner"]["place"][3].tolist() == [-10 * time, -10 * time - 1]
             assert (rollout.recurrent_state["h"] == begin).all()  # the memory at the first row, copied
-            assert rollout.cuts.count == (begin == 0)
-            if rollout.cuts.count:
-                assert rollout.cuts.obs["image"][0, 0, 0] == 101
-                assert rollout.cuts.index[0] == 2
+            assert rollout.truncations.count == (begin == 0)
+            if rollout.truncations.count:
+                assert rollout.truncations.obs["image"][0, 0, 0] == 101
+                assert rollout.truncations.index[0] == 2
     assert begin == 3
 
 
@@ -116,7 +119,7 @@ def test_memory_and_dictionaries_are_stored() -> None:
     assert (rollout.recurrent_state["h"] == 0).all()
     assert rollout.recurrent_state["h"].shape == (2, 3)
     assert rollout.obs["inner"]["place"][:, 0].tolist() == [0, 10, 20, -20]
-    assert rollout.cuts.obs["image"][0, 0, 0] == 101
+    assert rollout.truncations.obs["image"][0, 0, 0] == 101
 
 
 def test_places_that_no_cut_has_taken_hold_observations() -> None:
@@ -129,12 +132,18 @@ def test_places_that_no_cut_has_taken_hold_observations() -> None:
         if time == 9:
             buffer = moved(buffer)
         assert buffer.rollout is not None
-        seen.append((buffer.rollout.cuts.count, len(buffer.rollout.cuts.index), buffer.rollout.cuts.obs.min()))
+        seen.append(
+            (
+                buffer.rollout.truncations.count,
+                len(buffer.rollout.truncations.index),
+                buffer.rollout.truncations.obs.min(),
+            )
+        )
     assert any(used < size for used, size, _ in seen)
     assert all(least >= 5 for _, _, least in seen)
     early = RolloutBuffer(4)
     early.add(replace(dictionary_step(0), obs=np.array([5, 6]), next_obs=np.array([6, 7]), recurrent_state=None))
-    assert moved(early).rollout.cuts.obs.min() >= 5  # type: ignore[union-attr]
+    assert moved(early).rollout.truncations.obs.min() >= 5  # type: ignore[union-attr]
 
 
 def test_nothing_is_handed_out_twice_or_early() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.buffers.prioritized import Priority
-from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
@@ -29,7 +29,9 @@ HALF = Priority(beta=constant(0.5))
 
 
 def buffer_for(num_envs: int, slots: int, n: int = 1, size: int = 16, priority: Priority = HALF) -> SampledReplay:
-    return SampledReplay(slots * num_envs, Pace(size, 1, 1, (n + 1) * num_envs), n, GAMMA, Seeds(7), priority=priority)
+    return SampledReplay(
+        slots * num_envs, ReplaySchedule(size, 1, 1, (n + 1) * num_envs), n, GAMMA, Seeds(7), priority=priority
+    )
 
 
 def living(buffer: SampledReplay) -> Array:

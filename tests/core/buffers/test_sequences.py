@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritized import Priority
-from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
@@ -31,7 +31,7 @@ SHAPES = st.builds(SequenceShape, st.integers(1, 4), st.integers(0, 3), st.integ
 
 def buffer_for(num_envs: int, slots: int, shape: SequenceShape, n: int, size: int = 8) -> SequenceReplay:
     span = shape.burn_in + shape.length + n - 1
-    pace, half = Pace(size, 1, 1, (span + 1) * num_envs), Priority(beta=constant(0.5))
+    pace, half = ReplaySchedule(size, 1, 1, (span + 1) * num_envs), Priority(beta=constant(0.5))
     return SequenceReplay(shape, slots * num_envs, pace, n, GAMMA, Seeds(7), priority=half)
 
 
@@ -116,7 +116,7 @@ def test_state_resumes_before_any_step(story: Story, shape: SequenceShape, move:
 def test_priorities_are_of_sequences() -> None:
     """One of priority 3 against one of 1, both without an exponent on top: P = 3/4, weights 1/√3 and 1."""
     shape, ones = SequenceShape(2, 1, 3), Priority(alpha=1.0, beta=constant(0.5), epsilon=1e-12)
-    buffer = SequenceReplay(shape, 100, Pace(4000, 1, 1, 8), 1, GAMMA, Seeds(7), priority=ones)
+    buffer = SequenceReplay(shape, 100, ReplaySchedule(4000, 1, 1, 8), 1, GAMMA, Seeds(7), priority=ones)
     for time in range(6):
         buffer.add(dictionary_step(time))
     index = torch.tensor([0, 1, 6, 7])
@@ -132,7 +132,7 @@ def test_priorities_are_of_sequences() -> None:
 
 
 def test_a_replay_without_room_for_a_sequence_says_so() -> None:
-    buffer = SequenceReplay(SequenceShape(8, 4, 4), 10, Pace(4, 1, 1, 30), 3, GAMMA, Seeds(7))
+    buffer = SequenceReplay(SequenceShape(8, 4, 4), 10, ReplaySchedule(4, 1, 1, 30), 3, GAMMA, Seeds(7))
     with pytest.raises(UsageError, match="of 10 steps is too small for 2 environments and sequences of 14 steps"):
         buffer.add(dictionary_step(0))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlplug_core.buffers.prioritized import PrioritizedReplay
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
@@ -39,7 +39,7 @@ def step(source: int, time: int, end: bool = False) -> Step:
 
 
 def apart(kind: type[ReplayBuffer], n_step: int = 3, capacity: int = 200, train_freq: int = 4) -> SourcesReplay:
-    whole = kind(capacity, Pace(32, train_freq, 1, 40), n_step, 0.9, Seeds(1))
+    whole = kind(capacity, ReplaySchedule(32, train_freq, 1, 40), n_step, 0.9, Seeds(1))
     return SourcesReplay(whole, 2)
 
 
@@ -75,7 +75,7 @@ def test_a_transition_leads_where_its_own_row_went(kind: type[ReplayBuffer]) -> 
 
 
 def test_batches_come_at_the_pace_of_all_steps() -> None:
-    alone, both = ReplayBuffer(200, Pace(32, 4, 1, 40), 3, 0.9, Seeds(1)), apart(ReplayBuffer)
+    alone, both = ReplayBuffer(200, ReplaySchedule(32, 4, 1, 40), 3, 0.9, Seeds(1)), apart(ReplayBuffer)
     assert len(fill(both, {0: 30, 1: 30})) == len(fill(alone, {0: 60})) > 15
 
 
@@ -92,7 +92,7 @@ def test_every_step_is_as_likely_whoever_sent_it(kind: type[ReplayBuffer]) -> No
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplay])
 def test_of_many_sources_some_give_rows_and_every_step_is_as_likely(kind: type[ReplayBuffer]) -> None:
-    buffer = SourcesReplay(kind(4000, Pace(30, 10_000, 1, 40), 1, 0.9, Seeds(1)), 20)
+    buffer = SourcesReplay(kind(4000, ReplaySchedule(30, 10_000, 1, 40), 1, 0.9, Seeds(1)), 20)
     for source in range(20):
         for time in range(10 + 10 * (source < 5)):
             buffer.add(step(source, time), source)
@@ -133,7 +133,7 @@ def test_new_steps_of_all_sources_have_the_largest_priority_of_any() -> None:
 
 
 def test_sequences_of_several_sources_lie_beside_each_other() -> None:
-    shape, pace = SequenceShape(length=4, burn_in=2, period=3), Pace(8, 4, 1, 40)
+    shape, pace = SequenceShape(length=4, burn_in=2, period=3), ReplaySchedule(8, 4, 1, 40)
     buffer = SourcesReplay(SequenceReplay(shape, 400, pace, 2, 0.9, Seeds(1)), 2)
     for source in (0, 1):
         for time in range(40):
@@ -203,7 +203,7 @@ def test_unfinished_rollouts_of_sources_are_kept_apart_and_dropped_alone() -> No
 
 def test_one_source_has_the_learners_own_apart() -> None:
     def make() -> ReplayBuffer:
-        return ReplayBuffer(100, Pace(4, 1, 1, 10), 1, 0.9, Seeds(0))
+        return ReplayBuffer(100, ReplaySchedule(4, 1, 1, 10), 1, 0.9, Seeds(0))
 
     alone = of_sources(make, 1)
     assert isinstance(alone, BySource)

@@ -12,7 +12,7 @@ import torch
 
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritized import PrioritizedReplay
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.storage import at_once
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
@@ -30,7 +30,7 @@ PLACES = [
 
 def buffer_for(kind: str, store: str = "memory", device: str = "cpu") -> ReplayBuffer:
     """Batches so large that a copy takes a while."""
-    common = (400, Pace(4096, 100, 2, 100), 3, 0.9, Seeds(7), torch.device(device))
+    common = (400, ReplaySchedule(4096, 100, 2, 100), 3, 0.9, Seeds(7), torch.device(device))
     return PrioritizedReplay(*common, store=store) if kind == "prioritized" else ReplayBuffer(*common, store=store)
 
 
@@ -106,7 +106,7 @@ def base_of(array: Any) -> Any:
 
 @pytest.mark.parametrize("store", ["memory", "disk"])
 def test_observations_may_have_an_empty_part(store: str) -> None:
-    buffer = ReplayBuffer(400, Pace(8, 10, 2, 100), 1, 0.9, Seeds(7), store=store)  # type: ignore[arg-type]
+    buffer = ReplayBuffer(400, ReplaySchedule(8, 10, 2, 100), 1, 0.9, Seeds(7), store=store)  # type: ignore[arg-type]
     for step in steps("uniform"):
         empty = np.zeros((len(step.valid), 0), np.float32)
         obs, after = {"some": step.obs, "none": empty}, {"some": step.next_obs, "none": empty}

@@ -27,7 +27,7 @@ def content(rollout: Rollout) -> list[Any]:
     """What a rollout says, as plain lists; the values at its true successors among it."""
     found = [tree_map(lambda array: array.tolist(), getattr(rollout, name)) for name in NAMES]
     values = [part.tolist() for part in rollout.values(critic)]
-    return [*found, rollout.whole, rollout.cuts.index[: rollout.cuts.count].tolist(), *values]
+    return [*found, rollout.whole, rollout.truncations.index[: rollout.truncations.count].tolist(), *values]
 
 
 def replayed(story: Story, steps: int, stop: tuple[int, int] | None = None, **options: Any) -> list[tuple[int, Any]]:

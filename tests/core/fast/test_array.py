@@ -24,7 +24,7 @@ from rlplug_core.learning.losses import (
     regression,
 )
 from rlplug_core.nets.heads import Categorical, Gaussian, SquashedGaussian
-from rlplug_core.nets.q_networks import chosen
+from rlplug_core.nets.q_networks import gather_actions
 
 pytestmark = pytest.mark.usefixtures("loops")
 room()
@@ -145,7 +145,7 @@ ACTION = torch.tensor([0, 2, 1, 2, 0])
 ROWS: dict[str, Callable[[Any], Any]] = {
     "log_softmax": lambda a: a.log_softmax(-1),
     "gather": lambda a: a.gather(-1, ACTION.unsqueeze(1)),
-    "chosen": lambda a: chosen(a.unsqueeze(2), ACTION),
+    "chosen": lambda a: gather_actions(a.unsqueeze(2), ACTION),
     "sum of rows": lambda a: a.sum(1),
     "mean of columns": lambda a: a.mean(0),
     "lowest of columns": lambda a: a.amin(0),

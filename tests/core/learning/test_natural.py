@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rlplug_core.errors import NonFinite
-from rlplug_core.learning.natural import Scalar, TrustRegion, conjugate_gradient, within
+from rlplug_core.learning.natural import Scalar, TrustRegion, conjugate_gradient, inside_trust_region
 from rlplug_core.nets.heads import Categorical, Gaussian
 
 
@@ -158,7 +158,7 @@ def test_projection_solves_the_quadratic_program(size: int, bound: float, seed: 
     """min ½ |z - g|² with k·z <= δ, by projected ascent on its dual: z = g - λ k with the λ >= 0 that fits."""
     generator = torch.Generator().manual_seed(seed)
     gradient, slope = (torch.randn(4, size, generator=generator).double() for _ in range(2))
-    found = within(gradient, slope, bound)
+    found = inside_trust_region(gradient, slope, bound)
     for g, k, z in zip(gradient, slope, found, strict=True):
         multiplier = torch.zeros(()).double()
         for _ in range(60):
@@ -170,4 +170,4 @@ def test_projection_solves_the_quadratic_program(size: int, bound: float, seed: 
 
 def test_projection_without_slope_changes_nothing() -> None:
     gradient = torch.randn(3, 4)
-    assert torch.equal(within(gradient, torch.zeros(3, 4), 0.5), gradient)
+    assert torch.equal(inside_trust_region(gradient, torch.zeros(3, 4), 0.5), gradient)

@@ -8,7 +8,7 @@ from torch import nn
 
 from rlplug_core.config.schedules import constant
 from rlplug_core.learning.optimizer import Optimizer, flat_view
-from rlplug_core.learning.targets import Frozen, Target, target_network
+from rlplug_core.learning.targets import NoGradient, Target, target_network
 from rlplug_core.learning.update_rules import Adam
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -34,7 +34,7 @@ def test_frozen_parts_need_no_gradient_until_the_end() -> None:
     """What passes through it has one; a parameter that never wanted any stays so."""
     one, inputs = network(0), torch.ones(1, 3, requires_grad=True)
     one[0].bias.requires_grad = False
-    with Frozen(one):
+    with NoGradient(one):
         one(inputs).sum().backward()
         assert not any(parameter.requires_grad for parameter in one.parameters())
     assert inputs.grad is not None

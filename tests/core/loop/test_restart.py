@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
@@ -44,7 +44,7 @@ def steps(actor: Actor, count: int) -> list[Step]:
 
 
 def test_an_uncapturable_environment_begins_anew() -> None:
-    replay = ReplayBuffer(100, Pace(4, 1, 1, 8), 1, 0.9, Seeds(0))
+    replay = ReplayBuffer(100, ReplaySchedule(4, 1, 1, 8), 1, 0.9, Seeds(0))
     source = actor(replay)
     for step in steps(source, 2):
         replay.add(step)

@@ -151,7 +151,7 @@ def test_only_box_vectors_are_scaled() -> None:
     DICT.seed(0)
     obs, norm = drawn(DICT, 64), observation_norm(DICT, NET)
     assert norm is not None
-    norm.absorb(Batch(obs), Clock(1))
+    norm.update_stats(Batch(obs), Clock(1))
     scaled = norm(obs)
     for name in ("image", "number", "bits", "action_mask"):
         assert scaled[name] is obs[name]
@@ -278,7 +278,7 @@ def test_a_batch_of_transitions_counts_by_its_weights() -> None:
     norm = observation_norm(spaces.Box(-1, 1, (5,), np.float32), NET)
     assert norm is not None
     batch = transitions(torch.tensor([1.0, 0.0, 0.25]))
-    norm.absorb(batch, Clock(1))
+    norm.update_stats(batch, Clock(1))
     obs = batch.obs.double().numpy()
     np.testing.assert_allclose(norm.norm.mean, (obs[0] + 0.25 * obs[2]) / 1.25)
 
@@ -313,7 +313,7 @@ def test_anything_that_runs_is_shown_every_batch() -> None:
             super().__init__()
             self.batches = 0
 
-        def absorb(self, batch: Any, clock: Clock) -> None:
+        def update_stats(self, batch: Any, clock: Clock) -> None:
             self.batches += 1
 
     class Counting(Tiny):
@@ -423,7 +423,7 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return(
     scale = RewardScale(0.9)
     for part in np.split(np.arange(steps), np.cumsum(sizes)[:-1]):
         garbage = np.where(weight[part], reward[part], 1e6)
-        scale.absorb(rollout(garbage.tolist(), first[part].tolist(), weight[part].tolist()), Clock(1))
+        scale.update_stats(rollout(garbage.tolist(), first[part].tolist(), weight[part].tolist()), Clock(1))
     returns = slow_returns(reward.astype(np.float64), first, weight, 0.9)
     if returns:
         assert float(scale.norm.variance) == pytest.approx(np.var(returns), rel=1e-9, abs=1e-6)
@@ -440,7 +440,7 @@ def test_the_first_rollout_is_scaled_by_its_own_returns_and_leaves_them_to_the_u
     scaled = scale(first)
     assert scaled.reward.std() < 2
     assert (float(scale.norm.count), len(scale.running)) == (0, 0)
-    scale.absorb(first, Clock(1))
+    scale.update_stats(first, Clock(1))
     assert scale(first).reward.tolist() == scaled.reward.tolist()
     later = rollout([[1000.0, 1000.0]], [[0, 0]])
     assert scale(later).reward.tolist() == [[10.0, 10.0]]  # by those before it alone
@@ -448,11 +448,24 @@ def test_the_first_rollout_is_scaled_by_its_own_returns_and_leaves_them_to_the_u
 
 def test_running_returns_are_saved_and_fit_any_number_of_rows() -> None:
     one, other = RewardScale(0.5), RewardScale(0.5)
-    one.absorb(rollout([[1.0, 2.0]], [[1, 1]]), Clock(1))
+    one.update_stats(rollout([[1.0, 2.0]], [[1, 1]]), Clock(1))
     other.load_state_dict(one.state_dict())
     for scale in (one, other):
-        scale.absorb(rollout([[1.0, 2.0]], [[0, 0]]), Clock(1))
+        scale.update_stats(rollout([[1.0, 2.0]], [[0, 0]]), Clock(1))
         assert scale.running.tolist() == [1.5, 3.0]
     assert one.norm.variance == other.norm.variance
-    other.absorb(rollout([[4.0]], [[0]]), Clock(1))
+    other.update_stats(rollout([[4.0]], [[0]]), Clock(1))
     assert other.running.tolist() == [4.0]
+
+
+def test_a_running_module_of_contract_1_is_updated_by_its_former_method() -> None:
+    class Former(Running):
+        def absorb(self, batch: Any, clock: Clock) -> None:
+            self.seen = batch
+
+    former = Former()
+    with pytest.warns(DeprecationWarning, match="update_stats"):
+        former.update_stats("batch", Clock(1))
+    assert former.seen == "batch"
+    with pytest.raises(NotImplementedError, match="does not define update_stats"):
+        Running().update_stats("batch", Clock(1))

@@ -133,7 +133,7 @@ def test_values_are_those_of_one_step_after_the_other(cell: str, steps: int, abs
         goes_on[:-1] = valid[1:] & ~rollout.is_first[1:]
         counts = valid & (rollout.truncated | last | goes_on) & ~rollout.terminated
         np.testing.assert_allclose(successor[counts], following[counts], atol=1e-5)
-        cuts += rollout.cuts.count
+        cuts += rollout.truncations.count
         assert value.shape == successor.shape == (steps, 3)
     assert cuts or steps == 1
 

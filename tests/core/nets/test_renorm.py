@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlplug_core.nets.continuous import Ensemble
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.renorm import BatchRenorm, Moments, RenormCritic, RenormPolicy, absorb_moments
+from rlplug_core.nets.renorm import BatchRenorm, Moments, RenormCritic, RenormPolicy, update_moments
 from rlplug_core.types import Spec
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
@@ -89,7 +89,7 @@ def test_moments_are_absorbed_in_place_and_only_when_told() -> None:
     critics(obs, action, torch.ones(64), moments)
     assert all(torch.equal(buffer, before[name]) for name, buffer in critics.named_buffers())
     places = [buffer.data_ptr() for buffer in critics.buffers()]
-    absorb_moments(critics, moments)
+    update_moments(critics, moments)
     assert [buffer.data_ptr() for buffer in critics.buffers()] == places
     for critic in critics.members:
         norm = critic.layers.norms[0]

@@ -18,7 +18,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.options import Count, Fraction, NonNegative, Positive
 from rlplug_core.config.schedules import constant
 from rlplug_core.learning.corrections import retrace
-from rlplug_core.learning.natural import within
+from rlplug_core.learning.natural import inside_trust_region
 from rlplug_core.learning.targets import target_network
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
@@ -142,7 +142,7 @@ class ACER(Algorithm[Rollout]):
             )
             ascent = gain / odds.clamp(min=TINY)  # the gradient in terms of the probabilities
             away = -self.average(batch.obs).softmax(-1) / odds.clamp(min=TINY)
-            ascent = within(ascent, away, c.trust_region_delta)
+            ascent = inside_trust_region(ascent, away, c.trust_region_delta)
         policy = -(ascent * odds).sum(-1)
         entropy = -(odds * log_odds).sum(-1)
         value = (q - batch.target).square()

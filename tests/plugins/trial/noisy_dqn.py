@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rlplug_core import Algorithm, Config
 from rlplug_core.acting.epsilon_greedy import NoisyGreedy
 from rlplug_core.batches import Transitions
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.options import Count, Fraction, Positive
 from rlplug_core.config.schedules import constant
@@ -73,7 +73,7 @@ class NoisyDQN(Algorithm[Transitions]):
 
     def buffer(self) -> ReplayBuffer:
         c = self.config
-        pace = Pace(c.batch_size, c.train_freq, 1, c.learning_starts)
+        pace = ReplaySchedule(c.batch_size, c.train_freq, 1, c.learning_starts)
         return ReplayBuffer(c.buffer_size, pace, 1, c.gamma, self.seeds.child("buffer"), self.device)
 
     def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:

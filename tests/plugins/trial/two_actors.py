@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rlplug_core import Algorithm, Config
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.batches import Transitions
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.options import Count, Fraction, Positive
 from rlplug_core.config.schedules import constant
@@ -43,7 +43,7 @@ class TwoActorsConfig(Config):
 class SourcesReplay:
     """One ring of steps per actor, so that no transition leads from one actor's row to another's."""
 
-    def __init__(self, make: Callable[[int], ReplayBuffer], pace: Pace, ready: int, seeds: Seeds) -> None:
+    def __init__(self, make: Callable[[int], ReplayBuffer], pace: ReplaySchedule, ready: int, seeds: Seeds) -> None:
         self.make, self.pace, self.ready = make, pace, ready
         self.generator = seeds.generator()
         self.rings: dict[int, ReplayBuffer] = {}
@@ -118,7 +118,7 @@ class TwoActors(Algorithm[Transitions]):
 
     def buffer(self) -> SourcesReplay:
         c, seeds = self.config, self.seeds.child("buffer")
-        pace = Pace(c.batch_size, c.train_freq, 1, c.learning_starts)
+        pace = ReplaySchedule(c.batch_size, c.train_freq, 1, c.learning_starts)
 
         def ring(source: int) -> ReplayBuffer:
             return ReplayBuffer(c.buffer_size, pace, c.n_step, c.gamma, seeds.child("ring", source), self.device)

@@ -27,7 +27,7 @@ class DynaConfig(rl.Config):
     # share of the run during which the probability of a random action falls
     exploration_fraction: rl.Positive = 0.3
     exploration_final_eps: rl.Fraction = 0.05  # final probability of a random action
-    tau: rl.Scheduled[rl.Share] = 0.01  # how far the target network moves per gradient step
+    tau: rl.Scheduled[rl.UnitInterval] = 0.01  # how far the target network moves per gradient step
     net: rl.Net = rl.Net(hidden=(64, 64), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of values and model
 
@@ -89,7 +89,7 @@ class Dyna(rl.Algorithm[rl.Transitions]):
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
-        pace = rl.Pace(c.batch_size, c.train_freq, 1, c.learning_starts)
+        pace = rl.ReplaySchedule(c.batch_size, c.train_freq, 1, c.learning_starts)
         seeds = self.seeds.child("buffer")
         gamma = self.schedule("gamma")
         return rl.replay_buffer(

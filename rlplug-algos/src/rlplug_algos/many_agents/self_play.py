@@ -22,7 +22,7 @@ class SelfPlayConfig(rl.Config):
     snapshot_every: rl.Count = 20_000
     swap_every: rl.Count = 4_000  # env steps between choices of an opponent
     window: rl.Count = 10  # number of snapshots to keep
-    past: rl.Share = (
+    past: rl.UnitInterval = (
         0.5  # probability that the opponent is a past version instead of the current weights
     )
 

@@ -28,7 +28,7 @@ def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array,
     """
     seen = _flat(rollout.obs, obs, rollout.reward.ndim)
     after = seen[1:].copy()
-    cuts = rollout.cuts
+    cuts = rollout.truncations
     if cuts.count:
         places = cuts.index[: cuts.count]
         after.reshape(-1, after.shape[-1])[places] = _flat(cuts.obs, obs, 1)[: cuts.count]

@@ -43,7 +43,7 @@ class CQLConfig(rl.Config):
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
     # Polyak averaging of the target networks; 1: copy
-    tau: rl.Scheduled[rl.Share] = 0.005
+    tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 1e-4
@@ -91,7 +91,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
         self.policy_optimizer = self.optimizer(
             "policy", [self.policy, self.temperature], defaults={"eps": 1e-8}
         )
-        self.frozen_critics = rl.Frozen(self.critics)
+        self.fixed_critics = rl.NoGradient(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
@@ -114,7 +114,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
         )
         loss, metrics = self.critic_loss(batch, next_noise, others, uniform, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
-        with self.frozen_critics:
+        with self.fixed_critics:
             loss, policy_metrics = self.policy_loss(
                 batch, noise, now, imitates=clock.updates < now.bc_steps
             )
@@ -146,7 +146,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
         """Return r + discount * min Q_target(s', a') with a sampled a'; minus alpha * log pi with soft_q_backup."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         next_q = self.target_critics.lowest(batch.next_obs, action)
-        bonus = self.temperature.weigh(log_prob, now.ent_coef) if now.soft_q_backup else 0.0
+        bonus = self.temperature.times_alpha(log_prob, now.ent_coef) if now.soft_q_backup else 0.0
         return batch.reward + batch.discount * (next_q - bonus)
 
     def log_sum_exp(self, batch: rl.Transitions, others: Tensor, uniform: Tensor) -> Tensor:

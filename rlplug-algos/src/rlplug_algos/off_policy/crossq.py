@@ -97,7 +97,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
             self.temperature_optimizer = self.optimizer(
                 "temperature", [self.temperature], defaults={"eps": 1e-8}
             )
-        self.frozen_critics = rl.Frozen(self.critics)
+        self.fixed_critics = rl.NoGradient(self.critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
         return rl.SampleAgent(
@@ -113,13 +113,13 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         loss, metrics, moments = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         # Before the policy's loss: the authors' code evaluates the new critics with the new moments.
-        rl.absorb_moments(self.critics, moments)
+        rl.update_moments(self.critics, moments)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
-            with self.frozen_critics:
+            with self.fixed_critics:
                 loss, policy_metrics, moments = self.policy_loss(batch, noise, now)
             norm = self.policy_optimizer.minimize(loss, clock)
             metrics |= {**policy_metrics, "loss/policy_gradient_norm": norm}
-            rl.absorb_moments(self.policy, moments)
+            rl.update_moments(self.policy, moments)
             if now.autotune:
                 loss = self.temperature_loss(policy_metrics["loss/entropy"], now)
                 self.temperature_optimizer.minimize(loss, clock)

@@ -31,7 +31,7 @@ class IQLConfig(rl.Config):
     # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    expectile: rl.Scheduled[rl.Share] = (
+    expectile: rl.Scheduled[rl.UnitInterval] = (
         0.7  # expectile of the values of the data's actions; 0.5 is their mean, 1 their maximum
     )
     # how strongly the policy prefers actions with a large advantage; 0 imitates all alike
@@ -40,7 +40,7 @@ class IQLConfig(rl.Config):
     max_weight: rl.Scheduled[rl.Positive] = 100.0
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
     # Polyak averaging of the target networks; 1: copy
-    tau: rl.Scheduled[rl.Share] = 0.005
+    tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of critics and values

@@ -33,7 +33,7 @@ class SACDiscreteConfig(rl.Config):
     )
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
     # Polyak averaging of the target networks; 1: copy
-    tau: rl.Scheduled[rl.Share] = 0.005
+    tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
@@ -85,7 +85,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         self.policy_optimizer = self.optimizer(
             "policy", [self.policy, self.temperature], defaults={"eps": 1e-8}
         )
-        self.frozen_critics = rl.Frozen(self.critics)
+        self.fixed_critics = rl.NoGradient(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
@@ -98,7 +98,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
-            with self.frozen_critics:
+            with self.fixed_critics:
                 loss, policy_metrics = self.policy_loss(batch, now)
             metrics |= {
                 **policy_metrics,
@@ -122,7 +122,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         """Return r + discount * sum of pi(a' | s') (min Q_target(s', a') - alpha * log pi(a' | s')) [B] (eq. 10)."""
         next_q = self.target_critics.lowest(batch.next_obs)
         log_prob, next_q = rl.expected_of(rl.log_softmax(self.policy(batch.next_obs)), next_q)
-        soft_value: Tensor = next_q - self.temperature.weigh(log_prob, now.ent_coef)
+        soft_value: Tensor = next_q - self.temperature.times_alpha(log_prob, now.ent_coef)
         return batch.reward + batch.discount * soft_value
 
     @rl.pure

@@ -41,7 +41,7 @@ class TD3Config(rl.Config):
     )
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
     # Polyak averaging of the target networks; 1: copy
-    tau: rl.Scheduled[rl.Share] = 0.005
+    tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 2
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
@@ -90,7 +90,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
             "critics", [self.critics], learning_rate="critic_learning_rate", defaults={"eps": 1e-8}
         )
         self.policy_optimizer = self.optimizer("policy", [self.policy], defaults={"eps": 1e-8})
-        self.frozen_critics = rl.Frozen(self.critics)
+        self.fixed_critics = rl.NoGradient(self.critics)
         self.targets = [
             rl.Target(self.policy, self.target_policy),
             rl.Target(self.critics, self.target_critics),
@@ -113,7 +113,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
         loss, metrics = self.critic_loss(batch, noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
-            with self.frozen_critics:
+            with self.fixed_critics:
                 loss = self.policy_loss(batch)
             metrics["loss/policy"] = loss.detach()
             metrics["loss/policy_gradient_norm"] = self.policy_optimizer.minimize(loss, clock)

@@ -39,7 +39,7 @@ class TQCConfig(rl.Config):
     # largest quantiles per critic that the target leaves out
     top_quantiles_to_drop_per_net: rl.Natural = 2
     # Polyak averaging of the target networks; 1: copy
-    tau: rl.Scheduled[rl.Share] = 0.005
+    tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
@@ -102,7 +102,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
         self.policy_optimizer = self.optimizer(
             "policy", [self.policy, self.temperature], defaults={"eps": 1e-8}
         )
-        self.frozen_critics = rl.Frozen(self.critics)
+        self.fixed_critics = rl.NoGradient(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
@@ -119,7 +119,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
-            with self.frozen_critics:
+            with self.fixed_critics:
                 loss, policy_metrics = self.policy_loss(batch, noise, now)
             metrics |= {
                 **policy_metrics,
@@ -147,7 +147,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
         ordered = self.target_critics.pooled(batch.next_obs, action).sort(1).values
         kept = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
-        soft: Tensor = kept - self.temperature.weigh(log_prob, now.ent_coef)[:, None]
+        soft: Tensor = kept - self.temperature.times_alpha(log_prob, now.ent_coef)[:, None]
         return batch.reward[:, None] + batch.discount[:, None] * soft
 
     @rl.pure

@@ -148,7 +148,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         gain += excess * (q - (probs * q).sum(-1, keepdim=True)) * probs / safe
         with torch.no_grad():
             kl_gradient = -self.average_policy(*batch.inputs).softmax(-1) / safe
-        return rl.within(gain, kl_gradient, now.trust_region_delta)
+        return rl.inside_trust_region(gain, kl_gradient, now.trust_region_delta)
 
 
 def softmax(logits: rl.Array) -> rl.Array:

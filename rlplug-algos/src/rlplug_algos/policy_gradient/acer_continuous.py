@@ -169,4 +169,4 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         gain += (excess * centered).unsqueeze(1) * rl.gaussian_score(outputs, drawn)
         with torch.no_grad():
             away = rl.gaussian_kl_slope(self.average_policy(batch.obs), outputs)
-            return rl.within(gain, away, now.trust_region_delta)
+            return rl.inside_trust_region(gain, away, now.trust_region_delta)

@@ -113,7 +113,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
                 # Every minibatch of a rollout uses the learning rate of the rollout's start.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
             # Checked once per epoch, because reading a number from a GPU waits for the GPU.
-            if now.target_kl is not None and rl.host(metrics["loss/kl"]) > now.target_kl:
+            if now.target_kl is not None and rl.to_float(metrics["loss/kl"]) > now.target_kl:
                 break
         self.critic.update_stats(samples)
         return rl.Result({**metrics, "loss/gradient_norm": norm})

@@ -39,7 +39,7 @@ class C51Config(rl.Config):
     double: bool = False
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
     # Polyak averaging of the target network; 1: copy
-    tau: rl.Scheduled[rl.Share] = 1.0
+    tau: rl.Scheduled[rl.UnitInterval] = 1.0
     n_atoms: rl.Several = 51  # atoms of the distribution of returns
     v_min: float = -10.0  # smallest return: the first atom
     v_max: float = 10.0  # largest return: the last atom
@@ -120,7 +120,9 @@ class C51(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the KL divergences [B], the priorities of prioritized replay.
         """
-        log_probs = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action)
+        log_probs = rl.gather_actions(
+            self.q_network.distribution(batch.obs, noise[0]), batch.action
+        )
         next_log_probs = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         )

@@ -41,7 +41,7 @@ class DQNConfig(rl.Config):
     double: bool = False
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
     # Polyak averaging of the target network; 1: copy
-    tau: rl.Scheduled[rl.Share] = 1.0
+    tau: rl.Scheduled[rl.UnitInterval] = 1.0
     # loss of a TD error: huber (squared within 1, linear beyond) or mse
     loss: rl.Regression = "huber"
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
@@ -114,7 +114,9 @@ class DQN(rl.Algorithm[rl.Transitions]):
             self.q_network, self.target_network, batch, noise[1:], now.double
         ).squeeze(1)
         target = batch.reward + batch.discount * next_q
-        q = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action).squeeze(1)
+        q = rl.gather_actions(
+            self.q_network.distribution(batch.obs, noise[0]), batch.action
+        ).squeeze(1)
         loss = batch.mean(rl.regression(q, target, now.loss))
         metrics = {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
         return loss, metrics, abs(target - q.detach())

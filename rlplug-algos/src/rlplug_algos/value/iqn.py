@@ -41,7 +41,7 @@ class IQNConfig(rl.Config):
     double: bool = False
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
     # Polyak averaging of the target network; 1: copy
-    tau: rl.Scheduled[rl.Share] = 1.0
+    tau: rl.Scheduled[rl.UnitInterval] = 1.0
     n_quantiles: rl.Count = 8  # sampled quantiles per transition (N)
     n_target_quantiles: rl.Count = 8  # sampled quantiles per target (N')
     n_acting_quantiles: rl.Count = (
@@ -128,7 +128,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         now: IQNConfig,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the quantile Huber loss (eq. 3) to r + discount * Z_target(s', a'), both at sampled fractions."""
-        quantiles = rl.chosen(
+        quantiles = rl.gather_actions(
             self.q_network.distribution(batch.obs, noise[0], fractions[0]), batch.action
         )
         next_quantiles = self.next_quantiles(batch, noise, fractions[1], now)
@@ -149,9 +149,9 @@ class IQN(rl.Algorithm[rl.Transitions]):
         """Return the target network's quantiles [B, N'] of the best next actions by evenly spaced quantiles."""
         if now.double:
             drawn = self.target_network.distribution(batch.next_obs, noise[1], fractions)
-            return rl.chosen(drawn, self.q_network(batch.next_obs, noise[2]).argmax(1))
+            return rl.gather_actions(drawn, self.q_network(batch.next_obs, noise[2]).argmax(1))
         middles = self.target_network.middles
         both = torch.cat([fractions, middles.expand(len(fractions), -1)], 1)
         distribution = self.target_network.distribution(batch.next_obs, noise[1], both)
         drawn, even = distribution.split([fractions.shape[1], len(middles)], 2)
-        return rl.chosen(drawn, rl.masked(even.mean(-1), batch.next_obs).argmax(1))
+        return rl.gather_actions(drawn, rl.masked(even.mean(-1), batch.next_obs).argmax(1))

@@ -39,7 +39,7 @@ class QRDQNConfig(rl.Config):
     double: bool = False
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
     # Polyak averaging of the target network; 1: copy
-    tau: rl.Scheduled[rl.Share] = 1.0
+    tau: rl.Scheduled[rl.UnitInterval] = 1.0
     n_quantiles: rl.Count = 200  # quantiles of the distribution of returns
     # the quantile loss is squared for errors below this, linear above
     kappa: rl.Scheduled[rl.Positive] = 1.0
@@ -115,7 +115,9 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the absolute errors of the mean [B], the priorities of prioritized replay.
         """
-        quantiles = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action)
+        quantiles = rl.gather_actions(
+            self.q_network.distribution(batch.obs, noise[0]), batch.action
+        )
         next_quantiles = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         )

@@ -44,7 +44,7 @@ class R2D2Config(rl.Config):
     double: bool = True
     target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
     # Polyak averaging of the target network; 1: copy
-    tau: rl.Scheduled[rl.Share] = 1.0
+    tau: rl.Scheduled[rl.UnitInterval] = 1.0
     # learn values on a square-root scale (Pohlen et al., 2018)
     rescale_values: bool = True
     dueling: bool = True  # separate streams for state value and advantages (Wang et al., 2016)
@@ -116,7 +116,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
         return rl.SequenceReplay(
             shape,
             c.buffer_size,
-            rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts),
+            rl.ReplaySchedule(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts),
             n_step=c.n_step,
             gamma=self.schedule("gamma"),
             seeds=self.seeds.child("buffer"),

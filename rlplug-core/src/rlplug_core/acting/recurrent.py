@@ -192,7 +192,7 @@ def recurrent_values(
 
     The successor of the last step, or of a truncated one, is evaluated with the memory after that step.
     """
-    shape, num_envs, cuts = rollout.reward.shape, rollout.reward.shape[1], rollout.cuts
+    shape, num_envs, cuts = rollout.reward.shape, rollout.reward.shape[1], rollout.truncations
     flat = tree_map(lambda array: array.reshape(-1, *array.shape[2:]), rollout.obs)
     never = np.zeros(num_envs, dtype=bool)
     always = np.ones(num_envs, dtype=bool)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.batches import Cuts, Rollout
+from rlplug_core.batches import Rollout, Truncations
 from rlplug_core.buffers.rollout import put
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Result, State, Step, tree_map
@@ -115,7 +115,7 @@ def _join(episodes: list[State]) -> Rollout:
         obs=obs,
         **fields,
         weight=weight,
-        cuts=Cuts(successors, ends, len(ends)),
+        truncations=Truncations(successors, ends, len(ends)),
         recurrent_state=None,
         whole=bool(weight.all()),
     )

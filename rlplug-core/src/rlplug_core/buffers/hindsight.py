@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.storage import Store, host, put
 from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import UsageError
@@ -38,7 +38,7 @@ class HindsightReplay(ReplayBuffer):
         goals: Goals,
         k: int,
         capacity: int,
-        pace: Pace,
+        pace: ReplaySchedule,
         gamma: Schedule | float,
         seeds: Seeds,
         device: torch.device | None = None,

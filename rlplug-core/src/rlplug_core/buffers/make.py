@@ -9,7 +9,7 @@ import torch
 
 from rlplug_core.buffers.hindsight import HindsightReplay, goals_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.buffers.storage import Store
@@ -49,7 +49,7 @@ class PriorityOptions:
 
 def replay_buffer(
     buffer_size: int,
-    pace: Pace,
+    pace: ReplaySchedule,
     *,
     n_step: int,
     gamma: Schedule | float,
@@ -149,7 +149,7 @@ def replay_from_options(learner: ReplayLearner) -> ReplayBuffer:
         UsageError: as `replay_buffer`.
     """
     options = learner.config
-    pace = Pace(
+    pace = ReplaySchedule(
         options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
     )
     return replay_buffer(

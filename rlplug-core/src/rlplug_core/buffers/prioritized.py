@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rlplug_core.batches import Transitions
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.segments import SumTree
 from rlplug_core.buffers.storage import Store, host
 from rlplug_core.clock import Clock
@@ -46,7 +46,7 @@ class PrioritizedReplay(ReplayBuffer):
     def __init__(
         self,
         capacity: int,
-        pace: Pace,
+        pace: ReplaySchedule,
         n_step: int,
         gamma: Schedule | float,
         seeds: Seeds,

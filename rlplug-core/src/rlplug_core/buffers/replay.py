@@ -28,7 +28,7 @@ CACHED = 2**18
 
 
 @dataclass(frozen=True)
-class Pace:
+class ReplaySchedule:
     """The size and number of batches: after `learning_starts` steps, `gradient_steps` batches every `train_freq` steps.
 
     Attributes:
@@ -62,7 +62,7 @@ class ReplayBuffer:
     def __init__(
         self,
         capacity: int,
-        pace: Pace,
+        pace: ReplaySchedule,
         n_step: int,
         gamma: Schedule | float,
         seeds: Seeds,

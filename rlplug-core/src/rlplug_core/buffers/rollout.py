@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.batches import Cuts, Rollout, rows_of
+from rlplug_core.batches import Rollout, Truncations, rows_of
 from rlplug_core.buffers.storage import check_extras
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Obs, Result, State, Step, tree_map
@@ -33,7 +33,7 @@ class RolloutBuffer:
         if data is None:
             data = self.rollout = self._allocate(step)
         if t == 0:
-            data.cuts.count = 0
+            data.truncations.count = 0
             memory = step.recurrent_state
             data.recurrent_state = (
                 None if memory is None else tree_map(lambda array: array.copy(), memory)
@@ -51,7 +51,7 @@ class RolloutBuffer:
         if self.position == self.steps:
             put(data.obs, self.steps, step.next_obs)
         elif step.ended:
-            self._cut(data.cuts, t, step)
+            self._cut(data.truncations, t, step)
 
     def batches(self, clock: Clock) -> Iterable[Rollout]:
         if self.position < self.steps or self.rollout is None:
@@ -73,7 +73,7 @@ class RolloutBuffer:
             return {"position": 0}
         data = self.rollout
         t = self.position
-        used = self.rollout.cuts.count
+        used = self.rollout.truncations.count
         head = lambda array: array[: t + (t == self.steps)].copy()  # noqa: E731
         fields = (
             "obs",
@@ -90,8 +90,8 @@ class RolloutBuffer:
             "data": {name: tree_map(head, getattr(data, name)) for name in fields},
             "recurrent_state": data.recurrent_state,
             "cuts": {
-                "obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs),
-                "index": data.cuts.index[:used].copy(),
+                "obs": tree_map(lambda array: array[:used].copy(), data.truncations.obs),
+                "index": data.truncations.index[:used].copy(),
             },
         }
 
@@ -107,12 +107,14 @@ class RolloutBuffer:
                 name: tree_map(lambda a, n=name: self._grown(a, n == "obs"), tree)
                 for name, tree in saved.items()
             },
-            cuts=Cuts(cuts["obs"], np.asarray(cuts["index"], dtype=np.int64), len(cuts["index"])),
+            truncations=Truncations(
+                cuts["obs"], np.asarray(cuts["index"], dtype=np.int64), len(cuts["index"])
+            ),
             recurrent_state=state["recurrent_state"],
         )
         self._grow(
-            data.cuts,
-            max(len(data.cuts.index), data.reward.shape[1]),
+            data.truncations,
+            max(len(data.truncations.index), data.reward.shape[1]),
             tree_map(lambda a: a[0], data.obs),
         )
 
@@ -126,7 +128,7 @@ class RolloutBuffer:
 
         check_extras(step.extras, num_envs)
         t = self.steps
-        cuts = Cuts(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
+        cuts = Truncations(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(
             obs=space(t + 1, step.obs),
             action=space(t, step.action),
@@ -135,12 +137,12 @@ class RolloutBuffer:
             truncated=space(t, step.truncated),
             is_first=space(t, step.is_first),
             weight=space(t, step.valid, np.float32),
-            cuts=cuts,
+            truncations=cuts,
             extras=space(t, step.extras),
             recurrent_state=None,
         )
 
-    def _cut(self, cuts: Cuts, t: int, step: Step) -> None:
+    def _cut(self, cuts: Truncations, t: int, step: Step) -> None:
         num_envs = len(step.truncated)
         truncated = step.truncated.reshape(-1, self.agents).any(1).repeat(self.agents)
         for row in np.flatnonzero(truncated):
@@ -150,7 +152,7 @@ class RolloutBuffer:
             cuts.index[cuts.count] = t * num_envs + row
             cuts.count += 1
 
-    def _grow(self, cuts: Cuts, size: int, obs: Obs) -> None:
+    def _grow(self, cuts: Truncations, size: int, obs: Obs) -> None:
         """Make room, filled with observations `obs` [N, ...], because zeros may be outside of their space."""
 
         def longer(array: Array, unused: Array) -> Array:

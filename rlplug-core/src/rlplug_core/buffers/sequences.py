@@ -14,7 +14,7 @@ import torch
 
 from rlplug_core.batches import Transitions, concatenate, rows_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
-from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.buffers.rollout import put
 from rlplug_core.buffers.storage import Store, send
 from rlplug_core.config.schedules import Schedule, linear
@@ -61,7 +61,7 @@ class SequenceReplay(PrioritizedReplay):
         self,
         shape: SequenceShape,
         capacity: int,
-        pace: Pace,
+        pace: ReplaySchedule,
         n_step: int,
         gamma: Schedule | float,
         seeds: Seeds,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.batches import Cuts, Rollout, rows_of
+from rlplug_core.batches import Rollout, Truncations, rows_of
 from rlplug_core.buffers.rollout import RolloutBuffer, put
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
@@ -130,8 +130,8 @@ class TrajectoryReplay:
         elif slot == len(self.fields["weight"]):
             self._make_room(min(slot, self.capacity - slot))
         put(self.fields, slot, fields)
-        used = {"obs": rollout.cuts.obs, "index": rollout.cuts.index}
-        cuts = tree_map(lambda array: array[: rollout.cuts.count], used)
+        used = {"obs": rollout.truncations.obs, "index": rollout.truncations.index}
+        cuts = tree_map(lambda array: array[: rollout.truncations.count], used)
         self.apart[slot : slot + 1] = [
             tree_map(np.array, {"cuts": cuts, "recurrent_state": rollout.recurrent_state})
         ]
@@ -149,7 +149,7 @@ class TrajectoryReplay:
         recurrent_state = self.apart[slot]["recurrent_state"]
         return Rollout(
             **fields,
-            cuts=Cuts(cuts["obs"], cuts["index"], rows_of(cuts["obs"])),
+            truncations=Truncations(cuts["obs"], cuts["index"], rows_of(cuts["obs"])),
             recurrent_state=recurrent_state,
             whole=bool(fields["weight"].all()),
         )

@@ -13,8 +13,8 @@ from rlplug_core.config.options import (
     Positive,
     Repeated,
     Seed,
-    Share,
     Steps,
+    UnitInterval,
 )
 
 
@@ -35,7 +35,7 @@ class RunOptions(Config):
     early_stopping_patience: Natural = 0
     # reduce learning rates after this many evaluations without improvement; 0 for never
     lr_patience: Natural = 0
-    lr_factor: Share = 0.5  # multiply learning rates by this when they are reduced
+    lr_factor: UnitInterval = 0.5  # multiply learning rates by this when they are reduced
     # an evaluation improves on the best one if it exceeds it by more than this
     min_delta: NonNegative = 0.0
     # wrapper, NAME or NAME:option=value,…; may be repeated, the last one is the outermost

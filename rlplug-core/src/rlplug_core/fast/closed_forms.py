@@ -38,7 +38,7 @@ from rlplug_core.learning.temperature import Temperature
 from rlplug_core.nets.continuous import ActionCritic, action_features, critic_outputs
 from rlplug_core.nets.continuous import pooled as pooled_outputs
 from rlplug_core.nets.encoders import MLP, Concat, Vector
-from rlplug_core.nets.q_networks import chosen
+from rlplug_core.nets.q_networks import gather_actions
 from rlplug_core.types import Array
 
 
@@ -172,11 +172,11 @@ CLOSED_FORMS: dict[Function, Function] = {
     expectile_loss: _expectile_loss,
     categorical_projection: _projection,
     quantile_huber: _quantile_huber,
-    Temperature.weigh: _times_alpha,
+    Temperature.times_alpha: _times_alpha,
     Temperature.loss: _temperature_loss,
     action_features: _action_features,
     critic_outputs: _critic_outputs,
     pooled_outputs: pooled,
-    chosen: _at_action,
+    gather_actions: _at_action,
     of_action: _at_action,
 }

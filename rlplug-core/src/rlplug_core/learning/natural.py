@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.errors import NonFinite
-from rlplug_core.learning.optimizer import flatten, host
+from rlplug_core.learning.optimizer import flatten, to_float
 
 TINY = 1e-12
 #: Works out a scalar at the present parameters.
@@ -79,16 +79,16 @@ class TrustRegion:
         longest = (2 * radius / (direction @ product(direction)).clamp(min=TINY)).sqrt() * direction
         start = self.flat.clone()
         before = before.detach()
-        if not isfinite(host(torch.linalg.vector_norm(longest) + before)):
+        if not isfinite(to_float(torch.linalg.vector_norm(longest) + before)):
             raise NonFinite(
-                f"the policy's trust region met the loss {host(before):g} or curvature that is not finite"
+                f"the policy's trust region met the loss {to_float(before):g} or curvature that is not finite"
             )
         for failed in range(self.tries):
             self.flat.copy_(start + self.shrink**failed * longest)
             with torch.no_grad():
                 moved = divergence()
                 within = (loss() < before) & (moved <= radius)
-            if host(within):
+            if to_float(within):
                 return Move(before, moved, failed)
         self.flat.copy_(start)
         return Move(before, torch.zeros_like(before), self.tries)
@@ -144,7 +144,7 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, step
     return solution
 
 
-def within(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
+def inside_trust_region(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
     """Find the nearest vectors with a bounded product with a gradient `slope`.
 
     With the gradient of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,

@@ -296,7 +296,7 @@ def flat_view(tensors: list[Tensor]) -> list[Tensor]:
     return [first.as_strided((end - first.storage_offset(),), (1,))]
 
 
-def host(value: Tensor) -> float:
+def to_float(value: Tensor) -> float:
     """Read a number from the device. An update waits for the device here, and must do so only by this function.
 
     Args:
@@ -309,7 +309,7 @@ def host(value: Tensor) -> float:
 def check_now(norm: Tensor, loss: Tensor, name: str) -> None:
     """Raise `NonFinite` if a gradient's norm or a loss is not finite; on the CPU both reads together take 0.8 us."""
     if not isfinite(norm.item() + loss.item()):
-        raise nonfinite(host(norm), host(loss), name)
+        raise nonfinite(to_float(norm), to_float(loss), name)
 
 
 def nonfinite(norm: float, loss: float, name: str) -> NonFinite:

@@ -70,7 +70,7 @@ class Target:
         return pair if len(pair[0]) == len(pair[1]) else ([*own], [*followed])
 
 
-class Frozen:
+class NoGradient:
     """A context without gradients for a module's parameters: a gradient through the module costs less."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -39,7 +39,7 @@ class Temperature(nn.Module):
         return self.log.detach().exp() if self.autotune else torch.full_like(self.log, ent_coef)
 
     @overridable
-    def weigh(self, log_prob: Tensor, ent_coef: float) -> Tensor:
+    def times_alpha(self, log_prob: Tensor, ent_coef: float) -> Tensor:
         """Compute alpha * log pi(a | s); no gradient reaches alpha.
 
         Args:
@@ -99,7 +99,7 @@ def soft_policy_loss(
     Returns:
         The sum [] of both losses, and metrics by name, [] each.
     """
-    policy_loss = temperature.weigh(log_prob, ent_coef) - q
+    policy_loss = temperature.times_alpha(log_prob, ent_coef) - q
     loss = batch.mean(policy_loss + temperature.loss(log_prob, target_entropy))
     metrics = {
         "loss/policy": batch.mean(policy_loss.detach()),

@@ -34,12 +34,12 @@ class Shared:
     """All that workers share: parameters and state of every optimizer by name, and tensors that no optimizer trains.
 
     Attributes:
-        absorbing: the lock of a worker that updates running moments, which are several tensors.
+        stats_lock: the lock of a worker that updates running moments, which are several tensors.
     """
 
     states: dict[str, SharedState]
     others: dict[str, Tensor]
-    absorbing: AbstractContextManager[object]
+    stats_lock: AbstractContextManager[object]
 
     def optimizers(self) -> OptimizerFactory:
         """Return a factory that ties a learner's optimizers to the shared states of the same names."""
@@ -111,7 +111,7 @@ class Worker:
         ranks = plan.options.workers
         self.clock = SharedClock(plan.options.total_timesteps, slots, signals, rank)
         env = env or plan.make_env(plan.options.num_envs)
-        learner = plan.make_learner(env.spec, shared.optimizers(), rank, ranks, shared.absorbing)
+        learner = plan.make_learner(env.spec, shared.optimizers(), rank, ranks, shared.stats_lock)
         assert isinstance(learner, Algorithm)
         self.others = _others(learner)
         for name, tensor in self.others.items():

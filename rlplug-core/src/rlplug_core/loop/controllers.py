@@ -12,7 +12,7 @@ import numpy as np
 from rlplug_core.clock import Clock, Steering
 from rlplug_core.config.import_string import describe
 from rlplug_core.config.numbers import figures
-from rlplug_core.config.options import Config, Count, NonNegative, Share
+from rlplug_core.config.options import Config, Count, NonNegative, UnitInterval
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.protocols import (
@@ -86,7 +86,7 @@ class PlateauConfig(Config):
     """Options of `Plateau`."""
 
     patience: Count = 5  # evaluations without improvement after which learning rates shrink
-    factor: Share = 0.5  # factor of the learning rates
+    factor: UnitInterval = 0.5  # factor of the learning rates
     # an evaluation improves on the best one if it exceeds it by more than this
     min_delta: NonNegative = 0.0
 

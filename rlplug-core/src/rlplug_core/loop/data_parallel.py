@@ -26,14 +26,14 @@ from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import State
 
 
-class Pace(Protocol):
+class Coordinator(Protocol):
     """Keeps the learners at the same point: vector steps and updates are counted alike."""
 
-    def begins(self) -> None:
+    def start_step(self) -> None:
         """Start a vector step or an update."""
         ...
 
-    def goes_on(self) -> bool:
+    def should_continue(self) -> bool:
         """Return whether there is to be another one, as soon as that is known; in between, questions are answered."""
         ...
 
@@ -60,17 +60,17 @@ class Member:
         self.actor.reset(seeds.integer())
         self.meter = Meter()
 
-    def run(self, pace: Pace, poll: Callable[[], None]) -> None:
-        """Train until the pace ends; batches that a stop left over come first."""
-        self._train(pace)
-        while pace.goes_on():
+    def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
+        """Train until the coordinator ends it; batches that a stop left over come first."""
+        self._train(coordinator)
+        while coordinator.should_continue():
             poll()
             if self.clock.done:
                 break
-            pace.begins()
-            self._turn(pace)
+            coordinator.start_step()
+            self._turn(coordinator)
 
-    def _turn(self, pace: Pace) -> None:
+    def _turn(self, coordinator: Coordinator) -> None:
         before = self.clock.steps
         told = len(self.actor.episodes)
         step = self.actor.step()
@@ -86,17 +86,17 @@ class Member:
         ended = self.actor.episodes  # they have the env steps of this learner only
         ended[told:] = [(self.clock.steps, episode) for _, episode in ended[told:]]
         self.actor.buffer.add(step)
-        self._train(pace)
+        self._train(coordinator)
 
-    def _train(self, pace: Pace) -> None:
+    def _train(self, coordinator: Coordinator) -> None:
         buffer = self.actor.buffer
         for batch in buffer.batches(self.clock):
-            pace.begins()
+            coordinator.start_step()
             result = self.learner.update(batch, self.clock)
             buffer.feedback(batch, result)
             self.clock.updates += 1
             self.meter.add(result)
-            if not pace.goes_on():
+            if not coordinator.should_continue():
                 return
 
     def _check(self, env: Env) -> None:

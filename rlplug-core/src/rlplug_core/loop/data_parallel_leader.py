@@ -72,13 +72,13 @@ class LearnerProcesses:
         except LearnerLost as error:
             raise self._why(error) from error
 
-    def begins(self) -> None:
+    def start_step(self) -> None:
         self.scaled[0] = (
             self.clock.scale
         )  # first: a reader of the count sees the scale that belongs to it
         self.counted[0] += 1
 
-    def goes_on(self) -> bool:
+    def should_continue(self) -> bool:
         return not self.clock.stop
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:

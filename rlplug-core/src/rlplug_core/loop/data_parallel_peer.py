@@ -81,10 +81,10 @@ class Peer:
             self._answer(*question)
         return True
 
-    def begins(self) -> None:
+    def start_step(self) -> None:
         self.began += 1
 
-    def goes_on(self) -> bool:
+    def should_continue(self) -> bool:
         wait = WAIT
         while not self._follows():
             if self.question is None and self.parent.poll(wait):

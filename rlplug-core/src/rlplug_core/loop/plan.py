@@ -301,7 +301,7 @@ class Plan:
         optimizer: OptimizerFactory = Optimizer,
         rank: int = 0,
         ranks: int = 1,
-        absorbing: AbstractContextManager[object] | None = None,
+        stats_lock: AbstractContextManager[object] | None = None,
     ) -> AnyLearner:
         """Make a learner with freshly initialized networks, the same for every rank.
 
@@ -324,7 +324,7 @@ class Plan:
             compile=o.compile,
             cudagraphs=o.cudagraphs,
             runner=self.runner,
-            absorbing=absorbing or nullcontext(),
+            stats_lock=stats_lock or nullcontext(),
         )
         learner: AnyLearner = self.learner(spec, self.config, context)
         if self.start is not None:

@@ -6,6 +6,7 @@ at the end of an update, so that a rollout and the losses on it have the same sc
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
@@ -103,9 +104,13 @@ class RunningNorm(nn.Module):
 class Running(nn.Module):
     """A module that an `Algorithm`, wherever it holds one, shows every batch at the end of the update."""
 
-    def absorb(self, batch: Any, clock: Clock) -> None:
+    def update_stats(self, batch: Any, clock: Clock) -> None:
         """Update the running moments in place with the batch of an update."""
-        raise NotImplementedError
+        former = getattr(self, "absorb", None)  # the name of this method in contract 1
+        if former is None:
+            raise NotImplementedError(f"{type(self).__name__} does not define update_stats")
+        warnings.warn("Running.absorb is now update_stats", DeprecationWarning, stacklevel=2)
+        former(batch, clock)
 
 
 class PartNorms(nn.Module):
@@ -143,7 +148,7 @@ class ObservationNorm(Running):
         """The same tree, Box vectors in it scaled."""
         return self.norm(obs)
 
-    def absorb(self, batch: Any, clock: Clock) -> None:
+    def update_stats(self, batch: Any, clock: Clock) -> None:
         """Update with the observations of the actions: of a rollout [T, N], or of a batch [B] and its weights.
 
         For replayed transitions these are the network's training inputs; importance weights correct the preference
@@ -181,13 +186,13 @@ class RewardScale(Running):
             not self.norm.count.numpy()
         ):  # unscaled it would teach the critic returns of another size than all later
             scale = RewardScale(self.gamma)
-            scale.absorb(rollout, Clock(1))
+            scale.update_stats(rollout, Clock(1))
         reward = (rollout.reward * scale.norm.scale.numpy()).clip(-self.clip, self.clip)
         if rollout.views is None:  # they are of the buffer's memory, which stays, and of no reward
             rollout.views = Views(rollout)
         return replace(rollout, reward=reward)
 
-    def absorb(self, batch: Rollout, clock: Clock) -> None:
+    def update_stats(self, batch: Rollout, clock: Clock) -> None:
         steps, num_envs = batch.reward.shape
         gamma = self.gamma(clock.progress)
         returns = np.empty((steps, num_envs))

@@ -218,7 +218,9 @@ class QNetworks(Ensemble):
             Values [n, B] by all n networks.
         """
         networks: Any = self.members
-        values: Tensor = torch.stack([chosen(one.distribution(obs), action) for one in networks])
+        values: Tensor = torch.stack(
+            [gather_actions(one.distribution(obs), action) for one in networks]
+        )
         return values.squeeze(-1)
 
 
@@ -237,7 +239,7 @@ def dueling(value: Tensor, advantage: Tensor) -> Tensor:
 
 
 @overridable
-def chosen(distribution: Tensor, action: Tensor) -> Tensor:
+def gather_actions(distribution: Tensor, action: Tensor) -> Tensor:
     """Take the distributions of the actions that were chosen.
 
     Args:
@@ -274,7 +276,7 @@ def next_distribution(
     values = masked(target.expected(distribution), batch.next_obs)
     if double:
         values = online(batch.next_obs, noise[1])
-    return chosen(distribution, values.argmax(1))
+    return gather_actions(distribution, values.argmax(1))
 
 
 def actions_of(space: Space) -> int:

@@ -76,18 +76,18 @@ class BatchRenorm(nn.Module):
         shift = ((mean - self.mean) / running).clamp(-furthest, furthest)
         return torch.where(warm, ratio, 1.0), torch.where(warm, shift, 0.0)
 
-    def absorb(self, mean: Tensor, variance: Tensor) -> None:
+    def update_stats(self, mean: Tensor, variance: Tensor) -> None:
         """Move the running moments towards a batch's, in place."""
         self.mean.lerp_(mean, 1 - self.keep)
         self.variance.lerp_(variance, 1 - self.keep)
         self.updates.add_(1)
 
 
-def absorb_moments(module: nn.Module, moments: Moments) -> None:
+def update_moments(module: nn.Module, moments: Moments) -> None:
     """Give every `BatchRenorm` inside the moments that a forward pass of `module` took."""
     norms = [part for part in module.modules() if isinstance(part, BatchRenorm)]
     for norm, (mean, variance) in zip(norms, moments, strict=True):
-        norm.absorb(mean, variance)
+        norm.update_stats(mean, variance)
 
 
 class RenormMLP(nn.Module):
@@ -137,7 +137,7 @@ class RenormCritic(nn.Module):
             obs: [B, ...] observations.
             action: [B, ...] canonical actions.
             weight: [B], 0 for ignored rows; None outside training, to normalize with running moments.
-            moments: receives those of this batch, for `absorb` at the end of the update.
+            moments: receives those of this batch, for `update_stats` at the end of the update.
 
         Returns:
             Values [B].

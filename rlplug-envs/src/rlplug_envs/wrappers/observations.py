@@ -48,7 +48,7 @@ class NormalizeObs(Transform):
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
         rows = now.is_first if now.turn is None else now.turn
-        self._absorb(now.obs[rows])
+        self._update_stats(now.obs[rows])
         obs = self._held = self._scaled(now.obs)
         return with_obs(now, obs, obs)
 
@@ -56,7 +56,7 @@ class NormalizeObs(Transform):
         now = self.env.step(action)
         before = self._held
         rows = told(now)
-        self._absorb(now.obs if rows is None else now.obs[rows])
+        self._update_stats(now.obs if rows is None else now.obs[rows])
         obs = self._held = self._seen(now.obs, rows, before)
         ended = now.final_obs is not now.obs
         final = (
@@ -67,7 +67,7 @@ class NormalizeObs(Transform):
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         return self._scaled(super().observe(obs, is_first))
 
-    def _absorb(self, obs: Array) -> None:
+    def _update_stats(self, obs: Array) -> None:
         """Merge the moments of [N, ...] into the running ones."""
         if self._frozen or not len(obs):
             return
