@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlplug_algos.many_agents.group_buffer import part_of
+from rlplug_algos.many_agents.group_buffer import GroupsBuffer, part_of
 from rlplug_algos.many_agents.groups import groups
 from rlplug_algos.many_agents.independent import GroupsAgent, Independent, IndependentConfig
 from rlplug_algos.many_agents.league import FIRST_RATING, League
@@ -442,3 +442,25 @@ def test_a_game_under_way_is_in_the_state_and_one_broken_off_is_nobodys() -> Non
         one.add(LEFT_EARLY[2][0])
     assert (league.scores, its_league.scores) == ([], [1.0])
     assert not buffer.buffer.position - 1, "the rollout begins anew too"  # type: ignore[attr-defined]
+
+
+def test_a_groups_batches_have_its_own_signals_and_others_need_not_give_them() -> None:
+    wolf, sheep = groups(ALIKE, ("wolf=ppo,sheep=dqn",), False)
+    buffers: Any = {wolf.name: RolloutBuffer(1), sheep.name: RolloutBuffer(1)}
+    none = np.zeros(6, np.bool_)
+    step = Step(
+        obs=np.zeros((6, 2), np.float32), action=np.zeros(6, np.int64), reward=np.zeros(6, np.float32),
+        next_obs=np.zeros((6, 2), np.float32), terminated=none, truncated=none, is_first=none, valid=~none, ended=False,
+        extras={"cost": np.array([0, 1, np.nan, 3, 4, np.nan], np.float32)}, recurrent_state=None,
+    )  # fmt: skip
+    GroupsBuffer((wolf, sheep), buffers, {wolf.name: {"cost": None}, sheep.name: {}}).add(step)
+    assert buffers[wolf.name].rollout.extras["cost"].tolist() == [[0, 1, 3, 4]]
+    assert buffers[sheep.name].rollout.extras == {}
+    lacking = GroupsBuffer((wolf, sheep), buffers, {wolf.name: {}, sheep.name: {"cost": None}})
+    with pytest.raises(
+        UsageError, match=r"dqn learns from info\['cost'\], and the info of an agent of the group sheep"
+    ):
+        lacking.add(step)
+    filled = {wolf.name: RolloutBuffer(1), sheep.name: RolloutBuffer(1)}
+    GroupsBuffer((wolf, sheep), filled, {wolf.name: {}, sheep.name: {"cost": 7.0}}).add(step)
+    assert filled[sheep.name].rollout.extras["cost"].tolist() == [[7, 7]]

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
 FAMILIES = sorted((ROOT / "docs" / "environments").glob("*.md"))
 #: Pages for authors of plugins whose examples need no installation; `tests/ecosystem` runs the tutorial.
-AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in ("off-policy", "state", "controllers")]
+AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in ("off-policy", "signals", "state", "controllers")]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES, *AUTHORS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 #: Pages of which only the links are looked at here.
@@ -50,7 +50,7 @@ EXAMPLE = ROOT / "examples" / "my_algo.py"
 #: Pages whose commands the plain tests run; those of all others are `slow`, and the session `pages` runs all.
 CORE_PAGES = {
     "README", "walk-through", "algorithms", "evaluate", "goals", "normalization", "python", "resume", "training",
-    "words", "ppo", "classic", "off-policy", "state",
+    "words", "ppo", "classic", "off-policy", "signals", "state",
 }  # fmt: skip
 
 #: Pages whose commands need packages that are large or not rlplug's: the session that has them, and their modules.

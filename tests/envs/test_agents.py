@@ -581,3 +581,41 @@ def test_an_agent_that_comes_back_has_an_episode_for_each_time() -> None:
 def test_worlds_hold_to_the_contract_of_environments(world: str) -> None:
     told = {check.name: check.outcome().status for check in env_checks(f"pettingzoo/{world}")}
     assert set(told.values()) == {"passed"}, told
+
+
+def priced(kind: type[Any]) -> Any:
+    """A world with the info `price` of each agent: a copy of its reward."""
+
+    class Priced(kind):  # type: ignore[misc]
+        def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+            *found, _ = super().step(actions)
+            return (*found, {agent: {"price": reward} for agent, reward in found[1].items()})
+
+    return Priced()
+
+
+class Wants:
+    signals = ("price",)
+
+
+WORLDS_WITH_PRICES: dict[str, Any] = {
+    "leaving": lambda: Agents(lambda: Parallel(priced(Leaving)), 2, "w", ""),
+    "together": lambda: Agents(lambda: Parallel(priced(Dilemma)), 2, "w", ""),
+    "turns": lambda: Agents(lambda: Turns(parallel_to_aec(priced(Dilemma))), 2, "w", ""),
+    "opponents": lambda: RandomOpponents(Agents(lambda: Parallel(priced(Leaving)), 2, "w", "")),
+    "wrapped": lambda: wrap_env(WORLDS_WITH_PRICES["leaving"](), [WrapperSpec.parse("frame-stack")]),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS_WITH_PRICES)
+def test_each_agents_transition_has_the_signal_of_its_own_info(world: str) -> None:
+    env = WORLDS_WITH_PRICES[world]()
+    actor = Actor(env, Wants(), Choosing(), None, Clock(10**9))  # type: ignore[arg-type]
+    actor.reset(0)
+    seen = 0
+    for _ in range(40):
+        step = actor.step()
+        assert step.extras["price"][step.valid].tolist() == step.reward[step.valid].tolist()
+        assert not step.extras["price"][~step.valid].any()
+        seen += int(step.valid.sum())
+    assert seen > 40

@@ -121,3 +121,60 @@ def test_a_row_that_is_cut_is_read_where_another_one_ends(mode: AutoresetMode) -
 def test_episode_info_survives_a_checkpoint() -> None:
     episode = Episode(1, 2.0, 3, True, {"score": 4.0})
     assert Episode(*episode.plain()) == episode
+
+
+class Recycling(Game):
+    """Keeps one dictionary, which a reset clears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Any] = {}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = super().reset(seed=seed)
+        self.kept.clear()
+        return obs, self.kept
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *found, info = super().step(action)
+        self.kept.update(info)
+        return (*found, self.kept)  # type: ignore[return-value]
+
+
+def serial(kind: Any) -> Any:
+    env = SerialEnvs(kind, 2, inexact="a test")
+    for row in env.envs:
+        row.unwrapped.played = 0  # type: ignore[attr-defined]
+    return env
+
+
+ENVS: dict[str, Any] = {
+    "serial": lambda: serial(Game),
+    "recycling": lambda: serial(Recycling),
+    **{
+        f"{kind.__name__}-{mode.name}": lambda kind=kind, mode=mode: Adapter(
+            lambda: kind([Game, Game], autoreset_mode=mode), "Game", inexact="a test"
+        )
+        for kind in (SyncVectorEnv, Talks)
+        for mode in AutoresetMode
+    },
+}
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_each_transition_has_the_info_of_its_own_step(name: str) -> None:
+    """Also the last one of an episode, after which a row may have been reset in the same call."""
+    env = ENVS[name]()
+    env.reset(0)
+    seen: list[list[Any]] = [[], []]
+    for _ in range(9):
+        now = env.step(np.array([0, 1]))
+        for row, value in enumerate(env.info("score")):
+            if now.valid[row]:
+                seen[row].append(value)
+        assert env.info("unheard of") == [None, None]
+    scores = [1, 2, 3, 1, 2, 3, 4, 1, 2][: len(seen[0])]
+    assert len(scores) > 6
+    assert seen == [scores, [2 * one for one in scores]]
+    assert "score" in env.info_names()
+    assert not [one for one in env.info_names() if one.startswith(("_", "final"))]

@@ -55,6 +55,20 @@ def check_actions(algorithm: type[object], spec: Spec) -> None:
         )
 
 
+def signals_of(learner: object) -> dict[str, Any]:
+    """Return the names of a learner's signals, each with the value of steps without it; None: there must be one.
+
+    Raises:
+        PluginError: `signals` is a text.
+    """
+    signals = getattr(learner, "signals", ())
+    if isinstance(signals, str):
+        raise PluginError(
+            f"signals of {type(learner).__name__} is a text; write signals = ('{signals}',)"
+        )
+    return dict(signals) if isinstance(signals, Mapping) else dict.fromkeys(signals)
+
+
 @dataclass(frozen=True)
 class Context:
     """Everything that a runner gives a learner besides spec and config.
@@ -96,6 +110,9 @@ class Algorithm(nn.Module, Generic[B]):
     unsound: ClassVar[Mapping[str, str]] = {}
     #: Action spaces that it can handle, as class names of `gymnasium.spaces`; empty means any.
     actions: ClassVar[tuple[str, ...]] = ()
+    #: Keys of the environment's `info` that come with every step as `Step.extras`, float32 [N], or [N, ...] for arrays.
+    #: A dictionary gives each the value of steps without it; a tuple demands them at every step.
+    signals: ClassVar[tuple[str, ...] | Mapping[str, Any]] = ()
 
     def __init__(self, spec: Spec, config: Any, context: Context) -> None:
         super().__init__()

@@ -120,7 +120,10 @@ class Buffer(Stateful, Protocol[B]):
 
 @runtime_checkable
 class Learner(Stateful, Protocol[B]):
-    """The algorithm: built as `cls(spec, config, context)`."""
+    """The algorithm: built as `cls(spec, config, context)`.
+
+    If it has an attribute `signals`, actors add these keys of `info` to its steps: see `Algorithm.signals`.
+    """
 
     #: The runners that it supports, best first.
     runners: ClassVar[tuple[str, ...]]

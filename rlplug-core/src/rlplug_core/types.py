@@ -193,6 +193,7 @@ class Step:
     """One transition of every row; complete, so nothing else is needed to learn from it. Fields as in `Timestep`.
 
     `is_first` says that `obs` opens an episode, `recurrent_state` is the memory the agent held when it saw `obs`.
+    `extras` has the agent's own (`Act.extras`) and the learner's `signals` from the environment's `info`.
     """
 
     obs: Obs

@@ -17,7 +17,7 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.limits import registered
 from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
-from rlplug_envs.shown import numbers, of_row, success
+from rlplug_envs.shown import numbers, of_row, success, value_of_rows
 from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import (
@@ -187,16 +187,23 @@ class Adapter:
         self._deadline = self._begun.min() + self._limit
 
     def info(self, key: str) -> list[Any]:
-        """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""
-        values = self._info.get(key)
-        present = self._info.get(f"_{key}", self._always)
-        if present is self._always and isinstance(values, np.ndarray) and values.ndim == 1:
-            items: list[Any] = values.tolist()
-            return items
-        return [
-            None if values is None or not present[row] else values[row]
-            for row in range(self.spec.num_envs)
-        ]
+        """Return the value of `key` in the last step's `info` for each environment; None if it is absent.
+
+        For an episode that ended it is the `info` of its last step, also if the row has been reset since.
+        """
+        values = value_of_rows(self._info, key, self._always)
+        if "final_info" in self._info:
+            last = value_of_rows(self._info["final_info"], key, self._always)
+            reset = self._info.get("_final_info", self._always)
+            values = [
+                final if was_reset else value
+                for value, final, was_reset in zip(values, last, reset, strict=True)
+            ]
+        return values
+
+    def info_names(self) -> list[str]:
+        """Return the keys of the last step's `info`."""
+        return sorted(key for key in map(str, self._info) if not key.startswith(("_", "final_")))
 
     def running_returns(self) -> Array:
         """Return the sum of rewards of each running episode [N]."""

@@ -72,6 +72,8 @@ class Agents:
         self._over = np.zeros(rows, np.bool_)
         self._totals = np.zeros(rows)
         self._lengths = np.zeros(rows, np.int64)
+        #: The info of each row's last transition.
+        self._infos: list[Info] = [{}] * rows
         self._show: Show | None = None
         self._ready = False
 
@@ -151,6 +153,7 @@ class Agents:
             now.valid[row], now.reward[row] = True, one.reward
             now.terminated[row], now.truncated[row] = one.terminated, one.truncated
             self._lengths[row] += 1
+            self._infos[row] = one.info
         if ends and not self._over[row]:
             episodes.append(self._episode(row, one.info))
 
@@ -174,6 +177,7 @@ class Agents:
                 self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]
             ]
         check_last(now.final_obs, self.spec.id)
+        self._infos = [dict(info) for info in self._infos]  # a reset may change the world's own
         for number in finished:
             self._open(number, self._games[number].reset(None))
 
@@ -249,6 +253,14 @@ class Agents:
     def fps(self) -> float:
         """Return the frames per second of the world's metadata; 30 by default."""
         return float(self._games[0].env.metadata.get("render_fps") or 30.0)
+
+    def info(self, key: str) -> list[Any]:
+        """Return the value of `key` in the `info` of each agent's last transition; None if it has no such key."""
+        return [info.get(key) for info in self._infos]
+
+    def info_names(self) -> list[str]:
+        """Return the keys of these infos, of all agents together."""
+        return sorted({str(key) for info in self._infos for key in info})
 
     def running_returns(self) -> Array:
         """The sum of rewards of each running episode [N]."""

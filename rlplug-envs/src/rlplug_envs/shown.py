@@ -152,3 +152,23 @@ def of_row(info: object, row: int, rows: int) -> Mapping[str, object]:
         for key, value in values.items()
         if key not in said and (f"_{key}" not in said or said[f"_{key}"][row])
     }
+
+
+def value_of_rows(info: Any, key: str, always: Array) -> list[Any]:
+    """Return the value of `key` in a vector's `info` for each row; None if a row has none.
+
+    Args:
+        info: one dictionary of arrays, with a mask of the rows that have `key` under `_key`, or one for each row.
+        always: [N] True.
+    """
+    rows = len(always)
+    if not isinstance(info, Mapping):
+        return [one.get(key) if isinstance(one, Mapping) else None for one in info]
+    values = info.get(key)
+    present = info.get(f"_{key}", always)
+    if present is always and isinstance(values, np.ndarray) and values.shape == (rows,):
+        items: list[Any] = values.tolist()
+        return items
+    if values is None or np.ndim(values) == 0 or len(values) != rows:
+        return [None] * rows
+    return [value if there else None for value, there in zip(values, present, strict=True)]

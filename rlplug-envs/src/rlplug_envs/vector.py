@@ -313,7 +313,9 @@ class SerialEnvs:
         totals = self.running_returns().tolist()
         for row in sorted(ended):
             terminated[row], first[row] = ended[row], True
-            info = self._infos[row]
+            info = self._infos[row] = dict(
+                self._infos[row]
+            )  # the reset may change the environment's own
             episodes.append(
                 Episode(row, totals[row], time - self._begun[row], success(info), numbers(info))
             )
@@ -410,6 +412,10 @@ class SerialEnvs:
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""
         return [info.get(key) for info in self._infos]
+
+    def info_names(self) -> list[str]:
+        """Return the keys of the last step's `info`, of all environments together."""
+        return sorted({str(key) for info in self._infos for key in info})
 
     @property
     def fps(self) -> float:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 import rlplug_core as rl
 from rlplug_algos.many_agents.groups import Group
 from rlplug_algos.many_agents.rows import take_step_rows
@@ -15,13 +17,22 @@ from rlplug_core.protocols import SupportsRestart
 class GroupsBuffer:
     """Gives each group's buffer the rows of its agents; a batch is a pair of a group's name and its batch."""
 
-    def __init__(self, groups: tuple[Group, ...], buffers: dict[str, rl.Buffer[Any]]) -> None:
+    def __init__(
+        self,
+        groups: tuple[Group, ...],
+        buffers: dict[str, rl.Buffer[Any]],
+        signals: dict[str, dict[str, Any]],
+    ) -> None:
         self.groups = groups
         self.buffers = buffers
+        self.signals = signals
 
     def add(self, step: rl.Step, source: int = 0) -> None:
         for group in self.groups:
-            self.buffers[group.name].add(part_of(step, group), source)
+            own = part_of(step, group)
+            for name, default in self.signals[group.name].items():
+                own.extras[name] = signal_of(step, group, name, default)
+            self.buffers[group.name].add(own, source)
 
     def batches(self, clock: rl.Clock) -> Iterator[tuple[str, Any]]:
         for name, buffer in self.buffers.items():
@@ -61,3 +72,22 @@ def part_of(step: rl.Step, group: Group) -> rl.Step:
         },
         recurrent_state=own.recurrent_state and own.recurrent_state[group.name],
     )
+
+
+def signal_of(step: rl.Step, group: Group, name: str, default: Any) -> rl.Array:
+    """Return the signal `name` of a group's agents, NaN replaced by the default.
+
+    Raises:
+        UsageError: an agent has none, and there is no default.
+    """
+    rows = group.rows(len(step.valid))
+    own = step.extras[name][rows]
+    lacking = np.isnan(own).reshape(len(own), -1).any(1)
+    if default is None and (lacking & step.valid[rows]).any():
+        raise rl.UsageError(
+            f"{group.algorithm} learns from info['{name}'], and the info of an agent of the group {group.name} "
+            "lacks it; give this agent another algorithm"
+        )
+    if lacking.any():
+        own[lacking] = 0.0 if default is None else default
+    return own

@@ -11,6 +11,7 @@ import rlplug_core as rl
 from rlplug_algos.many_agents.group_buffer import GroupsBuffer
 from rlplug_algos.many_agents.groups import Group, groups
 from rlplug_algos.many_agents.rows import take_rows
+from rlplug_core.algorithm import signals_of
 from rlplug_core.batches import rows_of
 from rlplug_core.config.options import Repeated
 from rlplug_core.nets.actions import dtype_of, shape_of
@@ -47,6 +48,9 @@ class Independent:
             )
             for group in self.groups
         }
+        #: The signals of each learner, and those of all; rows of the other learners may lack them.
+        self.own_signals = {name: signals_of(learner) for name, learner in self.learners.items()}
+        self.signals = {name: np.nan for own in self.own_signals.values() for name in own}
         #: The fraction of all rows that each learner sees.
         self.shares = {group.name: group.spec.num_envs / spec.num_envs for group in self.groups}
         #: Number of updates of each learner, for its intervals such as `target_update_interval`.
@@ -57,9 +61,8 @@ class Independent:
         return GroupsAgent(self.groups, agents, self.shares)
 
     def buffer(self) -> GroupsBuffer:
-        return GroupsBuffer(
-            self.groups, {name: one.buffer() for name, one in self.learners.items()}
-        )
+        buffers = {name: one.buffer() for name, one in self.learners.items()}
+        return GroupsBuffer(self.groups, buffers, self.own_signals)
 
     def update(self, batch: tuple[str, Any], clock: rl.Clock) -> rl.Result:
         """Update a group's learner with its batch; the names of metrics end with the group's name."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import rlplug_core as rl
 from rlplug_algos.many_agents.league import League
 from rlplug_algos.many_agents.seats import SeatBuffer, Seats
+from rlplug_core.algorithm import signals_of
 from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
 from rlplug_core.types import tree_where
@@ -45,6 +46,7 @@ class SelfPlay:
         #: The fraction of all rows that belong to the learner.
         self.share = own.num_envs / spec.num_envs
         self.learner = learner_of(config.player, own, context)
+        self.signals = signals_of(self.learner)
         self.opponent = learner_of(
             config.player, own, replace(context, seeds=context.seeds.child("opponent"))
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlplug_core.clock import Clock
+from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env, SupportsRestart
 from rlplug_core.types import (
@@ -94,6 +95,8 @@ class Actor:
         self.agent = agent
         self.buffer = buffer
         self.clock = clock
+        #: The learner's signals; None if it names none.
+        self.signals = InfoColumns.of(learner, env)
         self.episodes: list[tuple[int, Episode]] = []
 
     def reset(self, seed: int) -> None:
@@ -125,6 +128,9 @@ class Actor:
         if now.count < len(now.valid):
             self.is_first, self.recurrent_state = carry_over(now, act, first, recurrent_state)
         self.clock.advance(now.count)
+        extras = act.extras
+        if self.signals is not None:
+            extras = self.signals.add_to(extras, now.valid)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
         return Step(
@@ -137,7 +143,7 @@ class Actor:
             is_first=first,
             valid=now.valid,
             ended=now.ended,
-            extras=act.extras,
+            extras=extras,
             recurrent_state=recurrent_state,
         )
 
@@ -160,6 +166,7 @@ class Actor:
             "held": None
             if self.held is None
             else [self.held.action.copy(), tree_map(copy, self.held.extras)],
+            **({} if self.signals is None else {"signals": self.signals.state_dict()}),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -176,6 +183,8 @@ class Actor:
             self.turn = state.get("turn")
             self.held = None if held is None else Act(held[0], None, held[1])
         self.agent.load_state_dict(state["agent"])
+        if self.signals is not None:
+            self.signals.load_state_dict(state.get("signals", {}))
 
     def _begin_anew(self, env: State) -> None:
         """Start fresh episodes, not joined to the old ones: the environment's state could not be captured.

@@ -88,6 +88,7 @@ class _Server:
             "state": self.state,
             "load": self.load,
             "tell": self.tell,
+            "info_names": self.info_names,
             "translate": self.translate,
             "configure": self.configure,
             "goals": self.goals,
@@ -190,6 +191,9 @@ class _Server:
 
     def told(self, key: str) -> list[Any]:
         return complete(self.env).info(key)
+
+    def info_names(self) -> list[str]:
+        return complete(self.env).info_names()
 
     def translate(self, action: Array) -> object:
         return complete(self.env).translate(action)

@@ -177,6 +177,10 @@ class EnvWorkers:
             self._keys.append(key)
         return self._told[key]
 
+    def info_names(self) -> list[str]:
+        """Return the keys of the last step's `info`, of all rows together."""
+        return sorted({name for names in self._ask("info_names") for name in names})
+
     def translate(self, action: Array) -> object:
         """Canonical actions [B, ...] as the environments take them."""
         return self._ask_first("translate", action)

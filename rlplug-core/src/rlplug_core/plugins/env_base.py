@@ -58,6 +58,10 @@ class EnvBase:
         """Return the value of `key` in the last step's `info` for each environment; None if it has no such key."""
         return [None] * self.spec.num_envs
 
+    def info_names(self) -> list[str]:
+        """Return the keys of the last step's `info`, of all environments together."""
+        return []
+
     def running_returns(self) -> Array | None:
         """Return the sum of untransformed rewards of each running episode [N]; None if it is unknown."""
         return None
@@ -125,6 +129,9 @@ class Completed(EnvBase):
 
     def info(self, key: str) -> list[Any]:
         return getattr(self.env, "info", super().info)(key)
+
+    def info_names(self) -> list[str]:
+        return getattr(self.env, "info_names", super().info_names)()
 
     def running_returns(self) -> Array | None:
         return getattr(self.env, "running_returns", super().running_returns)()

@@ -100,6 +100,9 @@ class Transform(EnvBase):
     def info(self, key: str) -> list[Any]:
         return complete(self.env).info(key)
 
+    def info_names(self) -> list[str]:
+        return complete(self.env).info_names()
+
     def running_returns(self) -> Array | None:
         return complete(self.env).running_returns()
 

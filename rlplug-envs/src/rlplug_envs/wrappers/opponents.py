@@ -80,6 +80,10 @@ class RandomOpponents(Transform):
             if one.row in self._place
         ]
 
+    def info(self, key: str) -> list[Any]:
+        values = super().info(key)
+        return [values[row] for row in self._rows]
+
     def running_returns(self) -> Array | None:
         found = super().running_returns()
         return None if found is None else found[self._rows]

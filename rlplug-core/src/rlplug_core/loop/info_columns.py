@@ -1,0 +1,119 @@
+"""The signals of a learner: columns that an actor gathers from `info` after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.algorithm import signals_of
+from rlplug_core.errors import BadEnv, PluginError, UsageError
+from rlplug_core.plugins.env_base import EnvBase, complete
+from rlplug_core.protocols import AnyLearner, Env
+from rlplug_core.types import Array, State
+
+
+class InfoColumns:
+    """Gathers the values of `info` that a learner names, for `Step.extras`.
+
+    Args:
+        env: the environment inside its wrappers.
+        names: the names, each with the value of a step without it; None: every step must have it.
+        learner: the name of the learner's class, for messages.
+    """
+
+    def __init__(self, env: EnvBase, names: Mapping[str, Any], learner: str) -> None:
+        self.env = env
+        self.defaults = {
+            name: None if value is None else np.asarray(value, np.float32)
+            for name, value in names.items()
+        }
+        self.learner = learner
+        #: The shapes of single values, known after the first step.
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    @classmethod
+    def of(cls, learner: AnyLearner, env: Env) -> InfoColumns | None:
+        """Return the columns that a learner's `signals` name; None if there are none."""
+        names = signals_of(learner)
+        return cls(complete(env), names, type(learner).__name__) if names else None
+
+    def add_to(self, extras: Mapping[str, Array], valid: Array) -> dict[str, Array]:
+        """Return the agent's extras together with the columns of the step that the environment just made.
+
+        Args:
+            extras: of the agent.
+            valid: [N] the rows with a transition; the others have the default or 0.
+
+        Returns:
+            The columns as float32 [N], or [N, ...] if a value is an array with several numbers.
+
+        Raises:
+            UsageError: the environment lacks one. BadEnv: one is not made of finite numbers of one shape.
+            PluginError: the agent writes an extra of the same name.
+        """
+        for name in self.defaults.keys() & extras.keys():
+            raise PluginError(
+                f"'{name}' is a signal of {self.learner} and an extra of its agent; rename the extra"
+            )
+        return {**extras, **{name: self._column(name, valid) for name in self.defaults}}
+
+    def _column(self, name: str, valid: Array) -> Array:
+        values = self.env.info(name)
+        if not valid.all() or any(value is None for value in values):
+            values = self._fill_gaps(name, values, valid)
+        try:
+            column = np.array(values, np.float32)
+        except (TypeError, ValueError) as error:
+            raise self._bad(name, "is not a number or an array of numbers of one shape") from error
+        if column.shape[1:] == (1,):
+            column = column[:, 0]
+        shape = self.shapes.setdefault(name, column.shape[1:])
+        if column.shape[1:] != shape:
+            was = list(shape) if shape else "a number"
+            raise self._bad(name, f"has the shape {list(column.shape[1:])}, and was {was} before")
+        if not np.isfinite(column).all():
+            row = int(np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))[0])
+            raise self._bad(name, f"of environment {row} is not finite")
+        return column
+
+    def _fill_gaps(self, name: str, values: list[Any], valid: Array) -> list[Any]:
+        """Return the values with the default in rows without one, and 0 in rows without a transition."""
+        default = self.defaults[name]
+        lacking = [row for row, value in enumerate(values) if value is None and valid[row]]
+        if default is None:
+            if lacking:
+                raise self._missing(name, values, lacking[0])
+            default = np.zeros((), np.float32)
+        given = [
+            value for value, there in zip(values, valid, strict=True) if there and value is not None
+        ]
+        shape = self.shapes.get(name, np.shape(given[0]) if given else np.shape(default))
+        default = np.broadcast_to(default, shape)
+        return [
+            value if there and value is not None else default
+            for value, there in zip(values, valid, strict=True)
+        ]
+
+    def _missing(self, name: str, values: list[Any], row: int) -> UsageError:
+        names = ", ".join(sorted(self.env.info_names())) or "nothing"
+        if any(value is not None for value in values) or name in self.shapes:
+            return UsageError(
+                f"{self.env.spec.id}, environment {row}: a step has no info['{name}'], which other steps have and "
+                f"{self.learner} learns from; let the environment give it at every step, or name a default in the "
+                f"class: signals = {{'{name}': 0.0}}"
+            )
+        return UsageError(
+            f"{self.learner} learns from info['{name}'], which {self.env.spec.id} does not give: its info has "
+            f"{names}; use another environment, or a wrapper that adds '{name}' to info"
+        )
+
+    def _bad(self, name: str, why: str) -> BadEnv:
+        return BadEnv(f"{self.env.spec.id}: info['{name}'], a signal of {self.learner}, {why}")
+
+    def state_dict(self) -> State:
+        return {name: list(shape) for name, shape in self.shapes.items()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.shapes = {name: tuple(shape) for name, shape in state.items()}

@@ -1,0 +1,125 @@
+"""A learner's signals come with every step, through every runner, and cost nothing if none is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.errors import BadEnv, PluginError, UsageError
+from rlplug_core.loop.info_columns import InfoColumns
+from rlplug_core.plugins.env_base import EnvBase
+from rlplug_core.types import Spec
+from tests.core.fakes import TINY, assert_same, make_runner, stored
+from tests.core.signals import CLASHES, COSTLY, UNASKED, WANTS, WANTS_PAIR, WATCHFUL, WATCHFUL_Q
+
+CASES: dict[str, dict[str, Any]] = {
+    "sync": {"algorithm": WATCHFUL},
+    "env-workers": {"algorithm": WATCHFUL, "env_workers": 2},
+    "async": {"algorithm": WATCHFUL, "runner": "async", "workers": 2, "inline": True},
+    "async-processes": {"algorithm": WATCHFUL, "runner": "async", "workers": 2},
+    "decoupled": {"algorithm": WATCHFUL, "runner": "decoupled", "actors": 2, "inline": True},
+    "decoupled-processes": {"algorithm": WATCHFUL, "runner": "decoupled", "actors": 2},
+    "replay": {"algorithm": WATCHFUL_Q},
+    "replay-decoupled": {"algorithm": WATCHFUL_Q, "runner": "decoupled", "actors": 2, "inline": True},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_batch_has_the_signals_of_its_own_steps(case: str) -> None:
+    """The learner's buffer and its `learn` hold each signal against its step, and raise if one differs."""
+    runner = make_runner(env=COSTLY, **CASES[case])
+    try:
+        runner.run(lambda: None)
+        assert runner.clock.updates > 5
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize("case", ["sync", "async", "decoupled", "replay"])
+def test_a_resumed_run_has_the_same_signals(case: str) -> None:
+    whole = make_runner(env=COSTLY, **CASES[case])
+    whole.run(lambda: None)
+    first = make_runner(env=COSTLY, **CASES[case])
+    first.clock.limit = 46
+    first.run(lambda: None)
+    resumed = make_runner(env=COSTLY, **CASES[case])
+    resumed.load_state_dict(stored(first.state_dict()))
+    resumed.clock.limit = whole.clock.limit
+    resumed.run(lambda: None)
+    assert_same(whole.state_dict(), resumed.state_dict())
+
+
+def test_without_signals_no_info_is_read() -> None:
+    runner = make_runner(TINY, UNASKED)
+    runner.run(lambda: None)
+    assert runner.actor.signals is None
+    assert "signals" not in runner.actor.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "error", "message"),
+    [
+        (
+            WANTS,
+            UsageError,
+            r"Wants learns from info\['danger'\], which Costly does not give: its info has cost, pair;",
+        ),
+        (WANTS_PAIR, UsageError, r"a step has no info\['pair'\].*signals = \{'pair': 0.0\}"),
+        (CLASHES, PluginError, "'log_prob' is a signal of Clashes and an extra of its agent"),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_signal_that_cannot_come_is_one_sentence(
+    algorithm: str, error: type[Exception], message: str, workers: int
+) -> None:
+    runner = make_runner(algorithm, COSTLY, env_workers=workers)
+    try:
+        with pytest.raises(error, match=message):
+            runner.run(lambda: None)
+    finally:
+        runner.close()
+
+
+class Says(EnvBase):
+    """Gives the next of some infos."""
+
+    def __init__(self, *values: list[Any]) -> None:
+        self.spec = Spec(None, None, 2, "Says")  # type: ignore[arg-type]
+        self.values = list(values)
+
+    def info(self, key: str) -> list[Any]:
+        return self.values.pop(0)
+
+
+ALL = np.ones(2, np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0, np.inf], "of environment 1 is not finite"),
+        ([1.0, "much"], "is not a number or an array"),
+        ([1.0, np.ones(3)], "is not a number or an array of numbers of one shape"),
+        ([np.ones(2), np.ones(2)], r"has the shape \[2\], and was a number before"),
+    ],
+)
+def test_a_signal_is_a_finite_number_of_one_shape(values: list[Any], message: str) -> None:
+    columns = InfoColumns(Says([1, True], values), {"x": None}, "Learner")
+    first = columns.add_to({}, ALL)["x"]
+    assert (first.dtype, first.tolist()) == (np.float32, [1.0, 1.0])
+    with pytest.raises(BadEnv, match=message):
+        columns.add_to({}, ALL)
+
+
+def test_rows_without_a_transition_need_no_signal() -> None:
+    env = Says([np.array([2.0]), np.array([3.0])], [None, 5.0], [np.ones(3), None], [None, None])
+    columns = InfoColumns(env, {"x": None}, "Learner")
+    assert columns.add_to({}, ALL)["x"].tolist() == [2, 3]  # an array with one number is a number
+    assert columns.add_to({}, ~ALL)["x"].tolist() == [0, 0]
+    columns = InfoColumns(env, {"x": None}, "Learner")
+    assert columns.add_to({}, np.array([True, False]))["x"].tolist() == [[1, 1, 1], [0, 0, 0]]
+    resumed = InfoColumns(env, {"x": None}, "Learner")
+    resumed.load_state_dict(columns.state_dict())
+    assert resumed.add_to({}, ~ALL)["x"].shape == (2, 3)
