@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
 from rlplug_core.accelerator import Losses, room
@@ -55,7 +56,7 @@ def check_actions(algorithm: type[object], spec: Spec) -> None:
         )
 
 
-def signals_of(learner: object) -> dict[str, Any]:
+def signals_of(learner: object) -> dict[str, ArrayLike | None]:
     """Return the names of a learner's signals, each with the value of steps without it; None: there must be one.
 
     Raises:
@@ -112,7 +113,7 @@ class Algorithm(nn.Module, Generic[B]):
     actions: ClassVar[tuple[str, ...]] = ()
     #: Keys of the environment's `info` that come with every step as `Step.extras`, float32 [N], or [N, ...] for arrays.
     #: A dictionary gives each the value of steps without it; a tuple demands them at every step.
-    signals: ClassVar[tuple[str, ...] | Mapping[str, Any]] = ()
+    signals: ClassVar[tuple[str, ...] | Mapping[str, ArrayLike]] = ()
 
     def __init__(self, spec: Spec, config: Any, context: Context) -> None:
         super().__init__()

@@ -186,7 +186,7 @@ class Adapter:
         self._limit = min(self._limit, steps)
         self._deadline = self._begun.min() + self._limit
 
-    def info(self, key: str) -> list[Any]:
+    def info(self, key: str) -> list[object]:
         """Return the value of `key` in the last step's `info` for each environment; None if it is absent.
 
         For an episode that ended it is the `info` of its last step, also if the row has been reset since.

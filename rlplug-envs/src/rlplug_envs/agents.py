@@ -254,7 +254,7 @@ class Agents:
         """Return the frames per second of the world's metadata; 30 by default."""
         return float(self._games[0].env.metadata.get("render_fps") or 30.0)
 
-    def info(self, key: str) -> list[Any]:
+    def info(self, key: str) -> list[object]:
         """Return the value of `key` in the `info` of each agent's last transition; None if it has no such key."""
         return [info.get(key) for info in self._infos]
 

@@ -154,7 +154,7 @@ def of_row(info: object, row: int, rows: int) -> Mapping[str, object]:
     }
 
 
-def value_of_rows(info: Any, key: str, always: Array) -> list[Any]:
+def value_of_rows(info: Any, key: str, always: Array) -> list[object]:
     """Return the value of `key` in a vector's `info` for each row; None if a row has none.
 
     Args:
@@ -167,8 +167,7 @@ def value_of_rows(info: Any, key: str, always: Array) -> list[Any]:
     values = info.get(key)
     present = info.get(f"_{key}", always)
     if present is always and isinstance(values, np.ndarray) and values.shape == (rows,):
-        items: list[Any] = values.tolist()
-        return items
+        return list(values.tolist())
     if values is None or np.ndim(values) == 0 or len(values) != rows:
         return [None] * rows
     return [value if there else None for value, there in zip(values, present, strict=True)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 import rlplug_core as rl
 from rlplug_algos.many_agents.groups import Group
@@ -21,7 +22,7 @@ class GroupsBuffer:
         self,
         groups: tuple[Group, ...],
         buffers: dict[str, rl.Buffer[Any]],
-        signals: dict[str, dict[str, Any]],
+        signals: dict[str, dict[str, ArrayLike | None]],
     ) -> None:
         self.groups = groups
         self.buffers = buffers
@@ -74,7 +75,7 @@ def part_of(step: rl.Step, group: Group) -> rl.Step:
     )
 
 
-def signal_of(step: rl.Step, group: Group, name: str, default: Any) -> rl.Array:
+def signal_of(step: rl.Step, group: Group, name: str, default: ArrayLike | None) -> rl.Array:
     """Return the signal `name` of a group's agents, NaN replaced by the default.
 
     Raises:

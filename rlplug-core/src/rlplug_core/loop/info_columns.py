@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlplug_core.algorithm import signals_of
 from rlplug_core.errors import BadEnv, PluginError, UsageError
@@ -23,7 +23,7 @@ class InfoColumns:
         learner: the name of the learner's class, for messages.
     """
 
-    def __init__(self, env: EnvBase, names: Mapping[str, Any], learner: str) -> None:
+    def __init__(self, env: EnvBase, names: Mapping[str, ArrayLike | None], learner: str) -> None:
         self.env = env
         self.defaults = {
             name: None if value is None else np.asarray(value, np.float32)
@@ -78,7 +78,9 @@ class InfoColumns:
             raise self._bad(name, f"of environment {row} is not finite")
         return column
 
-    def _fill_gaps(self, name: str, values: list[Any], valid: Array) -> list[Any]:
+    def _fill_gaps(
+        self, name: str, values: list[ArrayLike | None], valid: Array
+    ) -> list[ArrayLike]:
         """Return the values with the default in rows without one, and 0 in rows without a transition."""
         default = self.defaults[name]
         lacking = [row for row, value in enumerate(values) if value is None and valid[row]]
@@ -96,7 +98,7 @@ class InfoColumns:
             for value, there in zip(values, valid, strict=True)
         ]
 
-    def _missing(self, name: str, values: list[Any], row: int) -> UsageError:
+    def _missing(self, name: str, values: list[ArrayLike | None], row: int) -> UsageError:
         names = ", ".join(sorted(self.env.info_names())) or "nothing"
         if any(value is not None for value in values) or name in self.shapes:
             return UsageError(

@@ -80,7 +80,7 @@ class RandomOpponents(Transform):
             if one.row in self._place
         ]
 
-    def info(self, key: str) -> list[Any]:
+    def info(self, key: str) -> list[object]:
         values = super().info(key)
         return [values[row] for row in self._rows]
 
