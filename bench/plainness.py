@@ -221,13 +221,24 @@ def dialect_rate(text: str) -> float:
 
 
 def imported_by_cli(root: Path) -> set[str]:
-    """Return the modules of rlplug_core that rlplug-cli imports from."""
-    found = set()
+    """Return the modules of rlplug_core that rlplug-cli imports from; `from PACKAGE import MODULE` counts as MODULE."""
+    source = root / "rlplug-core" / "src"
+    modules = set()
     for path in (root / "rlplug-cli" / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rlplug_core"):
-                found.add(node.module or "")
-    return found
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                files = {name for name in inner if is_module(source, name)}
+                modules |= files if files == inner else {*files, node.module}
+    return {name for name in modules if name.partition(".")[0] == "rlplug_core"}
+
+
+def is_module(source: Path, name: str) -> bool:
+    """Return whether a dotted name is a module or a package below the folder `source`."""
+    path = source.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
 def main() -> None:

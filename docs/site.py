@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import rlplug_core
+from rlplug_core.doors import read_stub
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "docs"
@@ -128,8 +129,9 @@ def copied(target: Path, places: dict[Path, Path]) -> None:
 def reference() -> dict[str, str]:
     """Return one page per room with the docstrings of the facade's names, by module."""
     modules: dict[str, list[str]] = {}
-    for name in sorted(rlplug_core.__all__, key=str.lower):
-        modules.setdefault(rlplug_core._MODULES[name].removeprefix("rlplug_core."), []).append(name)
+    places, _ = read_stub(Path(rlplug_core.__file__).with_suffix(".pyi"))
+    for name, (module, _) in sorted(places.items(), key=lambda item: item[0].lower()):
+        modules.setdefault(module.removeprefix("rlplug_core."), []).append(name)
     pages = {room: [f"# {room.capitalize()}", "", head, ""] for room, head in ROOMS.items()}
     for module, names in sorted(modules.items()):
         room = module.partition(".")[0] if "." in module else "vocabulary"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from bench.plainness import measure
+from bench.plainness import imported_by_cli, measure
 from rlplug_core.plugins.index import digest
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 
 #: The rooms of rlplug_core from the ground up: each imports only from those above it. The first is the vocabulary.
 ROOMS = (
-    ("errors", "types", "clock", "processor", "seeds", "accelerator", "batches", "protocols"),
+    ("doors", "errors", "types", "clock", "processor", "seeds", "accelerator", "batches", "protocols"),
     ("config",),
     ("nets",),
     ("acting",),
@@ -156,6 +156,15 @@ def test_no_module_imports_itself_through_others(package: str) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"modules import each other in a circle: {' <- '.join(error.args[1])}")
+
+
+#: Modules of rlplug_core that rlplug-cli imports from: doors of rooms, and a little vocabulary. The number only falls.
+CORE_MODULES_OF_CLI = 12
+
+
+def test_the_command_line_enters_core_by_the_doors_of_its_rooms() -> None:
+    modules = imported_by_cli(ROOT)
+    assert len(modules) <= CORE_MODULES_OF_CLI, sorted(modules)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

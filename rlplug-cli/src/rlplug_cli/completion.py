@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from rlplug_core.plugins.families import families
+from rlplug_core.plugins import env_families
 
 #: The default directory of runs, and the words for a checkpoint that are not names.
 OUT = Path("runs")
@@ -56,7 +56,9 @@ def environments(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete ids of installed environments, ignoring case."""
-    ids = {id for family in families() if family.installed for id in family.ids if "*" not in id}
+    ids = {
+        id for family in env_families() if family.installed for id in family.ids if "*" not in id
+    }
     return [CompletionItem(id) for id in sorted(ids) if id.lower().startswith(incomplete.lower())]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rlplug_core.config.files import own_directory, regular
+from rlplug_core.config import is_directory, is_regular
 from rlplug_core.errors import UsageError
 
 #: Files of a run, sweep or study directory; a run with such a name would replace them.
@@ -72,7 +72,7 @@ def refuse_link(path: Path) -> None:
     Raises:
         UsageError: a link or a file has this name.
     """
-    if os.path.lexists(path) and not own_directory(path):
+    if os.path.lexists(path) and not is_directory(path):
         raise UsageError(f"{path} is not a directory of its own (a link or a file); delete it")
 
 
@@ -82,5 +82,5 @@ def refuse_irregular(path: Path) -> None:
     Raises:
         UsageError: it is one of these.
     """
-    if os.path.lexists(path) and not regular(path):
+    if os.path.lexists(path) and not is_regular(path):
         raise UsageError(f"{path} is not a regular file (a link, a pipe or a directory); delete it")

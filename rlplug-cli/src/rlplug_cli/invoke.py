@@ -65,14 +65,14 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
 
 def _ignore_broken_pipes(trains: bool) -> None:
     """Let writes to stderr never fail; for a command that trains, writes to stdout neither."""
-    from rlplug_core.loop.safe_streams import lasting
+    from rlplug_core.loop import safe_stream
 
     def existing(stream: TextIO | None) -> TextIO:  # None after `>&-`
         return stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
-    sys.stderr = lasting(existing(sys.stderr))
+    sys.stderr = safe_stream(existing(sys.stderr))
     if trains:
-        sys.stdout = lasting(existing(sys.stdout))
+        sys.stdout = safe_stream(existing(sys.stdout))
 
 
 def _close_stdout() -> int:
@@ -91,7 +91,7 @@ def _subject(words: list[str]) -> str:
 
 def _report_unexpected(words: list[str], error: Exception) -> int:
     """Report an unexpected exception in one sentence."""
-    from rlplug_core.config.import_string import place_of
+    from rlplug_core.config import place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return _say(
@@ -140,7 +140,7 @@ def take_global_options(words: list[str]) -> tuple[list[str], bool]:
 
 def _remedy(error: Exception) -> str:
     """Return the remedy for an error of reading or writing a file."""
-    from rlplug_core.runs.files import REMEDIES
+    from rlplug_core.runs import REMEDIES
 
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
     return f"; {remedy}, then try again" if remedy else ""

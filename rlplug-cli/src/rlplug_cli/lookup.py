@@ -1,51 +1,48 @@
-"""Run directories for the command line; `rlplug_core.runs.listing` finds and reads them."""
+"""Run directories for the command line; `rlplug_core.runs` finds and reads them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from rlplug_core.config.import_string import is_target
-from rlplug_core.runs import listing
-from rlplug_core.runs.listing import OUT, directories, records, summary
+from rlplug_core.config import is_target
+from rlplug_core.runs import (
+    final_evaluation,
+    find_run,
+    is_untrained,
+    run_directories,
+    run_records,
+    summary,
+)
 
 __all__ = [
-    "directories",
     "end_reason",
     "file_name",
-    "final_evaluation",
+    "final_score",
     "find_run",
     "no_update_note",
     "one_thread",
-    "records",
+    "run_directories",
+    "run_records",
     "short_path",
     "summary",
 ]
 
 
-def find_run(text: str, out: Path = OUT) -> Path:
-    """Return the run directory that a path or a name under `out` means.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return listing.find(text, out)
-
-
-def final_evaluation(run: Path) -> dict[str, object] | None:
+def final_score(run: Path) -> dict[str, object] | None:
     """Return the last final evaluation of a run."""
-    return listing.final_evaluation(records(run))
+    return final_evaluation(run_records(run))
 
 
 def end_reason(run: Path) -> str:
     """Return why a run ended before its total, or "" if it did not."""
-    ends = [record.data for record in records(run) if record.kind == "end"]
+    ends = [record.data for record in run_records(run) if record.kind == "end"]
     return str(ends[-1].get("reason", "")) if ends else ""
 
 
 def no_update_note(run: Path) -> str:
     """Return a note if a run has made no update, else ""."""
-    if not listing.is_untrained(records(run)):
+    if not is_untrained(run_records(run)):
         return ""
     return "no update was made: the run ended before its first batch, so its weights are the initial ones"
 

@@ -91,9 +91,9 @@ def stdout_to_stderr(
     file = os.fdopen(os.dup(saved), "w", encoding="utf-8") if number == 1 else stdout
     own: IO[str] = file
     if ignore_broken_pipe:
-        from rlplug_core.loop.safe_streams import lasting  # not needed by help and lists
+        from rlplug_core.loop import safe_stream  # not needed by help and lists
 
-        own = lasting(file)
+        own = safe_stream(file)
     try:
         if number == 1:
             os.dup2(2, 1)

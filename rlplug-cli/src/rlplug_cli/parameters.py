@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.arguments import PREFIXES, parse_value
-from rlplug_core.config.files import from_toml
-from rlplug_core.config.numbers import plain, whole
-from rlplug_core.config.parse import meant, parse, values_in_range
-from rlplug_core.config.schedules import schedule_text
-from rlplug_core.config.schema import Option, flat
-from rlplug_core.config.synonyms import nearest
+from rlplug_core.config import (
+    Option,
+    flat,
+    nearest,
+    number_of_word,
+    parse_text,
+    plain_number,
+    read_toml,
+    schedule_text,
+    values_in_range,
+    whole_number,
+)
 from rlplug_core.errors import BadConfig, UsageError
-from rlplug_core.plugins.presets import merge
+from rlplug_core.plugins import merge_layers
 
 #: The name of each schema type in the help.
 TYPES = {
@@ -81,7 +87,7 @@ class PositiveInt(_ParamType):
         self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         try:
-            number = whole(value) if isinstance(value, str) else int(value)
+            number = whole_number(value) if isinstance(value, str) else int(value)
         except ValueError:
             number = 0
         if number <= 0:
@@ -163,7 +169,7 @@ def parse_option(option: Option, text: str, owner: str) -> Any:
     Raises:
         BadConfig: it has the wrong type, is out of range, is not one of the choices or not a schedule.
     """
-    value = parse(option, text)
+    value = parse_text(option, text)
     try:
         schedule = schedule_text(value) if option.type == "float" else None
     except BadConfig as error:
@@ -278,7 +284,7 @@ def _check(file: Path | str, option: Option, value: object, owner: str, name: st
         schedule = schedule_text(text) if option.type == "float" else None
     except BadConfig as error:
         raise BadConfig(f"{file}: '{name}': {error}") from error
-    plain_value = meant(option.name, plain(value, option.type))
+    plain_value = number_of_word(option.name, plain_number(value, option.type))
     for item in values_in_range(option, schedule) if schedule else (plain_value,):
         if expected := _requirement(option, item):
             if text is not None and option.type in ("ints", "floats"):
@@ -328,7 +334,7 @@ def from_network(word: str | None, options: Sequence[Option], owner: str) -> dic
 
 def _toml(path: Path, noun: str) -> dict[str, object]:
     try:
-        return flat(from_toml(path))
+        return flat(read_toml(path))
     except OSError as error:
         raise UsageError(f"the {noun} file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -352,7 +358,7 @@ def collect(
     for option in options:
         if variable(option.name) in typed:
             values[option.name] = typed[variable(option.name)]
-    return merge(
+    return merge_layers(
         ("option", values),
         ("set", from_pairs(pairs, options, owner)),
         ("net", from_network(net, options, owner)),

@@ -12,8 +12,7 @@ from string import Template
 
 from rlplug_core import __version__, plugins
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.known import KNOWN
-from rlplug_core.plugins.records import FIRST_PARTY, NOUNS, Group
+from rlplug_core.plugins import FIRST_PARTY, KNOWN, NOUNS, Group
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".template"

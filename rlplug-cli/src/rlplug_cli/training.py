@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.lookup import end_reason, file_name, final_evaluation, no_update_note, short_path
+from rlplug_cli.lookup import end_reason, file_name, final_score, no_update_note, short_path
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
-from rlplug_core.config.numbers import figures
+from rlplug_core.config import figures
 from rlplug_core.errors import NotWritten, plain, warn
 
 if TYPE_CHECKING:
-    from rlplug_core.loop.events import Progress
-    from rlplug_core.runs.api import Run
+    from rlplug_core.loop import Progress
+    from rlplug_core.runs import Run
 
 
 def train(
@@ -36,7 +36,7 @@ def train(
     say = None if quiet else partial(echo, err=as_json)
 
     def train(watch: Callable[[Progress], None]) -> Run:
-        from rlplug_core.runs.api import train
+        from rlplug_core.runs import train
 
         return train(
             algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say
@@ -100,7 +100,7 @@ def result(run: Run) -> dict[str, object]:
         "name": run.name,
         "status": run.status,
         "reason": end_reason(run.path),
-        "final_eval": final_evaluation(run.path),
+        "final_eval": final_score(run.path),
         "mlflow": sent,
     }
 
@@ -108,7 +108,7 @@ def result(run: Run) -> dict[str, object]:
 def conclusion(run: Run) -> str:
     """Return the last lines of a run on a terminal."""
     lines = [f"run      {short_path(run.path)}"]
-    if found := final_evaluation(run.path):
+    if found := final_score(run.path):
         lines[:0] = final_lines(found)
     lines[:0] = [reason for reason in (end_reason(run.path), no_update_note(run.path)) if reason]
     if state := mirror.State.read(run.path):

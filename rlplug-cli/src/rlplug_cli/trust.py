@@ -18,8 +18,7 @@ def confirm_trust(run: Path, trust: bool) -> bool:
     """Return whether it may run: by the option, or by the user's answer on a terminal; core refuses the rest."""
     if trust or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return trust
-    from rlplug_core.runs.directory import RunDirectory
-    from rlplug_core.runs.trust import doubts
+    from rlplug_core.runs import RunDirectory, doubts
 
     unknown_code = doubts(run, RunDirectory.open(run).config)
     return bool(unknown_code) and click.confirm(

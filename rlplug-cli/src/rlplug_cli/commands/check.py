@@ -16,13 +16,13 @@ from rlplug_core.errors import UsageError, clean
 from rlplug_core.testing import (
     CONTRACT,
     Check,
+    Outcome,
     checks,
     controller_checks,
     env_checks,
     hook_checks,
     wrapper_checks,
 )
-from rlplug_core.testing.kit.outcome import Outcome
 
 #: The color of each status.
 COLORS = {

@@ -13,8 +13,7 @@ from rlplug_cli.mlflow import store
 from rlplug_cli.output import echo
 from rlplug_core import __version__ as core
 from rlplug_core import plugins
-from rlplug_core.plugins import index
-from rlplug_core.plugins.names import remedy
+from rlplug_core.plugins import read_index, remedy
 
 
 @click.command("doctor")
@@ -42,7 +41,7 @@ def command(ctx: click.Context) -> None:
 def _without_index() -> Iterator[str]:
     for record in plugins.records():
         if record.status == "ok" and record.group in ("algorithms", "envs"):
-            found, why = index.read(record)
+            found, why = read_index(record)
             if found is None:
                 yield (
                     f"{record} has no usable index ({why}), so help is slow; "

@@ -15,11 +15,11 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
 from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
-from rlplug_core.config.numbers import figures
+from rlplug_core.config import figures
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rlplug_core.loop.evaluate import Evaluation
+    from rlplug_core.loop import Evaluation
 
 
 @click.command("evaluate", cls=TakesArguments)
@@ -72,8 +72,7 @@ def command(
         )
     path = find_run(run)
     one_thread()
-    from rlplug_core.runs.evaluation import seed_of
-    from rlplug_core.runs.run import Run, plan_of
+    from rlplug_core.runs import Run, evaluation_seed, plan_of
 
     found = Run(path, trust=confirm_trust(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]
@@ -94,7 +93,7 @@ def command(
     if json:
         about = {
             "run": str(path),
-            "seed": seed_of(plan_of(found), seed),
+            "seed": evaluation_seed(plan_of(found), seed),
             "stochastic": stochastic,
             "epsilon": epsilon,
             "env": env,

@@ -13,7 +13,7 @@ from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
 from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
-from rlplug_core.runs.files import shell_word
+from rlplug_core.runs import shell_word
 
 
 @click.command("export")
@@ -55,8 +55,8 @@ def command(
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
     path = find_run(run)
     one_thread()
-    from rlplug_core.export.bundle import new_directory
-    from rlplug_core.runs.run import Run
+    from rlplug_core.export import new_directory
+    from rlplug_core.runs import Run
 
     found = Run(path, trust=confirm_trust(path, trust))
     place = out or path / "export"

@@ -8,8 +8,7 @@ from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
-from rlplug_core.plugins.names import remedy
-from rlplug_core.plugins.records import MODULES, Record, canonical
+from rlplug_core.plugins import MODULES, Record, canonical, remedy
 
 
 @click.command("index")
@@ -26,13 +25,13 @@ from rlplug_core.plugins.records import MODULES, Record, canonical
 @click.pass_context
 def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
     """Write the index of the named PLUGINs, which are distributions, into their packages."""
-    from rlplug_core.plugins import indexing
+    from rlplug_core.plugins import index_drift, write_index
 
     stale = 0
     for record in [record for name in plugin for record in _of(name)]:
         if not check:
-            echo(f"wrote {short_path(indexing.write(record))}")
-        elif drift := indexing.drift(record):
+            echo(f"wrote {short_path(write_index(record))}")
+        elif drift := index_drift(record):
             echo(drift, err=True)
             stale += 1
     ctx.exit(1 if stale else 0)

@@ -17,19 +17,21 @@ from rlplug_cli.parameters import TYPES, value_text
 from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import facts, table
 from rlplug_core import plugins
-from rlplug_core.config.files import regular
-from rlplug_core.config.import_string import is_target, load_target
-from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schema import Option, schema
+from rlplug_core.config import Option, RunOptions, is_regular, is_target, load_target, schema_of
 from rlplug_core.errors import UsageError, did_you_mean, warn
-from rlplug_core.plugins import index
-from rlplug_core.plugins.envs import names_code
-from rlplug_core.plugins.families import family_of
-from rlplug_core.plugins.names import provider_in, usable
-from rlplug_core.plugins.presets import preset, usual
-from rlplug_core.plugins.records import NOUNS, Group
-from rlplug_core.plugins.user_envs import is_environment
-from rlplug_core.runs.files import shell_word
+from rlplug_core.plugins import (
+    NOUNS,
+    Group,
+    family_of,
+    is_environment,
+    names_code,
+    preset_values,
+    provider_in,
+    read_index,
+    usable,
+    usual_options,
+)
+from rlplug_core.runs import shell_word
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 #: The end of an environment id; no other name ends like this.
@@ -60,7 +62,7 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 )
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     """Show options of an algorithm, wrapper or controller, or an environment; with ENV an algorithm's preset there."""
-    is_run = any(regular(path / "config.json") for path in (Path(name), OUT / name))
+    is_run = any(is_regular(path / "config.json") for path in (Path(name), OUT / name))
     if is_run and not is_target(name) and name not in plugins.ids("algorithms"):
         raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")
     group = _group(name)
@@ -75,10 +77,10 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     if group in OPTION:
         _part(name, group, json)
         return
-    own = usual(name, options_of("algorithms", name))
-    every = usual(name, schema(RunOptions))
+    own = usual_options(name, options_of("algorithms", name))
+    every = usual_options(name, schema_of(RunOptions))
     about = _about(name)
-    values = preset(name, env) if env else {}
+    values = preset_values(name, env) if env else {}
     if env and not is_target(env) and env not in (known := list(plugins.env_ids())):
         warn(f"no environment '{env}' is known here{did_you_mean(env, known)}")
     if json:
@@ -151,7 +153,7 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
     if is_target(name):
         return {noun: name}
     record = usable(group, name)
-    found, why = index.read(record)
+    found, why = read_index(record)
     about = {
         noun: record.id,
         "plugin": f"{record.distribution} {record.version}",

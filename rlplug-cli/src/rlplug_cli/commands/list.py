@@ -8,7 +8,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.families import members, overview, plain, select_families
 from rlplug_cli.render.tables import rows, table
 from rlplug_core.errors import UsageError, did_you_mean
-from rlplug_core.plugins.records import GROUPS
+from rlplug_core.plugins import GROUPS
 
 
 @click.command("list")

@@ -9,7 +9,7 @@ import click
 
 from rlplug_cli import scaffold
 from rlplug_cli.output import echo
-from rlplug_core.runs.files import shell_word
+from rlplug_core.runs import shell_word
 
 FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
 

@@ -17,7 +17,7 @@ from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.run import Run
+    from rlplug_core.runs import Run
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -83,7 +83,7 @@ def command(
     """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film without a display."""
     path = find_run(run)
     one_thread()
-    from rlplug_core.runs.run import Run
+    from rlplug_core.runs import Run
 
     found = Run(path, trust=confirm_trust(path, trust))
     if video is None and frames is None and sheet is None:
@@ -111,7 +111,7 @@ def command(
 
 def _default_film(run: Run, checkpoint: str) -> Path | None:
     """Return the default path of a film, or None if a window can open."""
-    from rlplug_core.films.film import usual_suffix
-    from rlplug_core.runs.watching import has_display
+    from rlplug_core.films import usual_suffix
+    from rlplug_core.runs import has_display
 
     return None if has_display() else run.path / "videos" / f"play-{checkpoint}{usual_suffix()}"

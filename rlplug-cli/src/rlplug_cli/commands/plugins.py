@@ -7,7 +7,7 @@ import click
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import row, table
 from rlplug_core import plugins
-from rlplug_core.plugins.names import remedy
+from rlplug_core.plugins import remedy
 
 
 @click.command("plugins")

@@ -13,7 +13,7 @@ from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo
 from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
-from rlplug_core.config.numbers import figures
+from rlplug_core.config import figures
 
 
 @click.command("record", cls=TakesArguments)
@@ -51,7 +51,7 @@ def command(
     """Play a checkpoint of RUN, and write its transitions to a data set for offline learning."""
     path = find_run(run)
     one_thread()
-    from rlplug_core.runs.run import Run
+    from rlplug_core.runs import Run
 
     arguments = single_env_arguments(click.get_current_context())
     made = Run(path, trust=confirm_trust(path, trust)).record(

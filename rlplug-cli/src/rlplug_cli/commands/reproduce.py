@@ -15,7 +15,7 @@ from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.reproduction import Reproduction
+    from rlplug_core.runs import Reproduction
 
 
 @click.command("reproduce")
@@ -37,7 +37,7 @@ def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: b
     path = find_run(run)
     one_thread()
     trust = confirm_trust(path, trust)
-    from rlplug_core.runs.reproduction import reproduce
+    from rlplug_core.runs import reproduce
 
     with display(f"reproducing {path.name}", sys.stderr if json else sys.stdout) as watch:
         found = reproduce(path, name, watch, trust)

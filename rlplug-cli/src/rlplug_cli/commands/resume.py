@@ -13,12 +13,11 @@ from rlplug_cli.lookup import find_run, one_thread
 from rlplug_cli.parameters import PositiveInt
 from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
-from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schema import schema
+from rlplug_core.config import RunOptions, schema_of
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.api import Run
+    from rlplug_core.runs import Run
 
 
 class Resume(click.Command):
@@ -29,7 +28,7 @@ class Resume(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             flag = error.option_name
-            known = {option.name for option in schema(RunOptions)}
+            known = {option.name for option in schema_of(RunOptions)}
             if flag.lstrip("-").replace("-", "_") in known or owners_of(flag):
                 raise UsageError(
                     f"a run keeps its options, so resume has no '{flag}'; to start a new run from its weights: "
@@ -85,7 +84,7 @@ def command(
     from rlplug_cli.training import train_and_report
 
     def work(watch: Callable[[Any], None]) -> Run:
-        from rlplug_core.runs.api import resume
+        from rlplug_core.runs import resume
 
         return resume(
             path, total_timesteps=total_timesteps, rescale=rescale, watch=watch, trust=trust, on=on

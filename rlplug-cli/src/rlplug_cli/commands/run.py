@@ -21,17 +21,17 @@ from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, collect, flag_of, network_prefixes, option_words
 from rlplug_cli.render.config import config_text
 from rlplug_core import plugins
-from rlplug_core.config.import_string import is_target
-from rlplug_core.config.options import Config
-from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schema import Option, schema
-from rlplug_core.config.synonyms import nearest
+from rlplug_core.config import Config, Option, RunOptions, is_target, nearest, schema_of
 from rlplug_core.errors import BadConfig, PluginError, UsageError
-from rlplug_core.plugins import index
-from rlplug_core.plugins.names import usable
-from rlplug_core.plugins.presets import resolve, usual
-from rlplug_core.plugins.records import Group
-from rlplug_core.plugins.reserved import check_options
+from rlplug_core.plugins import (
+    Group,
+    check_options,
+    index_options,
+    read_index,
+    usable,
+    usual_options,
+    with_presets,
+)
 
 _OPTION = re.compile(r"(?<!no )option '([\w.]+)'")
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
@@ -65,11 +65,11 @@ class Algorithms(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         own = options_of("algorithms", cmd_name, may_import=not ctx.resilient_parsing)
-        shared = schema(RunOptions)
+        shared = schema_of(RunOptions)
         if not ctx.resilient_parsing:  # completion shows no defaults and reads no presets
             check_options(cmd_name, [option.name for option in own])
-            own = usual(cmd_name, own)
-            shared = usual(cmd_name, shared)
+            own = usual_options(cmd_name, own)
+            shared = usual_options(cmd_name, shared)
         return AlgorithmCommand(cmd_name, own, shared)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -243,10 +243,10 @@ class AlgorithmCommand(TakesArguments):
             owner=self.algorithm,
             net=params.get("net"),
         )
-        from rlplug_core.plugins.env_kind import kind_for  # slow: it may make the environment
+        from rlplug_core.plugins import kind_for  # slow: it may make the environment
 
         kind = kind_for(self.algorithm, params["env"], values)
-        values, origins = resolve(self.algorithm, params["env"], values, origins, kind)
+        values, origins = with_presets(self.algorithm, params["env"], values, origins, kind)
         if origins.get("init_parts") in ("option", "set") and not values.get("init"):
             raise UsageError("option '--init-parts' needs --init RUN")
         return values, origins
@@ -257,7 +257,7 @@ class AlgorithmCommand(TakesArguments):
         Raises:
             UsageError, PluginError: it would fail.
         """
-        from rlplug_core.runs.api import probe
+        from rlplug_core.runs import probe
 
         with self._flags_in_errors():
             probe(self.algorithm, env, values)
@@ -307,7 +307,7 @@ def _refuse_window(values: Mapping[str, object]) -> None:
         UsageError: there is none.
     """
     if values.get("env.render_mode") == "human":
-        from rlplug_core.runs.watching import has_display
+        from rlplug_core.runs import has_display
 
         if not has_display():
             raise UsageError(
@@ -337,9 +337,9 @@ def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option
     owner = f"'{name}'"
     if not is_target(name):
         record = usable(group, name)
-        entry, _ = index.read(record)
+        entry, _ = read_index(record)
         if entry is not None:
-            return index.options(entry)
+            return index_options(entry)
         owner = str(record)
     if not may_import:
         return ()
@@ -350,7 +350,7 @@ def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option
     }[group]
     cls: object = load(name)
     try:
-        return schema(getattr(cls, "Config", Config))
+        return schema_of(getattr(cls, "Config", Config))
     except (BadConfig, NameError, TypeError) as error:  # a class may annotate fields with anything
         ask = "" if is_target(name) else "; ask its author"
         raise PluginError(f"{owner} has options that cannot be shown: {error}{ask}") from error
@@ -362,8 +362,8 @@ def owners_of(flag: str) -> str:
     for name in plugins.ids("algorithms"):
         entry = None
         with suppress(PluginError):  # a broken plugin has no options
-            entry, _ = index.read(usable("algorithms", name))
-        if entry is not None and flag in {flag_of(option.name) for option in index.options(entry)}:
+            entry, _ = read_index(usable("algorithms", name))
+        if entry is not None and flag in {flag_of(option.name) for option in index_options(entry)}:
             owners.append(name)
     if not owners:
         return ""

@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from rlplug_cli import completion
-from rlplug_cli.lookup import directories, file_name, find_run, summary
+from rlplug_cli.lookup import file_name, find_run, run_directories, summary
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_core.errors import UsageError, plain, warn
-from rlplug_core.runs.listing import Summary, remove
+from rlplug_core.runs import Summary, remove_run
 
 #: The columns that a narrow terminal leaves out, the first one first: most names of runs have the first two.
 SPARED = ("ALGORITHM", "ENVIRONMENT", "LAST", "BEST", "FINAL LAST/BEST", "STEPS")
@@ -117,7 +117,7 @@ def command(
         "status": status,
         "group": f"{group}*" if group else None,
     }
-    every = [summary(path) for path in directories(out)]
+    every = [summary(path) for path in run_directories(out)]
     fitting = [run for run in every if _fits(run, wanted)]
     found = sort_runs(fitting, sort or "created", reverse != (sort is None))[:limit]
     if json:
@@ -153,7 +153,7 @@ def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
     if not yes:
         click.confirm(f"delete {', '.join(map(str, paths))}?", abort=True)
     for path in paths:
-        remove(path)
+        remove_run(path)
         echo(f"deleted {path}")
 
 
@@ -165,7 +165,7 @@ def _matches(name: str, out: Path) -> list[Path]:
     """
     if not any(character in name for character in "*?["):
         return [find_run(name, out)]
-    every = directories(out)
+    every = run_directories(out)
     paths = [path for path in every if fnmatchcase(str(path.relative_to(out)), name)]
     if not paths:
         raise UsageError(f"no run in {out}/ matches {name} ('rlplug runs' lists them)")
@@ -176,9 +176,11 @@ def _matches(name: str, out: Path) -> list[Path]:
 @_OUT
 def _reap(out: Path) -> None:
     """Clean up after killed runs: delete half-written checkpoints, and end their runs in MLflow."""
-    from rlplug_core.runs.checkpoint import Checkpoints
+    from rlplug_core.runs import Checkpoints
 
-    killed = [Path(run.path) for run in map(summary, directories(out)) if run.status == "killed"]
+    killed = [
+        Path(run.path) for run in map(summary, run_directories(out)) if run.status == "killed"
+    ]
     for path in killed:
         dropped = Checkpoints(path / "checkpoints").drop_unfinished()
         echo(f"{path.name}: {dropped} half-written checkpoints deleted{_conclude_in_mlflow(path)}")

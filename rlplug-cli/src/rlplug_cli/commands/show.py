@@ -15,11 +15,9 @@ from rlplug_cli.render.live import duration, number
 from rlplug_cli.render.tables import facts, table, terminal
 from rlplug_cli.render.trace import Trace
 from rlplug_cli.sweep.progress import RunProgress
-from rlplug_core.config.files import own_directory, regular
+from rlplug_core.config import is_directory, is_regular
 from rlplug_core.errors import RlplugError
-from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.files import shell_word
-from rlplug_core.runs.listing import Summary
+from rlplug_core.runs import RunDirectory, Summary, shell_word
 
 
 @click.command("show")
@@ -91,12 +89,12 @@ def _scores(about: Summary, evaluations: dict[int, float]) -> Iterator[tuple[str
 def _checkpoints(path: Path) -> list[Path]:
     """Return the checkpoint directories of a run."""
     folder = path / "checkpoints"
-    return sorted(filter(own_directory, folder.glob("[!.]*"))) if own_directory(folder) else []
+    return sorted(filter(is_directory, folder.glob("[!.]*"))) if is_directory(folder) else []
 
 
 def size(directory: Path) -> int:
     """Return the bytes of the regular files in a directory."""
-    return sum(path.lstat().st_size for path in directory.rglob("*") if regular(path))
+    return sum(path.lstat().st_size for path in directory.rglob("*") if is_regular(path))
 
 
 def megabytes(used: int) -> str:

@@ -18,7 +18,7 @@ from rlplug_cli.output import echo
 from rlplug_cli.parameters import REPEATABLE, SchemaOption
 from rlplug_cli.sweep.grid import Choice, axis, digest, refuse_seed, seeds, split_words, tasks
 from rlplug_cli.sweep.manifest import Task
-from rlplug_core.config.import_string import is_target
+from rlplug_core.config import is_target
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins import find
 

@@ -8,7 +8,7 @@ from rlplug_cli.completion import runs
 from rlplug_cli.lookup import find_run
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, plain
-from rlplug_core.runs.files import shell_word
+from rlplug_core.runs import shell_word
 
 
 @click.command("sync")
@@ -19,7 +19,7 @@ from rlplug_core.runs.files import shell_word
 def command(run: str) -> None:
     """Send the missing records of RUN, a path or a name in runs/, to MLflow."""
     from rlplug_cli.mlflow.mirror import Mirror
-    from rlplug_core.runs.directory import RunDirectory
+    from rlplug_core.runs import RunDirectory
 
     path = find_run(run).absolute()
     mirror = Mirror(path)

@@ -18,8 +18,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption, flag_of
 from rlplug_cli.sweep.grid import refuse_seed, seeds
 from rlplug_cli.tune.tune_options import TuneOptions
-from rlplug_core.config.numbers import figures
-from rlplug_core.config.options import Range
+from rlplug_core.config import Range, figures
 from rlplug_core.errors import RlplugError, UsageError, warn
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from rlplug_cli.compare.history import History
 from rlplug_cli.lookup import file_name
-from rlplug_core.plugins.spec import join_words, split
-from rlplug_core.runs.sources import LISTS
+from rlplug_core.plugins import join_words, split_word
+from rlplug_core.runs import LISTS
 
 #: Prefix of a run's files among its values.
 SOURCES = "sources."
@@ -69,7 +69,8 @@ def readable_options(run: History) -> dict[str, Any]:
     kept = run.config.get("sources", {})
     listed = {
         name: [
-            join_words(file_name(target), values) for target, values in map(split, options[name])
+            join_words(file_name(target), values)
+            for target, values in map(split_word, options[name])
         ]
         for name in LISTS
         if options.get(name)

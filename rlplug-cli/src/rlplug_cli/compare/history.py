@@ -12,10 +12,15 @@ import numpy as np
 
 from rlplug_cli.compare.statistics import Floats
 from rlplug_core.errors import BadFile, UsageError
-from rlplug_core.runs.curves import KINDS, Curve, curves_of
-from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.journal import Record, read
-from rlplug_core.runs.listing import extensions
+from rlplug_core.runs import (
+    CURVE_KINDS,
+    Curve,
+    JournalRecord,
+    RunDirectory,
+    curves_of,
+    extensions,
+    read_journal,
+)
 
 #: The metric of evaluations, and the metrics for the axes of time and updates.
 RETURN = "eval/return_mean"
@@ -36,7 +41,7 @@ class History:
     env: str
     algorithm: str
     curves: dict[str, Curve]
-    ends: tuple[Record, ...]
+    ends: tuple[JournalRecord, ...]
 
     @property
     def seed(self) -> int:
@@ -119,10 +124,12 @@ def history(path: Path, metrics: Collection[str]) -> History:
     except BadFile as error:
         raise UsageError(f"{error}; or leave this run out") from error
     journal = path / "journal.jsonl"
-    curved = KINDS if any(not name.startswith("eval/") for name in metrics) else ("evaluation",)
+    curved = (
+        CURVE_KINDS if any(not name.startswith("eval/") for name in metrics) else ("evaluation",)
+    )
     kinds = (*curved, "start", "final_eval", "end")
-    records = list(read(journal, kinds=kinds)) if journal.exists() else []
-    ends = tuple(record for record in records if record.kind not in KINDS)
+    records = list(read_journal(journal, kinds=kinds)) if journal.exists() else []
+    ends = tuple(record for record in records if record.kind not in CURVE_KINDS)
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
     env = str(config["env"])
     algorithm = str(config["algorithm"])

@@ -10,7 +10,7 @@ from typing import Any
 from rlplug_cli.compare.files import SOURCES, changed_files, readable_options, versions
 from rlplug_cli.compare.history import EXTENDED, History
 from rlplug_core.errors import UsageError, did_you_mean
-from rlplug_core.runs.directory import PLACES
+from rlplug_core.runs import PLACES
 
 #: Origins of options that the user set; others come from presets and defaults.
 CHOSEN = ("option", "set", "net", "config")

@@ -24,7 +24,7 @@ from rlplug_cli.compare.results import (
 )
 from rlplug_cli.compare.selection import Arm, arms, select_runs
 from rlplug_core.errors import UsageError
-from rlplug_core.runs.curves import curves
+from rlplug_core.runs import read_curves
 
 #: With fewer seeds, an interval of 95 % covers clearly less: docs/compare.md has the table.
 FEW_SEEDS = 10
@@ -69,7 +69,9 @@ def report(
 def missing_metrics_error(found: Sequence[Arm], metrics: Sequence[str]) -> UsageError:
     """Return the error about metrics that no run has recorded; it names the recorded ones."""
     journals = [run.path / "journal.jsonl" for arm in found for run in arm.runs]
-    names = sorted({name for journal in journals if journal.exists() for name in curves(journal)})
+    names = sorted(
+        {name for journal in journals if journal.exists() for name in read_curves(journal)}
+    )
     return UsageError(
         f"no run here has recorded {' or '.join(metrics)}; recorded are {', '.join(names) or 'no metrics'}"
     )

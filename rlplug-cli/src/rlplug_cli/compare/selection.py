@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rlplug_cli.compare.history import History
 from rlplug_cli.compare.labels import labels
-from rlplug_cli.lookup import directories, find_run
+from rlplug_cli.lookup import find_run, run_directories
 from rlplug_core.errors import BadFile
-from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,15 @@ def select_runs(words: Sequence[str], out: Path) -> list[Path]:
 
 def _runs_of_word(word: str, out: Path) -> list[Path]:
     for path in (Path(word), out / word):
-        if path.is_dir() and not (path / "config.json").is_file() and (inside := directories(path)):
+        if (
+            path.is_dir()
+            and not (path / "config.json").is_file()
+            and (inside := run_directories(path))
+        ):
             return inside
-    grouped = [path for path in directories(out) if len(word) >= 4 and group(path).startswith(word)]
+    grouped = [
+        path for path in run_directories(out) if len(word) >= 4 and group(path).startswith(word)
+    ]
     return grouped or [find_run(word, out)]
 
 

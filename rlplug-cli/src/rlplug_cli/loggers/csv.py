@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rlplug_cli.loggers.following import Follower, numbers
-from rlplug_core.config.files import open_regular, replace
-from rlplug_core.plugins.hook_specs import RunView, hookimpl
-from rlplug_core.runs.files import writing
-from rlplug_core.runs.journal import Record, read
+from rlplug_core.config import open_regular, replace_file
+from rlplug_core.plugins import RunView, hookimpl
+from rlplug_core.runs import JournalRecord, read_journal, writing
 
 NAME = "metrics.csv"
 _tables: dict[Path, Table] = {}
@@ -42,7 +41,7 @@ class Table:
         self.follower = Follower(journal)
         self.columns = ["step", "time"]
         with writing(path):
-            replace(path, self._text([]))
+            replace_file(path, self._text([]))
         self.write()
 
     def write(self) -> None:
@@ -53,12 +52,14 @@ class Table:
         self.columns += added
         with writing(self.path):
             if added:
-                replace(self.path, self._text(read(self.follower.journal), header=True))
+                replace_file(
+                    self.path, self._text(read_journal(self.follower.journal), header=True)
+                )
             elif records:
                 with open_regular(self.path, "ab") as file:
                     file.write(self._text(records))
 
-    def _text(self, records: Iterable[Record], header: bool = False) -> bytes:
+    def _text(self, records: Iterable[JournalRecord], header: bool = False) -> bytes:
         text = io.StringIO()
         table = csv.DictWriter(text, self.columns, lineterminator="\n")
         if header:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from rlplug_core.runs.journal import Record, standing, tail
+from rlplug_core.runs import JournalRecord, tail_journal, valid_records
 
 #: The kinds of records with metrics, and the prefix of their names.
 PREFIX = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}
@@ -18,13 +18,13 @@ class Follower:
         self.journal = journal
         self.position = 0
 
-    def new(self) -> list[Record]:
-        found = list(tail(self.journal, self.position))
+    def new(self) -> list[JournalRecord]:
+        found = list(tail_journal(self.journal, self.position))
         self.position = found[-1][1] if found else self.position
-        return standing(record for record, _ in found)
+        return valid_records(record for record, _ in found)
 
 
-def numbers(record: Record) -> dict[str, float]:
+def numbers(record: JournalRecord) -> dict[str, float]:
     """The finite metrics of a record by name; empty for records of other kinds."""
     prefix = PREFIX.get(record.kind)
     if prefix is None:

@@ -9,10 +9,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from rlplug_cli.loggers.following import Follower, numbers
-from rlplug_core.config.files import own_directory
+from rlplug_core.config import is_directory
 from rlplug_core.errors import BadFile
-from rlplug_core.plugins.hook_specs import RunView, hookimpl
-from rlplug_core.runs.files import writing
+from rlplug_core.plugins import RunView, hookimpl
+from rlplug_core.runs import writing
 
 FOLDER = "tensorboard"
 _events: dict[Path, Events] = {}
@@ -42,7 +42,7 @@ class Events:
         self.follower = Follower(journal)
         with writing(folder):
             folder.mkdir(exist_ok=True)
-            if not own_directory(folder):  # as a stranger may have left it
+            if not is_directory(folder):  # as a stranger may have left it
                 raise BadFile(folder, "it is not a directory of the run's own; delete it")
             for old in folder.glob("events.out.tfevents.*"):
                 old.unlink()

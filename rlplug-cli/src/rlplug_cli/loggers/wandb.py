@@ -11,7 +11,7 @@ from pathlib import Path
 import wandb
 
 from rlplug_cli.loggers.following import Follower, numbers
-from rlplug_core.plugins.hook_specs import RunView, hookimpl
+from rlplug_core.plugins import RunView, hookimpl
 
 #: The axis of every chart.
 STEP = "env_step"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlplug_cli.lookup import directories
+from rlplug_cli.lookup import run_directories
 from rlplug_cli.mlflow import duplicates, store
 from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.parent import STATE
-from rlplug_core.config.files import from_json
+from rlplug_core.config import read_json
 from rlplug_core.errors import UsageError, plain, warn
-from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.trust import genuine
+from rlplug_core.runs import RunDirectory, genuine
 
 
 def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
@@ -21,7 +20,7 @@ def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
     Runs without a sender, because MLflow is switched off, are skipped.
     """
     mirrored = [
-        path.absolute() for path in directories(directory) if (path / "mlflow.lock").exists()
+        path.absolute() for path in run_directories(directory) if (path / "mlflow.lock").exists()
     ]
     if not mirrored:
         return
@@ -53,7 +52,7 @@ def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
         return
     from mlflow import MlflowClient
 
-    state = from_json(directory / STATE)
+    state = read_json(directory / STATE)
     if state["tracking_uri"] != store.tracking_uri() and not genuine(state):
         raise UsageError(
             f"{directory / STATE} names {state['tracking_uri']}, and this account did not write it"

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplug_core.config.files import from_json, regular
+from rlplug_core.config import is_regular, read_json
 from rlplug_core.errors import BadFile
-from rlplug_core.runs.directory import SWEEP
+from rlplug_core.runs import SWEEP
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -102,8 +102,8 @@ def _same(one: Path, other: Path) -> bool:
 def _uid(directory: Path) -> str:
     """Return the uid of the run or the sweep in a directory, or "" if it has neither."""
     for path in (directory / "config.json", directory / SWEEP):
-        if regular(path):
+        if is_regular(path):
             with suppress(BadFile):
-                content = from_json(path)
+                content = read_json(path)
                 return str(content.get("uid", "")) if isinstance(content, dict) else ""
     return ""

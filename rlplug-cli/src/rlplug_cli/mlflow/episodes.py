@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TypeAlias
 
-from rlplug_core.config.files import regular
-from rlplug_core.loop.episode_stats import INFO
-from rlplug_core.runs.files import writing
-from rlplug_core.runs.journal import read
+from rlplug_core.config import is_regular
+from rlplug_core.loop import EPISODE_INFO
+from rlplug_core.runs import read_journal, writing
 
 Columns: TypeAlias = dict[str, list[float | None]]
 NAME = "episodes.parquet"
@@ -20,7 +19,7 @@ def refresh(run: Path) -> None:
     """Write the table of a run, unless there is one that is newer than the journal."""
     table = run / NAME
     journal = run / "journal.jsonl"
-    if not regular(table) or table.lstat().st_mtime_ns < journal.lstat().st_mtime_ns:
+    if not is_regular(table) or table.lstat().st_mtime_ns < journal.lstat().st_mtime_ns:
         write(run)
 
 
@@ -30,8 +29,10 @@ def write(run: Path) -> Path | None:
     Columns: `step` (env step of the end), `return`, `length`, `worker`, `time` (of the record, milliseconds), and
     `info/NAME` for each number in `info` at the end of an episode; null without one.
     """
-    kept = list(read(run / "journal.jsonl", kinds=("episodes",)))
-    said = dict.fromkeys(name for record in kept for name in record.data if name.startswith(INFO))
+    kept = list(read_journal(run / "journal.jsonl", kinds=("episodes",)))
+    said = dict.fromkeys(
+        name for record in kept for name in record.data if name.startswith(EPISODE_INFO)
+    )
     columns: Columns = {name: [] for name in (*_COLUMNS, *said, "time")}
     for record in kept:
         count = len(record.data["steps"])
@@ -55,7 +56,7 @@ def _save(path: Path, columns: Columns) -> Path:
             **{
                 name: pyarrow.array(values, pyarrow.float64())
                 for name, values in columns.items()
-                if name.startswith(INFO)
+                if name.startswith(EPISODE_INFO)
             },
         }
     )

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlplug_core.errors import warn
-from rlplug_core.plugins.hook_specs import hookimpl
-from rlplug_core.runs.files import shell_word
+from rlplug_core.plugins import hookimpl
+from rlplug_core.runs import shell_word
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.api import Run
+    from rlplug_core.runs import Run
 
 #: Environment variable: how many seconds the end of a run waits for the rest to be sent.
 DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"

@@ -20,19 +20,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import duplicates, episodes, relocation, store
 from rlplug_cli.mlflow.parent import parent_of
-from rlplug_core.config.files import (
+from rlplug_core.config import (
     as_type,
-    from_json,
+    is_directory,
+    is_regular,
     open_regular,
-    own_directory,
-    regular,
-    replace,
+    read_json,
+    replace_file,
 )
 from rlplug_core.errors import BadFile, UsageError, plain, warn
-from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.files import writing
-from rlplug_core.runs.journal import Record, tail
-from rlplug_core.runs.trust import add_seal, genuine
+from rlplug_core.runs import JournalRecord, RunDirectory, add_seal, genuine, tail_journal, writing
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,7 +73,7 @@ class State:
         """
         path = run / STATE
         try:
-            return as_type(from_json(path), cls, path) if os.path.lexists(path) else None
+            return as_type(read_json(path), cls, path) if os.path.lexists(path) else None
         except BadFile as error:
             raise BadFile(
                 path, f"{error.reason}; delete it, and MLflow gets the missing records"
@@ -85,7 +82,7 @@ class State:
     def write(self, run: Path) -> None:
         """Save durably: a reader sees the old state or the new one; raises NotWritten."""
         with writing(run / STATE):
-            replace(run / STATE, json.dumps(add_seal(asdict(self)), indent=1).encode())
+            replace_file(run / STATE, json.dumps(add_seal(asdict(self)), indent=1).encode())
 
 
 @dataclass
@@ -96,10 +93,10 @@ class Batch:
     tags: dict[str, str] = field(default_factory=dict)
     cursor: int = 0
     time: int = 0
-    end: Record | None = None
+    end: JournalRecord | None = None
     resumed: bool = False
 
-    def add(self, record: Record) -> None:
+    def add(self, record: JournalRecord) -> None:
         """Add a record; a damaged one is skipped, so that it does not block later records."""
         try:
             metrics = _metrics(record)
@@ -269,7 +266,7 @@ class Mirror:
         """
         there = (
             record
-            for record, _ in tail(self.run / "journal.jsonl", 0, 0)
+            for record, _ in tail_journal(self.run / "journal.jsonl", 0, 0)
             if record.seq == self.state.cursor
         )
         found = next(there, None)
@@ -293,7 +290,7 @@ class Mirror:
         """Return the records from a byte position of the journal that fit one request, and the next position."""
         batch = Batch()
         last = self.state.cursor if position else 0
-        for record, after in tail(self.run / "journal.jsonl", position, last):
+        for record, after in tail_journal(self.run / "journal.jsonl", position, last):
             self._open_since = 0 if record.kind == "end" else record.time
             if record.seq > self.state.cursor:
                 if batch.cursor and len(batch.metrics) + len(record.data) > BATCH:
@@ -318,7 +315,7 @@ def _parameters(config: Mapping[str, Any]) -> dict[str, object]:
     return {"algorithm": config["algorithm"], "env": config["env"], **options, **taken}
 
 
-def _metrics(record: Record) -> list[tuple[str, float, int, int]]:
+def _metrics(record: JournalRecord) -> list[tuple[str, float, int, int]]:
     prefix = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}.get(record.kind)
     if prefix is None:
         return []
@@ -335,7 +332,7 @@ def _metrics(record: Record) -> list[tuple[str, float, int, int]]:
     ]
 
 
-def _record_tags(record: Record) -> dict[str, str]:
+def _record_tags(record: JournalRecord) -> dict[str, str]:
     data = record.data
     if record.kind == "tag":
         return {_key(key): _text(value) for key, value in data.items()}
@@ -374,14 +371,14 @@ def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
         for path in _files(run / folder, "[!.]*"):
             yield path, folder
     kept = run / "checkpoints"
-    best = sorted(filter(own_directory, kept.glob("best-*"))) if own_directory(kept) else []
+    best = sorted(filter(is_directory, kept.glob("best-*"))) if is_directory(kept) else []
     for path in _files(best[-1], "*") if best else ():
         yield path, f"checkpoints/{best[-1].name}"
 
 
 def _files(directory: Path, pattern: str) -> list[Path]:
     """Return the sorted regular files of a directory; links are not followed, because they may be planted."""
-    return sorted(filter(regular, directory.glob(pattern))) if own_directory(directory) else []
+    return sorted(filter(is_regular, directory.glob(pattern))) if is_directory(directory) else []
 
 
 def _state(run: Path, wanted: str) -> State:

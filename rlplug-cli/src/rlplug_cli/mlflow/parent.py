@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import duplicates
 from rlplug_cli.sweep.manifest import NAME, Sweep
-from rlplug_core.config.files import as_type, from_json, open_regular, replace
-from rlplug_core.runs.trust import add_seal
+from rlplug_core.config import as_type, open_regular, read_json, replace_file
+from rlplug_core.runs import add_seal
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,20 +31,20 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
     path = directory / STATE
     with open_regular(directory / "mlflow.lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        state: dict[str, Any] = from_json(path) if os.path.lexists(path) else {}
+        state: dict[str, Any] = read_json(path) if os.path.lexists(path) else {}
         if state.get("tracking_uri") != uri:
             state = {"tracking_uri": uri, "parents": {}}
         parent = duplicates.run_with_id(client, state["parents"].get(experiment, ""))
         if parent is None or duplicates.is_copy(parent, directory):
             state["parents"][experiment] = _find_or_create(directory, client, experiment)
             content = json.dumps(add_seal(state), indent=1)
-            replace(path, content.encode())
+            replace_file(path, content.encode())
         return str(state["parents"][experiment])
 
 
 def _find_or_create(directory: Path, client: MlflowClient, experiment: str) -> str:
     """Return the parent's id; it is found by its uid if a process died before it could record the id."""
-    sweep = as_type(from_json(directory / NAME), Sweep, directory / NAME)  # with a checked uid
+    sweep = as_type(read_json(directory / NAME), Sweep, directory / NAME)  # with a checked uid
     same_uid = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep.uid}'")
     if own := duplicates.own(same_uid, directory):
         return str(own.info.run_id)

@@ -18,8 +18,8 @@ from rlplug_cli.mlflow.import_hook import import_mlflow
 from rlplug_cli.mlflow.mirror import Busy, Mirror
 from rlplug_cli.mlflow.store import Damaged
 from rlplug_core.errors import clean, plain
-from rlplug_core.loop.signals import STOPPING
-from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.loop import STOPPING
+from rlplug_core.runs import RunDirectory
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.
 EVERY = 1.0

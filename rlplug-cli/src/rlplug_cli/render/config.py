@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from rlplug_core.config.schema import Option
+from rlplug_core.config import Option
 
 #: The name of each origin in a comment.
 WORDS = {

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rlplug_cli.lookup import one_thread, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import facts, rows
-from rlplug_core.plugins.families import family_of, time_limit
-from rlplug_core.plugins.index import AT_ONCE, DIFFERENT_SPACES, abilities
-from rlplug_core.plugins.names import find
-from rlplug_core.plugins.preset_files import chain
-from rlplug_core.plugins.presets import is_known
+from rlplug_core.plugins import (
+    AT_ONCE,
+    DIFFERENT_SPACES,
+    abilities,
+    family_of,
+    find,
+    has_preset,
+    preset_chain,
+    time_limit,
+)
 
 if TYPE_CHECKING:
-    from rlplug_core.runs.inspection import Inspection
+    from rlplug_core.runs import Inspection
 
 #: The facts about an environment, as JSON.
 Found: TypeAlias = dict[str, Any]
@@ -33,7 +38,7 @@ def tell_environment(
     one_thread()
     found = describe(env, arguments)
     if frame is not None:
-        from rlplug_core.runs.inspection import first_frame
+        from rlplug_core.runs import first_frame
 
         first_frame(env, arguments, frame)
         found["frame"] = short_path(frame)
@@ -42,7 +47,7 @@ def tell_environment(
 
 def describe(env: str, arguments: Mapping[str, object]) -> Found:
     """Everything about an environment, as JSON."""
-    from rlplug_core.runs.inspection import inspect  # with torch and gymnasium, so only here
+    from rlplug_core.runs import inspect  # with torch and gymnasium, so only here
 
     family = family_of(env)
     about = inspect(env, arguments)
@@ -82,11 +87,11 @@ def _suits(algorithm: str, about: Inspection) -> bool:
 
 
 def _preset(algorithm: str, env: str, kind: str) -> str:
-    if is_known(algorithm, env):
+    if has_preset(algorithm, env):
         return "id"
     return (
         "kind"
-        if any(kind in presets.kinds for presets in chain(find("algorithms", algorithm)))
+        if any(kind in presets.kinds for presets in preset_chain(find("algorithms", algorithm)))
         else "default"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlplug_cli.render.tables import table
 from rlplug_core.errors import UsageError, did_you_mean
-from rlplug_core.plugins.families import Family, families
+from rlplug_core.plugins import Family, env_families
 
 
 def select_families(names: Sequence[str]) -> list[Family]:
@@ -15,7 +15,7 @@ def select_families(names: Sequence[str]) -> list[Family]:
     Raises:
         UsageError: no family has this name.
     """
-    every = families()
+    every = env_families()
     known = [family.name for family in every]
     for name in names:
         if name not in known:

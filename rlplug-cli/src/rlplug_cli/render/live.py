@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rlplug_cli.output import redraws
 from rlplug_cli.render.trace import Trace
-from rlplug_core.config.numbers import figures
+from rlplug_core.config import figures
 from rlplug_core.errors import plain
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from rlplug_core.loop.events import Progress
+    from rlplug_core.loop import Progress
 
 PHASES = {"training": "training", "evaluating": "evaluating", "final_eval": "final evaluation"}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rlplug_core.loop.events import Progress
+    from rlplug_core.loop import Progress
 
 
 class LiveCurve:

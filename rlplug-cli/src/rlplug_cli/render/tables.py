@@ -10,8 +10,7 @@ from typing import Any
 from rlplug_cli.render.columns import uncut, whole, widths_of, without
 from rlplug_core import plugins
 from rlplug_core.errors import plain
-from rlplug_core.plugins import index
-from rlplug_core.plugins.records import Group
+from rlplug_core.plugins import Group, read_index
 
 #: The least width of the last column, and of every other column.
 LEAST = 24
@@ -27,7 +26,7 @@ def rows(group: Group) -> list[dict[str, Any]]:
 
 def row(record: plugins.Record) -> dict[str, Any]:
     """Return everything about one contribution: its index, or without one the metadata of its distribution."""
-    found, why = index.read(record) if record.status in ("ok", "shadowed") else (None, "")
+    found, why = read_index(record) if record.status in ("ok", "shadowed") else (None, "")
     return {
         "id": record.id,
         "distribution": record.distribution,

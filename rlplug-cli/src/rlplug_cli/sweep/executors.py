@@ -13,7 +13,7 @@ from typing import IO, Protocol
 
 from rlplug_cli.file_checks import make_directory
 from rlplug_cli.sweep.task import guard_command
-from rlplug_core.config.files import open_regular
+from rlplug_core.config import open_regular
 
 
 class Job(Protocol):

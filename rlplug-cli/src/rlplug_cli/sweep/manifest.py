@@ -22,10 +22,9 @@ from typing import IO, Literal
 import psutil
 
 from rlplug_cli.file_checks import name_fault
-from rlplug_core.config.files import as_type, from_json, open_regular, replace
+from rlplug_core.config import as_type, open_regular, read_json, replace_file
 from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError, warn
-from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.trust import add_seal, genuine
+from rlplug_core.runs import RunDirectory, add_seal, genuine
 
 NAME = "sweep.json"
 #: Options with a value that can be a file of further options.
@@ -107,7 +106,7 @@ class Sweep:
         if not os.path.lexists(path):
             return None
         try:
-            content = from_json(path)
+            content = read_json(path)
             sweep = as_type(content, cls, path)
             if content.get("format") != FORMAT:
                 raise BadFile(path, "another version of rlplug-cli wrote it")
@@ -124,7 +123,7 @@ class Sweep:
     def write(self, directory: Path) -> None:
         """Save durably: a reader sees the old sweep or the new one."""
         content = add_seal({"format": FORMAT, **asdict(self)})
-        replace(directory / NAME, json.dumps(content, indent=1).encode())
+        replace_file(directory / NAME, json.dumps(content, indent=1).encode())
 
     def add(self, directory: Path, tasks: Sequence[Task]) -> Sweep:
         """Return this sweep with `tasks` added, saved in `directory`; the lock must be held.

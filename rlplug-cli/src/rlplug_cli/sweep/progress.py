@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.journal import Record, standing, tail
+from rlplug_core.runs import JournalRecord, RunDirectory, tail_journal, valid_records
 
 
 @dataclass
@@ -32,7 +31,7 @@ class RunProgress:
     finals: dict[str, float] = field(default_factory=dict)
     status: str = "waiting"
     error: str = ""
-    _evaluations: list[Record] = field(default_factory=list)
+    _evaluations: list[JournalRecord] = field(default_factory=list)
     _position: int = 0
 
     @property
@@ -66,11 +65,11 @@ class RunProgress:
         journal = self.path / "journal.jsonl"
         before = self._position
         if journal.exists():
-            for record, self._position in tail(journal, before):
+            for record, self._position in tail_journal(journal, before):
                 self._take(record)
         return self._position != before
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: JournalRecord) -> None:
         data = record.data
         self.steps = max(self.steps, record.step)
         if record.kind == "metrics":
@@ -87,7 +86,7 @@ class RunProgress:
         elif record.kind == "start":
             self.steps = record.step
             self.status = "running"
-            self._evaluations = standing([*self._evaluations, record])[:-1]
+            self._evaluations = valid_records([*self._evaluations, record])[:-1]
         elif record.kind == "end":
             self.status = data["status"]
         elif record.kind == "error":

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rlplug_cli.file_checks import make_directory
 from rlplug_cli.sweep.task import run_on_node, stop_mark
-from rlplug_core.config.files import open_regular
-from rlplug_core.loop.actor_placement import before_import
+from rlplug_core.config import open_regular
+from rlplug_core.loop import before_import
 
 #: Environment variables that are sent with every task, besides rlplug's own.
 SETTINGS = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME")
@@ -30,7 +30,7 @@ class RayJob:
     """A task on some node of the cluster."""
 
     def __init__(self, directory: Path, name: str, words: Sequence[str], cores: int) -> None:
-        from rlplug_core.loop.ray_cluster import RayTask
+        from rlplug_core.loop import RayTask
 
         self.mark = stop_mark(directory, name)
         self.mark.unlink(missing_ok=True)
@@ -65,11 +65,11 @@ def on_ray(
     from importlib.metadata import version
 
     before_import(address)
-    from rlplug_core.loop.ray_cluster import check_nodes, join, leave, room
+    from rlplug_core.loop import check_nodes, cluster_cpus, join_cluster, leave_cluster
 
-    join(address, 1)
+    join_cluster(address, 1)
     try:
         check_nodes({name: version(name) for name in packages})
-        yield RayPlace(directory), room()
+        yield RayPlace(directory), cluster_cpus()
     finally:
-        leave()
+        leave_cluster()

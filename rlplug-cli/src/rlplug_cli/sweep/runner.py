@@ -15,7 +15,7 @@ from rlplug_cli.sweep.display import display, outcome, status_counts
 from rlplug_cli.sweep.executors import LocalPlace, Place, cores
 from rlplug_cli.sweep.manifest import Kind, Task, lock_directory, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
-from rlplug_core.config.files import replace
+from rlplug_core.config import replace_file
 from rlplug_core.errors import Interrupted, RlplugError, UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def write_comparison(directory: Path, complete: bool) -> Report | None:
     path = directory / PAGE
     try:
         content = report([str(directory)], directory.parent, ("eval/return_mean",), (), Settings())
-        replace(path, page(content, directory.name).encode())
+        replace_file(path, page(content, directory.name).encode())
     except UsageError:  # no run has reached an evaluation
         path.unlink(missing_ok=True)
         content = None

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rlplug_cli.sweep.grid import digest, seeds, tasks
 from rlplug_cli.sweep.runner import run_sweep
 from rlplug_core import plugins
-from rlplug_core.config.import_string import is_target
-from rlplug_core.config.run_options import RunOptions
-from rlplug_core.config.schema import schema
-from rlplug_core.plugins import index
-from rlplug_core.plugins.names import usable
+from rlplug_core.config import RunOptions, is_target, schema_of
+from rlplug_core.plugins import read_index, usable
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Learner
@@ -56,7 +53,7 @@ def run_seeds(
 
 def with_defaults(values: Mapping[str, object]) -> dict[str, Any]:
     """Return option values together with the defaults of the options that every run has."""
-    return {option.name: option.default for option in schema(RunOptions)} | dict(values)
+    return {option.name: option.default for option in schema_of(RunOptions)} | dict(values)
 
 
 def cost(algorithm: str, values: Mapping[str, Any]) -> int:
@@ -73,7 +70,7 @@ def cost(algorithm: str, values: Mapping[str, Any]) -> int:
 
 def _default_runner(algorithm: str) -> str:
     if not is_target(algorithm):
-        entry, _ = index.read(usable("algorithms", algorithm))
+        entry, _ = read_index(usable("algorithms", algorithm))
         if entry is not None:
             return str(entry.runners[0])
     learner: type[Learner[Any]] = plugins.algorithm(algorithm)

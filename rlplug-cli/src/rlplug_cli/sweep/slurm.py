@@ -13,9 +13,9 @@ from rlplug_cli.file_checks import make_directory, refuse_irregular
 from rlplug_cli.sweep.manifest import Task, lock_directory, open_sweep
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_cli.sweep.task import LOGS
-from rlplug_core.config.files import from_json, replace
+from rlplug_core.config import read_json, replace_file
 from rlplug_core.errors import BadFile, MissingPackage, RlplugError, UsageError, plain
-from rlplug_core.runs.files import shell_word
+from rlplug_core.runs import shell_word
 
 SCRIPT = "slurm.sh"
 SUBMITTED = "slurm.json"
@@ -84,12 +84,12 @@ def submit(directory: Path, indices: Sequence[int], cores: int, options: Sequenc
     logs = make_directory(directory / LOGS)
     for index in indices:
         refuse_irregular(logs / f"{index}.txt")  # Slurm itself opens these
-    replace(directory / SCRIPT, script(directory, indices, cores, options).encode())
+    replace_file(directory / SCRIPT, script(directory, indices, cores, options).encode())
     answer = _ask(["sbatch", "--parsable", str(directory / SCRIPT)])
     if answer.returncode:
         raise RlplugError(f"sbatch refused {directory / SCRIPT}: {plain(answer.stderr)}")
     job = answer.stdout.strip().partition(";")[0]
-    replace(directory / SUBMITTED, json.dumps({"job": job}).encode())
+    replace_file(directory / SUBMITTED, json.dumps({"job": job}).encode())
     return job
 
 
@@ -127,7 +127,7 @@ def active_job(directory: Path) -> str:
     path = directory / SUBMITTED
     if not path.exists():
         return ""
-    content = from_json(path)
+    content = read_json(path)
     job = content.get("job") if isinstance(content, dict) else None
     if not isinstance(job, str) or not job.isalnum():
         raise BadFile(path, "it holds no job number; delete it")

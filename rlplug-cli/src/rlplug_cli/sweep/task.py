@@ -19,7 +19,7 @@ from pathlib import Path
 from rlplug_cli.file_checks import make_directory, refuse_link
 from rlplug_cli.sweep.manifest import Sweep, Task
 from rlplug_cli.sweep.progress import RunProgress
-from rlplug_core.config.files import open_regular
+from rlplug_core.config import open_regular
 from rlplug_core.errors import RlplugError, UsageError
 
 #: Seconds that a run has to save a checkpoint after it was asked to stop.

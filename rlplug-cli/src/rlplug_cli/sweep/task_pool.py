@@ -14,9 +14,9 @@ from rlplug_cli.sweep.executors import Job, Place
 from rlplug_cli.sweep.manifest import Task
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_cli.sweep.task import command_words, log_path
-from rlplug_core.config.files import content
+from rlplug_core.config import file_content
 from rlplug_core.errors import Interrupted
-from rlplug_core.loop.signals import STOPPING, URGENT
+from rlplug_core.loop import STOPPING, URGENT
 
 #: Seconds between two looks at the running tasks.
 TICK = 0.2
@@ -117,7 +117,7 @@ class TaskPool:
         if entry.progress.status == "failed" and entry.progress.error:
             return entry.progress.error
         log = log_path(self.directory, entry.task.name)
-        text = content(log).decode(errors="replace") if log.exists() else ""
+        text = file_content(log).decode(errors="replace") if log.exists() else ""
         lines = [line for line in text.splitlines() if line.strip()]
         if not lines:
             return f"it ended without any output (see {log})"

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_cli.sweep.task_pool import Entry
-from rlplug_core.config.options import Range
-from rlplug_core.config.schema import Option
+from rlplug_core.config import Option, Range
 
 if TYPE_CHECKING:
     from optuna.trial import Trial

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.compare.figures import COLORS, STYLE
-from rlplug_core.config.files import replace
+from rlplug_core.config import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,4 +65,4 @@ def _save(figure: Figure, path: Path) -> None:
     """Write a PNG that replaces the old file; a link at `path` is not followed."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
-    replace(path, buffer.getvalue())
+    replace_file(path, buffer.getvalue())

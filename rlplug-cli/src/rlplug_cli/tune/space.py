@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlplug_cli.parameters import parse_option
 from rlplug_cli.sweep.grid import LISTS, alternatives
-from rlplug_core.config.files import from_toml
-from rlplug_core.config.options import Range
-from rlplug_core.config.schema import Option, flat
+from rlplug_core.config import Option, Range, flat, read_toml
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def from_file(
         UsageError: the file cannot be read. BadConfig: it names an option that the algorithm does not have.
     """
     try:
-        content = flat(from_toml(path))
+        content = flat(read_toml(path))
     except OSError as error:
         raise UsageError(f"the ranges {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.file_checks import refuse_irregular
 from rlplug_cli.mlflow.store import check_path, sqlite_uri
-from rlplug_core.config.options import Range
+from rlplug_core.config import Range
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 
 if TYPE_CHECKING:

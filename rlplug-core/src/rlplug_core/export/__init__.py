@@ -2,3 +2,9 @@
 
 An exported policy needs neither the plugin of its algorithm nor the classes of its network. Training is elsewhere.
 """
+
+from __future__ import annotations
+
+from rlplug_core.doors import open_door
+
+__getattr__, __dir__, __all__ = open_door(__name__)

@@ -26,10 +26,12 @@ from rlplug_core.testing.checks import (
     wrapper_checks,
 )
 from rlplug_core.testing.kit.algorithm_checks import CONTRACT
+from rlplug_core.testing.kit.outcome import Outcome
 
 __all__ = [
     "CONTRACT",
     "Check",
+    "Outcome",
     "ProvisionalFailure",
     "checks",
     "controller_checks",

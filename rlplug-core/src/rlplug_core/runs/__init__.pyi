@@ -1,0 +1,87 @@
+"""Names of this room for front ends and plugins: the one list that type checkers, editors and `__init__.py` read."""
+
+from rlplug_core.runs.api import probe as probe
+from rlplug_core.runs.api import resume as resume
+from rlplug_core.runs.api import train as train
+from rlplug_core.runs.checkpoint import Checkpoints as Checkpoints
+from rlplug_core.runs.curves import KINDS as CURVE_KINDS
+from rlplug_core.runs.curves import Curve as Curve
+from rlplug_core.runs.curves import curves as read_curves
+from rlplug_core.runs.curves import curves_of as curves_of
+from rlplug_core.runs.directory import PLACES as PLACES
+from rlplug_core.runs.directory import SWEEP as SWEEP
+from rlplug_core.runs.directory import RunDirectory as RunDirectory
+from rlplug_core.runs.evaluation import seed_of as evaluation_seed
+from rlplug_core.runs.files import REMEDIES as REMEDIES
+from rlplug_core.runs.files import shell_word as shell_word
+from rlplug_core.runs.files import writing as writing
+from rlplug_core.runs.inspection import Inspection as Inspection
+from rlplug_core.runs.inspection import first_frame as first_frame
+from rlplug_core.runs.inspection import inspect as inspect
+from rlplug_core.runs.journal import Record as JournalRecord
+from rlplug_core.runs.journal import read as read_journal
+from rlplug_core.runs.journal import standing as valid_records
+from rlplug_core.runs.journal import tail as tail_journal
+from rlplug_core.runs.listing import OUT as OUT
+from rlplug_core.runs.listing import Summary as Summary
+from rlplug_core.runs.listing import directories as run_directories
+from rlplug_core.runs.listing import extensions as extensions
+from rlplug_core.runs.listing import final_evaluation as final_evaluation
+from rlplug_core.runs.listing import find as find_run
+from rlplug_core.runs.listing import is_untrained as is_untrained
+from rlplug_core.runs.listing import records as run_records
+from rlplug_core.runs.listing import remove as remove_run
+from rlplug_core.runs.listing import summary as summary
+from rlplug_core.runs.reproduction import Reproduction as Reproduction
+from rlplug_core.runs.reproduction import reproduce as reproduce
+from rlplug_core.runs.run import Run as Run
+from rlplug_core.runs.run import plan_of as plan_of
+from rlplug_core.runs.sources import LISTS as LISTS
+from rlplug_core.runs.trust import add_seal as add_seal
+from rlplug_core.runs.trust import doubts as doubts
+from rlplug_core.runs.trust import genuine as genuine
+from rlplug_core.runs.watching import has_display as has_display
+
+__all__ = [
+    "CURVE_KINDS",
+    "LISTS",
+    "OUT",
+    "PLACES",
+    "REMEDIES",
+    "SWEEP",
+    "Checkpoints",
+    "Curve",
+    "Inspection",
+    "JournalRecord",
+    "Reproduction",
+    "Run",
+    "RunDirectory",
+    "Summary",
+    "add_seal",
+    "curves_of",
+    "doubts",
+    "evaluation_seed",
+    "extensions",
+    "final_evaluation",
+    "find_run",
+    "first_frame",
+    "genuine",
+    "has_display",
+    "inspect",
+    "is_untrained",
+    "plan_of",
+    "probe",
+    "read_curves",
+    "read_journal",
+    "remove_run",
+    "reproduce",
+    "resume",
+    "run_directories",
+    "run_records",
+    "shell_word",
+    "summary",
+    "tail_journal",
+    "train",
+    "valid_records",
+    "writing",
+]
