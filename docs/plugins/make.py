@@ -21,6 +21,7 @@ HEADINGS = {
     "algorithm": "The base of algorithms",
     "config": "Options",
     "batches": "Batches",
+    "learner_dataset": "Batches",
     "acting": "Agents",
     "buffers": "Buffers",
     "nets": "Networks and heads",

@@ -94,7 +94,14 @@ RUNS = {
         "log",
         "log_every",
     ),
-    "Starting weights and data sets": ("init", "init_parts", "freeze", "dataset", "offline"),
+    "Starting weights and data sets": (
+        "init",
+        "init_parts",
+        "freeze",
+        "dataset",
+        "dataset_share",
+        "offline",
+    ),
     "Wrappers, processes and devices": ("*",),
 }
 

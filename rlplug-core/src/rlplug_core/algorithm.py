@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from operator import attrgetter
 from types import MethodType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from rlplug_core.config.options import Config
 from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.config.schema import flatten
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
+from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.temperature import Temperature
 from rlplug_core.learning.update_rules import Adam, OptimizerOptions, UpdateRule, decays
@@ -82,6 +83,7 @@ class Context:
         inference_backend: computes actions: `auto`, `numpy` or `torch`; with `cudagraphs`, `auto` means `cudagraphs`.
         compile: whether losses marked `pure` are compiled.
         cudagraphs: whether gradient steps are recorded and replayed as CUDA graphs.
+        dataset: the data set of the run, for a class that asks for it; None if it only acts.
         runner: the runner's name, for options that only some of the class's `runners` support.
         stats_lock: a lock for updates of running means, which learners in several processes may share.
     """
@@ -95,6 +97,7 @@ class Context:
     inference_backend: str = "auto"
     compile: bool = False
     cudagraphs: bool = False
+    dataset: LearnerDataset | None = None
     runner: str = "sync"
     stats_lock: AbstractContextManager[object] = field(default_factory=nullcontext)
 
@@ -114,6 +117,9 @@ class Algorithm(nn.Module, Generic[B]):
     #: Keys of the environment's `info` that come with every step as `Step.extras`, float32 [N], or [N, ...] for arrays.
     #: A dictionary gives each the value of steps without it; a tuple demands them at every step.
     signals: ClassVar[tuple[str, ...] | Mapping[str, ArrayLike]] = ()
+    #: What a data set (`--dataset`) is for: it fills the replay buffer, or it is `self.dataset`, as an option or a
+    #: requirement. `self.dataset` is None if there is none, or if the learner only acts.
+    dataset_use: ClassVar[Literal["replay", "optional", "required"]] = "replay"
 
     def __init__(self, spec: Spec, config: Any, context: Context) -> None:
         super().__init__()
@@ -122,6 +128,7 @@ class Algorithm(nn.Module, Generic[B]):
         self.context = context
         self.device = context.device
         self.seeds = context.seeds
+        self.dataset = context.dataset
         self.inference_backend = context.inference_backend
         if context.cudagraphs and self.inference_backend == "auto":
             self.inference_backend = "cudagraphs"
@@ -293,10 +300,11 @@ class Algorithm(nn.Module, Generic[B]):
         return self.seeds.child("agent", rank)
 
     def get_extra_state(self) -> State:
-        """Return the state of optimizers and of the learner's generator, which `state_dict` adds to the tensors."""
+        """Return the state of optimizers, generator and data set, which `state_dict` adds to the tensors."""
         return {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
+            **({} if self.dataset is None else {"dataset": self.dataset.state_dict()}),
             **({"plain_losses": sorted(self._losses.plain)} if self._losses.plain else {}),
         }
 
@@ -304,6 +312,8 @@ class Algorithm(nn.Module, Generic[B]):
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.generator.bit_generator.state = state["generator"]
+        if self.dataset is not None and "dataset" in state:
+            self.dataset.load_state_dict(state["dataset"])
         self._losses.plain = set(state.get("plain_losses", ()))
 
     def _check_norms(self) -> None:

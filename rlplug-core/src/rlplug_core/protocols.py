@@ -122,7 +122,9 @@ class Buffer(Stateful, Protocol[B]):
 class Learner(Stateful, Protocol[B]):
     """The algorithm: built as `cls(spec, config, context)`.
 
-    If it has an attribute `signals`, actors add these keys of `info` to its steps: see `Algorithm.signals`.
+    If it has an attribute `signals`, actors add these keys of `info` to its steps: see `Algorithm.signals`. If it has
+    `dataset_use`, `context.dataset` may be the data set of the run: see `Algorithm.dataset_use`. Its state contains
+    `context.dataset.state_dict()`.
     """
 
     #: The runners that it supports, best first.

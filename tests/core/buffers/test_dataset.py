@@ -22,7 +22,7 @@ from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import replace
 from rlplug_core.errors import BadFile, UsageError
-from rlplug_core.loop.build import fit_dataset
+from rlplug_core.loop.learner_data import fit_dataset
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
@@ -345,3 +345,25 @@ def test_only_the_arrays_of_a_data_set_are_unpacked(tmp_path: Path) -> None:
 def test_a_description_that_nests_too_deep_names_no_environment(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", about=np.array("[" * 100_000))
     assert read(path).env == ""
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize(("share", "wanted"), [(0.5, 2), (0.25, 1), (0.9, 4), (1.0, 4), (0.0, 0)])
+def test_a_share_of_every_batch_comes_from_the_data_set(alpha: float, share: float, wanted: int) -> None:
+    """Whatever both hold, and whatever their priorities are; priorities go back to where a row came from."""
+    replay = made(alpha=alpha)
+    warm = WarmReplay(replay, Dataset("x", arrays((30,), (True,))).fitted(SPEC, OWN), share)
+    clock = Clock(100)
+    for time in range(12):
+        obs = np.full((1, 2), -1 - time, np.float32)
+        none = np.zeros(1, bool)
+        warm.add(Step(obs, np.zeros((1, 2), np.float32), np.zeros(1, np.float32), obs - 1, none, none, none,
+                      np.ones(1, bool), False, {}, None))  # fmt: skip
+    warm.own.owed = 50
+    for batch in warm.batches(clock):
+        theirs = batch.obs[:, 0] >= 0
+        assert (len(theirs), int(theirs.sum())) == (4, wanted)
+        assert batch.weight.max() == 1
+        warm.feedback(batch, Result({}, 100.0 * (~theirs).float()))
+    if alpha and 0 < wanted < 4:
+        assert warm.own.mass / 12 > 5 * warm.recorded.mass / 30

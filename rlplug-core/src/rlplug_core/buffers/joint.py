@@ -26,11 +26,18 @@ class Joint:
     Args:
         replays: they keep their own steps, generators and priorities.
         generator: where the points come from.
+        shares: the share of each replay in every batch; default: in proportion to their masses.
     """
 
-    def __init__(self, replays: Sequence[ReplayBuffer], generator: np.random.Generator) -> None:
+    def __init__(
+        self,
+        replays: Sequence[ReplayBuffer],
+        generator: np.random.Generator,
+        shares: Sequence[float] | None = None,
+    ) -> None:
         self.replays = replays
         self.generator = generator
+        self.shares = shares
         #: The part of the last batch from each replay, and whether replays need its priorities.
         self.given: list[tuple[ReplayBuffer, Transitions]] = []
         self.weighed = False
@@ -43,7 +50,7 @@ class Joint:
             clock: for the discount and the exponent of importance weights.
         """
         drawn = list(self._choose(size))
-        weights = drawn[0][0].weights(np.concatenate([mass for _, _, mass in drawn]), clock)
+        weights = self._weights(drawn, clock)
         self.given = []
         self.weighed = weights is not None
         begin = 0
@@ -54,13 +61,39 @@ class Joint:
             begin += len(index)
         return drawn[0][0].joined([part for _, part in self.given])
 
+    def _weights(
+        self, drawn: Sequence[tuple[ReplayBuffer, Array, Array]], clock: Clock
+    ) -> Array | None:
+        """Return importance weights: over all replays together, or within each if their shares are fixed."""
+        if self.shares is None:
+            return drawn[0][0].weights(np.concatenate([mass for _, _, mass in drawn]), clock)
+        each = [replay.weights(mass, clock) for replay, _, mass in drawn]
+        parts = [part for part in each if part is not None]
+        return np.concatenate(parts) if parts else None
+
     def _choose(self, size: int) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
         """The replays that give something, with the numbers of their steps and their masses."""
         ready = [each for each in self.replays if each.ready()]
         masses = np.array([each.mass for each in ready])
+        if self.shares is not None:
+            yield from self._choose_shares(size, ready)
+            return
         for each, mass, count in zip(ready, masses, self._counts(size, masses), strict=True):
             if count:
                 yield each, *each.chosen(self._points(count, mass))
+
+    def _choose_shares(
+        self, size: int, ready: Sequence[ReplayBuffer]
+    ) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
+        """The same with fixed shares; one that is ready alone gives all rows."""
+        assert self.shares is not None
+        shares = [
+            share for each, share in zip(self.replays, self.shares, strict=True) if each in ready
+        ]
+        ends = np.rint(np.cumsum(shares) / sum(shares) * size).astype(int)
+        for each, count in zip(ready, np.diff(ends, prepend=0), strict=True):
+            if count:
+                yield each, *each.chosen(self._points(int(count), each.mass))
 
     def _counts(self, size: int, masses: Array) -> list[int]:
         """The number of rows of a batch that each replay gives, in expectation in proportion to its mass."""

@@ -80,14 +80,21 @@ class WarmReplay:
 
     The data set does not change when batches are due. Rows come from both, in proportion to their sizes, or to their
     priorities: a transition of the data set is as likely as one of the run, and has the same weight.
+
+    Args:
+        replay: the run's own.
+        data: the data set.
+        share: a fixed share of each batch that comes from the data set, rounded to whole rows (symmetric sampling with
+            0.5: Ball et al., 2023, arXiv:2302.02948, section 4.1). Importance weights are then those within each part.
     """
 
-    def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:
+    def __init__(self, replay: ReplayBuffer, data: Fitted, share: float | None = None) -> None:
         self.own = replay
         held = copy.deepcopy(replay)
         held.generator, self.generator = replay.generator.spawn(2)
         self.recorded = RecordedReplay(held, data)
-        self.joint = Joint([replay, held], self.generator)
+        shares = None if share is None else (1 - share, share)
+        self.joint = Joint([replay, held], self.generator, shares)
 
     def add(self, step: Step, source: int = 0) -> None:
         self.own.add(step, source)

@@ -91,6 +91,9 @@ class RunOptions(Config):
     init_parts: tuple[str, ...] = ("policy", "critic")
     # do not train these parameters, by name prefix: policy.encoder
     freeze: tuple[str, ...] = ()
-    dataset: str = ""  # fill the replay buffer from this data set: FILE.npz or minari:ID
+    # data set to learn from: FILE.npz or minari:ID; it fills the replay buffer if there is one
+    dataset: str = ""
+    # share of each batch that comes from the data set; default: in proportion to the transitions
+    dataset_share: UnitInterval | None = None
     # learn only from the data set: steps are updates, the environment only evaluates
     offline: bool = False

@@ -111,7 +111,9 @@ class Worker:
         ranks = plan.options.workers
         self.clock = SharedClock(plan.options.total_timesteps, slots, signals, rank)
         env = env or plan.make_env(plan.options.num_envs)
-        learner = plan.make_learner(env.spec, shared.optimizers(), rank, ranks, shared.stats_lock)
+        learner = plan.make_learner(
+            env.spec, shared.optimizers(), rank, ranks, shared.stats_lock, data=env
+        )
         assert isinstance(learner, Algorithm)
         self.others = _others(learner)
         for name, tensor in self.others.items():

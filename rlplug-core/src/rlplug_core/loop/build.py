@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from rlplug_core.buffers.dataset import Dataset, Fitted
 from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.buffers.sequences import SequenceReplay
@@ -14,10 +12,10 @@ from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.actor_placement import LOCAL, before_import
 from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
 from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
-from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.spec import close_on_error, wrap_env
 from rlplug_core.protocols import (
     AnyBuffer,
@@ -41,7 +39,7 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         return LearnerProcesses(plan, clock)
     env = training_env(plan)
     with close_on_error(env):
-        learner = plan.make_learner(env.spec)
+        learner = plan.make_learner(env.spec, data=env)
         if plan.runner == "decoupled":
             return _make_decoupled(plan, clock, env, learner)
         actor = Actor(env, learner, learner.agent(), _buffer(plan, learner, env), clock)
@@ -52,16 +50,17 @@ def build(plan: Plan, clock: Clock) -> Trainable:
 
 def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:
     buffer: AnyBuffer = learner.buffer()
-    if plan.dataset is None:
+    if plan.dataset is None or gets_dataset(plan.learner):
         return buffer
-    return WarmReplay(fillable(plan, buffer), fit_dataset(plan.dataset, env))
+    data = fit_dataset(plan.dataset, env)
+    return WarmReplay(fillable(plan, buffer), data, plan.options.dataset_share)
 
 
 def _offline(plan: Plan, clock: Clock) -> Trainable:
     assert plan.dataset is not None
     env = plan.make_env(1)
     try:
-        learner = plan.make_learner(env.spec)
+        learner = plan.make_learner(env.spec, data=env)
         replay = fillable(plan, learner.buffer())
         return Offline(learner, RecordedReplay(replay, fit_dataset(plan.dataset, env)), clock)
     finally:
@@ -76,25 +75,14 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
     """
     if not isinstance(buffer, ReplayBuffer):
         raise UsageError(
-            f"{plan.algorithm} has no replay buffer that a data set could fill; use an algorithm with one, such as "
-            "iql, cql, sac or dqn"
+            f"{plan.algorithm} neither asks for a data set nor has a replay buffer that one could fill; use an "
+            "algorithm with a replay buffer, such as iql, cql, sac or dqn"
         )
     if isinstance(buffer, SequenceReplay):
         raise UsageError(
             f"a data set holds no memories, from which {plan.algorithm} learns; use dqn, iql or cql"
         )
     return buffer
-
-
-def fit_dataset(dataset: Dataset, env: Env) -> Fitted:
-    """The data set as the learners of an environment take it.
-
-    Raises:
-        UsageError: it does not fit.
-    """
-    own = complete(env).action_space
-    fitting = dataset.fitted(env.spec, own)
-    return replace(fitting, reward=complete(env).reward(fitting.reward))
 
 
 def training_env(plan: Plan) -> Env:

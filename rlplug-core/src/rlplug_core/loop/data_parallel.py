@@ -49,7 +49,7 @@ class Member:
         self.plan, self.clock, self.rank, self.ranks = plan, clock, rank, plan.options.learners
         self.mean = MeanGradient(rank, self.ranks, plan.device(rank), plan.options.worker_timeout)
         self.learner: AnyLearner = plan.make_learner(
-            env.spec, partial(Optimizer, mean=self.mean), rank, self.ranks
+            env.spec, partial(Optimizer, mean=self.mean), rank, self.ranks, data=env
         )
         self._check(env)
         agent = self.learner.agent(rank, self.ranks)

@@ -54,7 +54,7 @@ class Peer:
     """A learner that follows the leader: its loop waits until the leader has started each step and update."""
 
     def __init__(self, task: FellowTask, parent: Connection) -> None:
-        plan = Plan.make(task.algorithm, task.env, task.values)
+        plan = Plan.make(task.algorithm, task.env, task.values).with_learner_data()
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", task.rank))
         self.clock = Clock(plan.options.total_timesteps)

@@ -10,6 +10,7 @@ import torch
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import UsageError
+from rlplug_core.loop.learner_data import gets_dataset
 from rlplug_core.protocols import AnyLearner
 
 
@@ -55,7 +56,7 @@ def _reasons(
         yield "popart scales values by what one learner has seen; leave it at false"
     if options.env_workers != 1:
         yield "each learner steps its own environments; leave out --env-workers"
-    if options.dataset:
+    if options.dataset and not gets_dataset(learner):
         yield "each learner would fill its replay buffer with the same data; leave out --dataset"
     if options.init and "buffer" in options.init_parts:
         yield "each learner would begin with the same buffer; leave buffer out of --init-parts"

@@ -11,17 +11,25 @@ import torch
 
 from rlplug_core.algorithm import Algorithm, Context, check_actions
 from rlplug_core.buffers.dataset import Dataset
+from rlplug_core.buffers.dataset_files import read
 from rlplug_core.config.parse import convert, schedules
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import Written
 from rlplug_core.config.schema import flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.actor_placement import LOCAL, address_of
 from rlplug_core.loop.controllers import settings_of
 from rlplug_core.loop.freezing import freeze
 from rlplug_core.loop.learner_checks import check_learners
+from rlplug_core.loop.learner_data import (
+    check_dataset,
+    fit_dataset,
+    gets_dataset,
+    learner_dataset,
+)
 from rlplug_core.loop.memory_check import check_sizes
 from rlplug_core.loop.torch_settings import usable_device
 from rlplug_core.plugins import absolute
@@ -126,6 +134,12 @@ class Plan:
             ),
         )
 
+    def with_learner_data(self) -> Plan:
+        """Return the plan with the content of the data set if its learner gets it, for another process."""
+        if not (self.options.dataset and gets_dataset(self.learner)):
+            return self
+        return replace(self, dataset=read(self.options.dataset))
+
     @property
     def runner(self) -> str:
         """The name of the runner: the requested one, or the learner's best."""
@@ -195,25 +209,8 @@ class Plan:
                 "objects; leave it out"
             )
         self._check_place()
-        self._check_dataset()
+        check_dataset(self.algorithm, self.learner, self.runner, self.options)
         self._check_source()
-
-    def _check_dataset(self) -> None:
-        o = self.options
-        if o.dataset and self.runner != "sync":
-            raise UsageError(
-                f"{self.algorithm} runs under '{self.runner}', and --dataset goes with --runner sync alone"
-            )
-        if not o.offline:
-            return
-        if not o.dataset:
-            raise UsageError(
-                "an offline run learns from a data set alone; name it: --dataset FILE.npz, or minari:ID"
-            )
-        if o.max_episodes:
-            raise UsageError(
-                "an offline run has no training episodes to count; leave out --max-episodes"
-            )
 
     def _check_place(self) -> None:
         o = self.options
@@ -302,8 +299,12 @@ class Plan:
         rank: int = 0,
         ranks: int = 1,
         stats_lock: AbstractContextManager[object] | None = None,
+        data: Env | None = None,
     ) -> AnyLearner:
         """Make a learner with freshly initialized networks, the same for every rank.
+
+        Args:
+            data: the environment that the data set must fit, if the learner learns; None if it only acts.
 
         Raises:
             UsageError: it does not suit the spaces. BadConfig: it, or the environments it is to learn from, would not
@@ -323,6 +324,7 @@ class Plan:
             inference_backend=o.inference_backend,
             compile=o.compile,
             cudagraphs=o.cudagraphs,
+            dataset=None if data is None else self._learner_dataset(data, rank, device),
             runner=self.runner,
             stats_lock=stats_lock or nullcontext(),
         )
@@ -331,6 +333,12 @@ class Plan:
             self.start(learner)
         freeze(learner, o.freeze)
         return learner
+
+    def _learner_dataset(self, env: Env, rank: int, device: torch.device) -> LearnerDataset | None:
+        if self.dataset is None or not gets_dataset(self.learner):
+            return None
+        seeds = self.seeds().child("dataset", rank)
+        return learner_dataset(fit_dataset(self.dataset, env), seeds, device)
 
 
 def words(parts: Iterable[WrapperSpec | ControllerSpec]) -> tuple[str, ...]:

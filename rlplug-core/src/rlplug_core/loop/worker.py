@@ -120,7 +120,7 @@ class _Work:
     """A worker's loop and its talk with the parent."""
 
     def __init__(self, task: Task, parent: Connection) -> None:
-        plan = Plan.make(task.algorithm, task.env, task.values)
+        plan = Plan.make(task.algorithm, task.env, task.values).with_learner_data()
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", task.rank))
         signals = _Signals(task.flags, task.scales)

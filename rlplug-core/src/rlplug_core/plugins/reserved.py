@@ -18,6 +18,7 @@ RUN_OPTIONS = frozenset(
         "cpus_per_actor",
         "cudagraphs",
         "dataset",
+        "dataset_share",
         "device",
         "early_stopping_patience",
         "env_workers",

@@ -22,9 +22,10 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.import_path import import_path, with_names
 from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
-from rlplug_core.loop.build import fillable, fit_dataset
+from rlplug_core.loop.build import fillable
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_optimized
+from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_defaults
 from rlplug_core.plugins import Hooks, absolute
@@ -187,7 +188,8 @@ def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
     learner = plan.make_learner(env.spec)
     check_optimized(learner, plan.runner, plan.options.learners)
     if plan.dataset is not None:
-        fillable(plan, learner.buffer())
+        if plan.options.offline or not gets_dataset(plan.learner):
+            fillable(plan, learner.buffer())
         fit_dataset(plan.dataset, env)
         for sentence in unlike(plan.dataset, plan.env):
             warn(sentence)

@@ -1,0 +1,56 @@
+"""A learner that imitates the data set of its run, and such a data set of the chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from rlplug_core.batches import Rollout
+from rlplug_core.buffers.dataset import FIELDS
+from rlplug_core.clock import Clock
+from rlplug_core.types import Result
+from tests.core.fakes import Tiny
+
+HERE = __file__
+
+
+class Imitates(Tiny):
+    """An actor-critic that also imitates four transitions of its data set per update, and names them in its metrics."""
+
+    dataset_use: ClassVar[Any] = "optional"
+
+    def build(self) -> None:
+        super().build()
+        self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        result = super().learn(batch, now, clock)
+        if self.dataset is None:
+            return result
+        shown = self.dataset.batch(4)
+        log_prob, _ = self.policy.head.log_prob_and_entropy(self.policy(shown.obs), shown.action)
+        self.optim.minimize(-shown.mean(log_prob), clock)
+        return Result({**result.metrics, "data/first": shown.index[0].float()})
+
+
+class Needs(Imitates):
+    """Cannot do without."""
+
+    dataset_use: ClassVar[Any] = "required"
+
+
+IMITATES, NEEDS = f"{HERE}:Imitates", f"{HERE}:Needs"
+
+
+def write_chain(path: Path, count: int = 30) -> Path:
+    """Write transitions of the chain of five places that always go right."""
+    places = np.arange(count) % 5
+    obs = np.eye(5, dtype=np.float32)[places]
+    after = np.where((places == 4)[:, None], 0, np.eye(5, dtype=np.float32)[(places + 1) % 5]).astype(np.float32)
+    last = places == 4
+    values = (obs, np.ones(count, np.int64), last.astype(np.float32), after, last, np.zeros(count, bool))
+    np.savez(path, **dict(zip(FIELDS, values, strict=True)))
+    return path
