@@ -9,6 +9,7 @@ import pytest
 from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.schedules import Schedules
 
 FALLING: dict[str, dict[str, object]] = {
     "a2c": {"anneal_lr": True, "learning_rate": 0.5},
@@ -35,3 +36,27 @@ def test_a_step_size_that_falls_to_0_is_that_of_the_rollouts_beginning(algorithm
     rule.step = seen
     runner.run(lambda: None)
     assert list(dict.fromkeys(used)) == pytest.approx([0.5 * (1 - done / rollouts) for done in range(rollouts)])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "expected"),
+    [
+        ("ppo", {"learning_rate": 0.5, "anneal_lr": True, "clip_range": "linear(0.4,0.2)"},
+         {"learning_rate": 0.25, "clip_range": 0.3}),
+        ("a2c", {"learning_rate": 0.5, "anneal_lr": False, "ent_coef": "linear(0.2,0)"},
+         {"learning_rate": 0.5, "ent_coef": 0.1}),
+        ("dqn", {"exploration_final_eps": 0.1, "exploration_fraction": 1.0, "learning_rate": 0.5, "anneal_lr": False},
+         {"learning_rate": 0.5, "epsilon": 0.55}),
+        ("dqn", {"noisy": "factorized", "learning_rate": 0.5, "anneal_lr": False}, {"learning_rate": 0.5}),
+    ],
+)  # fmt: skip
+def test_logs_have_the_current_values_of_schedules(
+    algorithm: str, options: dict[str, object], expected: dict[str, float]
+) -> None:
+    """Half way through the run, with learning rates halved by a controller."""
+    plan = Plan.make(algorithm, "rlplug_core.testing.envs:Chain", {"num_envs": 2, "runner": "sync", **options})
+    runner: Any = build(plan, clock := Clock(100))
+    clock.steps, clock.scale = 50, 0.5
+    found = Schedules(runner.learner).metrics(clock)
+    expected["learning_rate"] *= 0.5
+    assert found == pytest.approx({f"schedule/{name}": value for name, value in expected.items()})

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
+import rlplug_core as rl
 from rlplug_algos.policy_gradient.ppo import PPO
 from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
@@ -243,6 +244,29 @@ def test_kl_is_schulmans_estimator(learner: Callable[..., Any]) -> None:
     moved = [0.5, -0.3, 0.1, 0.0]
     by_hand = sum(math.exp(x) - 1 - x for x in moved) / 4
     assert made.loss(batch, made.config)[1]["loss/kl"] == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_ppo_reports_the_share_of_clipped_ratios_and_of_explained_variance(learner: Callable[..., Any]) -> None:
+    """One minibatch with the whole rollout; two of its eight rows were acted by another policy."""
+    made = learner("ppo", "Chain", n_steps=8, batch_size=8, n_epochs=1, clip_range=0.2)
+    rollout, clock = collect(made, 8)
+    rollout.extras["log_prob"][[1, 5]] += 0.5  # ratios of 0.61; the others are 1
+    samples, _ = made.advantages(rollout, made.config)
+    advantage, target = samples.advantage.numpy(), samples.target.numpy()
+    metrics = made.update(rollout, clock).metrics
+    assert float(metrics["loss/clip_fraction"]) == pytest.approx(0.25)
+    assert metrics["loss/explained_variance"] == pytest.approx(1 - np.var(advantage) / np.var(target), rel=1e-4)
+    assert "ratio" not in metrics
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "trpo"])
+def test_explained_variance_is_reported(learner: Callable[..., Any], algorithm: str) -> None:
+    made = learner(algorithm, "Chain", n_steps=8)
+    rollout, clock = collect(made, 8)
+    value, next_value = rollout.values(made.predict_value)
+    advantage, target = rl.gae(rollout, value, next_value, made.config.gamma, made.config.gae_lambda)
+    found = made.update(rollout, clock).metrics["loss/explained_variance"]
+    assert found == pytest.approx(1 - np.var(advantage) / np.var(target), rel=1e-4)
 
 
 @pytest.mark.parametrize(("limit", "updates"), [(None, 12), (1e9, 12), (1e-12, 3)])

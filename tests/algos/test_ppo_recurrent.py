@@ -99,8 +99,11 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memo
     made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
     seen = np.zeros(3)
     for rollout, _ in rollouts(made, Random(3), 4):
-        batch, (advantage, target) = made.advantages(rollout, made.config), advantages(made, rollout)
+        batch, explained = made.advantages(rollout, made.config)
+        advantage, target = advantages(made, rollout)
         counts = (rollout.weight > 0).ravel()
+        target_variance = np.var(target.ravel()[counts])
+        assert explained == pytest.approx(1 - np.var(advantage.ravel()[counts]) / target_variance, abs=1e-4)
         for found, expected in ((batch.advantage, advantage), (batch.target, target)):
             np.testing.assert_allclose(found.numpy()[counts], expected.ravel()[counts], atol=1e-5)
         loss, slow = made.loss(batch, made.config)[0], reference(made, rollout, [0, 1, 2], advantage, target)
@@ -115,7 +118,8 @@ def test_the_clip_stops_what_the_first_epoch_cannot_reach(learner: Callable[...,
     """After large steps of the weights many ratios are beyond it; the loss is still the reference's."""
     made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
     ((rollout, _),) = rollouts(made, Random(3), 1)
-    batch, (advantage, target) = made.advantages(rollout, made.config), advantages(made, rollout)
+    batch, _ = made.advantages(rollout, made.config)
+    advantage, target = advantages(made, rollout)
     with torch.no_grad():
         made.optimizers[0].flat.add_(torch.randn_like(made.optimizers[0].flat))
     loss, slow = made.loss(batch, made.config)[0], reference(made, rollout, [0, 1, 2], advantage, target)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
@@ -98,3 +99,15 @@ def test_an_evaluation_is_a_point_once() -> None:
     assert curve.evaluations == [(10, 5.0), (30, 7.0)]
     assert curve.returns == [(10, 10.0), (20, 20.0), (30, 30.0)]
     assert Image.open(BytesIO(curve.png(progress(30, 7.0)))).size == (700, 300)
+
+
+def test_a_curve_shows_the_loss_and_epsilon() -> None:
+    """The critic's loss before the policy's; an algorithm without epsilon has two charts."""
+    curve = LiveCurve(every=1e9, now=lambda: 0.0)
+    curve.drawn = 0.0
+    losses = {"loss/policy": 5.0, "loss/value": 0.25}
+    for steps, epsilon in ((10, 0.9), (20, 0.8)):
+        curve(replace(progress(steps), losses=losses, schedules={"schedule/epsilon": epsilon}))
+    charts = curve.figure(progress(20)).axes
+    assert [chart.get_ylabel() for chart in charts] == ["return", "loss", "epsilon"]
+    assert [chart.lines[0].get_ydata().tolist() for chart in charts] == [[10, 20], [0.25, 0.25], [0.9, 0.8]]

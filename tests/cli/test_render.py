@@ -9,6 +9,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def test_a_line_is_not_said_twice() -> None:
     for phase in ("training", "final_eval", "final_eval"):
         lines(progress(50_000, 4.0, phase))
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_a_message_of_the_run_is_a_line_of_its_own() -> None:
+    stream = io.StringIO()
+    lines = Lines("the title", stream)
+    lines(progress(50_000))
+    lines(replace(progress(50_000), message="step 50,000: learning rates are multiplied by 0.5"))
+    assert stream.getvalue().splitlines()[2:] == ["step 50,000: learning rates are multiplied by 0.5"]
 
 
 def test_the_live_display_holds_every_figure() -> None:

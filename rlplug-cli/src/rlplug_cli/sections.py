@@ -84,6 +84,7 @@ RUNS = {
         "early_stopping_*",
         "lr_*",
         "min_delta",
+        "patience_start",
         "controller",
     ),
     "Evaluation": ("eval_*", "final_eval_*", "record_every"),
@@ -93,6 +94,8 @@ RUNS = {
         "keep_checkpoints",
         "log",
         "log_every",
+        "log_every_episodes",
+        "stats_window_size",
     ),
     "Starting weights and data sets": (
         "init",

@@ -82,6 +82,7 @@ from rlplug_core.learner_dataset import LearnerDataset as LearnerDataset
 from rlplug_core.learning.corrections import log_probs as log_probs
 from rlplug_core.learning.corrections import retrace as retrace
 from rlplug_core.learning.corrections import vtrace as vtrace
+from rlplug_core.learning.estimators import explained_variance as explained_variance
 from rlplug_core.learning.estimators import gae as gae
 from rlplug_core.learning.estimators import standardize as standardize
 from rlplug_core.learning.gaussian import gaussian_kl_slope as gaussian_kl_slope

@@ -67,3 +67,8 @@ def told() -> dict[str, str]:
                 break  # the next ones are alike, and there may be hundreds
             found[name.strip()] = value.strip()
     return found
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.learning import estimators
-from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.estimators import explained_variance, gae
 from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
@@ -111,3 +112,18 @@ def test_few_environments_have_the_bits_of_many(num_envs: int, monkeypatch: pyte
     lists = estimators._backwards(delta, decay)
     monkeypatch.setattr(estimators, "FEW", 0)
     assert np.array_equal(lists, estimators._backwards(delta, decay))
+
+
+def test_explained_variance_is_the_definition() -> None:
+    """1 - Var(target - value) / Var(target) over the rows that count, as in Stable-Baselines3."""
+    value = np.array([[1.0, 2.0], [4.0, 7.0], [5.0, 99.0]], np.float32)
+    target = np.array([[2.0, 2.5], [3.0, 8.0], [5.5, -99.0]], np.float32)
+    weight = np.array([[1, 1], [1, 1], [1, 0]], np.float32)
+    counted = weight > 0
+    expected = 1 - np.var((target - value)[counted]) / np.var(target[counted])
+    rollout = SimpleNamespace(whole=False, weight=weight)
+    assert explained_variance(rollout, target - value, target) == pytest.approx(expected)  # type: ignore[arg-type]
+    rollout = SimpleNamespace(whole=True, weight=weight)
+    expected = 1 - np.var(target - value) / np.var(target)
+    assert explained_variance(rollout, target - value, target) == pytest.approx(expected)  # type: ignore[arg-type]
+    assert explained_variance(rollout, value, np.full_like(value, 3.0)) == 0.0  # type: ignore[arg-type]

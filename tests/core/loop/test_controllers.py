@@ -72,6 +72,19 @@ def test_an_improvement_exceeds_the_margin() -> None:
     assert scales == pytest.approx([1, 1, 0.1, 0.1])
 
 
+def test_patience_starts_at_a_step() -> None:
+    """Evaluations before it, the best one included, do not count."""
+    controller, clock = EarlyStopping(EarlyStoppingConfig(2, 0.0, 30)), Clock(100)
+    stops = []
+    for steps, value in zip(range(10, 80, 10), [9.0, 1.0, 5.0, 6.0, 5.0, 5.0, 5.0], strict=True):
+        clock.steps = steps
+        controller.evaluated(Evaluation((value,), (1,)), Steering(clock))
+        stops.append(clock.stop)
+    assert stops == [False, False, False, False, False, True, True]
+    options = RunOptions(lr_patience=1, early_stopping_patience=1, patience_start=30)
+    assert [one.patience.start for one in controllers_of(options)] == [30, 30]  # type: ignore[attr-defined]
+
+
 def test_early_stop_stops_once() -> None:
     """A run that was told to go on past it is not stopped again."""
     controller, clock = EarlyStopping(EarlyStoppingConfig(2)), Clock(100)

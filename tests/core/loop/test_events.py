@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.loop.controllers import TargetReturn, TargetReturnConfig
+from rlplug_core.loop.controllers import Plateau, PlateauConfig, TargetReturn, TargetReturnConfig
 from rlplug_core.loop.episode_stats import MOST_NAMES, EpisodeStats, columns
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import TICK, Events, Progress
@@ -214,6 +216,70 @@ def test_episodes_are_told_once_with_the_step_they_ended_at() -> None:
     returns = [value for data in told for value in data["returns"]]
     assert set(returns) == {0.0, 1.0}
     assert last["rollout/return_mean"] == pytest.approx(sum(returns[-100:]) / len(returns[-100:]))
+
+
+def test_log_records_follow_episodes_if_asked() -> None:
+    """A record is written at the step that ends the third episode of each three, and one at the end."""
+    sink = Recorder()
+    events = run(sink, log_every_episodes=3, eval_every=100)
+    counts = [data["rollout/episodes"] for kind, _, data in sink.records if kind == "metrics"]
+    ended = [step for kind, _, data in sink.records if kind == "episodes" for step in data["steps"]]
+    crossings = [ended[number - 1] for number in range(3, events.episodes + 1, 3)]
+    assert len(crossings) > 5
+    assert sink.steps("metrics") == sorted({*crossings, 200})
+    assert counts[-1] == events.episodes
+    assert sink.steps("evaluation") == [100, 200]
+
+
+@pytest.mark.parametrize("at", [34, 60])
+def test_a_resumed_run_counts_episodes_between_records(at: int) -> None:
+    options = {"log_every_episodes": 4, "eval_every": 100, "checkpoint_every": 50}
+    whole, first, second = Recorder(), Recorder(), Recorder()
+    run(whole, **options)
+    events = run(first, until=at, **options)
+    state = stored({**events.runner.state_dict(), "events": events.state_dict()})
+    state["clock"]["limit"] = 200
+    run(second, state=state, **options)
+    assert first.steps("metrics") + second.steps("metrics") == whole.steps("metrics")
+
+
+def test_the_window_of_episodes_is_an_option() -> None:
+    """Its mean, population standard deviation, smallest and largest return are logged."""
+    sink = Recorder()
+    events = run(sink, log_every=200, stats_window_size=3)
+    returns = [value for kind, _, data in sink.records if kind == "episodes" for value in data["returns"]][-3:]
+    last = [data for kind, _, data in sink.records if kind == "metrics"][-1]
+    assert events.progress("training").window == 3
+    found = [last[f"rollout/return_{name}"] for name in ("mean", "std", "min", "max")]
+    assert found == pytest.approx([np.mean(returns), np.std(returns), min(returns), max(returns)])
+    recent = EpisodeStats(4)
+    for value in (1e200, -1e200, 3.0, 4.0, 5.0):
+        recent.add(Episode(0, value, 1))
+    assert math.isfinite(recent.metrics()["rollout/return_std"])  # no overflow
+
+
+def test_schedules_are_logged() -> None:
+    """Tiny's learning rate decreases from 0.01 to 0."""
+    run(sink := Recorder(), log_every=50, total_timesteps=200)
+    found = [data["schedule/learning_rate"] for kind, _, data in sink.records if kind == "metrics"]
+    assert found == pytest.approx([0.0075, 0.005, 0.0025, 0.0], abs=3e-4)
+    assert not any("schedule/scale" in data for _, _, data in sink.records)
+
+
+def test_a_new_factor_of_learning_rates_is_recorded_and_said() -> None:
+    """The second evaluation brings nothing better, so a plateau halves them at step 80."""
+    sink = Recorder([5.0, 1.0, 9.0, 10.0, 11.0])
+    run(sink, [Plateau(PlateauConfig(1, 0.5))], eval_every=40, log_every=40, total_timesteps=200)
+    assert [(step, data) for kind, step, data in sink.records if kind == "scale"] == [
+        (80, {"before": 1.0, "scale": 0.5})
+    ]
+    assert [progress.message for progress in sink.progress if progress.message] == [
+        "step 80: learning rates are multiplied by 0.5 from here on, by 1 before"
+    ]
+    metrics = [data for kind, _, data in sink.records if kind == "metrics"]
+    assert [data["schedule/scale"] for data in metrics] == [1, 1, 0.5, 0.5, 0.5]
+    rates = [data["schedule/learning_rate"] for data in metrics]
+    assert rates == pytest.approx([0.008, 0.006, 0.002, 0.001, 0.0], abs=2e-4)
 
 
 @pytest.mark.parametrize("at", [34, 40, 46, 60])

@@ -9,8 +9,12 @@ import sys
 import pytest
 import torch
 
+from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.torch_settings import on_this_machine, usable_device
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import on_this_machine, usable_device, without_auto
+from rlplug_core.processor import cores
+from tests.core.fakes import ENVS, TINY
 
 #: Tensors of an update of convolutions, freed after it: 96 MiB, more than glibc would keep by itself.
 UPDATES = """
@@ -49,6 +53,27 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What torch says on a machine with one GPU; none is used."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runner", "device"), [(True, "sync", "cuda"), (True, "async", "cpu"), (False, "sync", "cpu")]
+)
+def test_auto_is_recorded_as_what_it_became(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, runner: str, device: str
+) -> None:
+    """A GPU if torch finds one and the runner can use it; one worker for each core."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    options = without_auto(RunOptions(workers=0), runner)
+    assert (options.device, options.workers) == (device, cores())
+    assert without_auto(RunOptions(device="cuda:1", workers=3), "sync") == RunOptions(device="cuda:1", workers=3)
+
+
+def test_a_plan_knows_auto_by_name() -> None:
+    given = {"device": "auto", "workers": "auto", "runner": "sync", "keep_checkpoints": "all"}
+    plan = Plan.make(TINY, f"{ENVS}:Chain", given)
+    assert plan.flat["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert plan.flat["workers"] == cores()
+    assert plan.flat["keep_checkpoints"] == 0
 
 
 @pytest.mark.usefixtures("one_gpu")

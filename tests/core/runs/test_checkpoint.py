@@ -171,6 +171,7 @@ def test_the_one_just_written_is_kept_even_if_later_ones_lie_there(tmp_path: Pat
     assert [saved.step for saved in save(tmp_path, 5, kind="best").kept("best")] == [5]
     save(tmp_path, 1, 2, 3, 9, keep=2)
     assert [saved.step for saved in save(tmp_path, 4, keep=2).kept("step")] == [4, 3]
+    assert [saved.step for saved in save(tmp_path, 5, 6, 7, keep=0).kept("step")] == [7, 6, 5, 4, 3]  # all
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:

@@ -98,14 +98,16 @@ class A2C(rl.Algorithm[rl.Rollout]):
 
     def learn(self, batch: rl.Rollout, now: A2CConfig, clock: rl.Clock) -> rl.Result:
         rollout = self.scale_reward(batch)
-        samples = rollout.samples(*self.advantages(rollout, now), self.device)
+        advantage, target = self.advantages(rollout, now)
+        samples = rollout.samples(advantage, target, self.device)
         samples = self.policy.with_noise(samples) if now.noisy else samples
         loss, metrics = self.loss(self.critic.normalize(samples), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.weight.size
         )
         self.critic.update_stats(samples)
-        return rl.Result(metrics)
+        explained = rl.explained_variance(rollout, advantage, target)
+        return rl.Result({**metrics, "loss/explained_variance": explained})
 
     def advantages(self, rollout: rl.Rollout, now: A2CConfig) -> tuple[rl.Array, rl.Array]:
         """Return GAE advantages and value targets; with replay, those of V-trace for the current policy."""

@@ -104,7 +104,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         return rl.RolloutBuffer(self.config.n_steps)
 
     def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
-        samples = self.advantages(self.scale_reward(batch), now)
+        samples, explained = self.advantages(self.scale_reward(batch), now)
         normalized = self.critic.normalize(samples)
         metrics = dict[str, Tensor]()
         for _ in range(now.n_epochs):
@@ -116,23 +116,39 @@ class PPO(rl.Algorithm[rl.Rollout]):
             if now.target_kl is not None and rl.to_float(metrics["loss/kl"]) > now.target_kl:
                 break
         self.critic.update_stats(samples)
-        return rl.Result({**metrics, "loss/gradient_norm": norm})
+        clipped = (metrics.pop("ratio") - 1).abs() > now.clip_range
+        return rl.Result(
+            {
+                **metrics,
+                "loss/gradient_norm": norm,
+                "loss/clip_fraction": minibatch.mean(clipped.float()),
+                "loss/explained_variance": explained,
+            }
+        )
 
-    def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> rl.Samples:
-        """Return samples with GAE advantages and value targets; whole sequences for a recurrent network."""
-        if isinstance(self.networks, rl.RecurrentPolicyAndCritic):
-            value, next_value = rl.recurrent_values(rollout, self.networks, self.device)
-            return rl.sequences(
-                rollout, *rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda), self.device
-            )
-        value, next_value = rollout.values(self.predict_value)
-        estimates = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
-        samples = rollout.samples(*estimates, self.device)
-        return self.networks.policy.with_noise(samples) if now.noisy else samples
+    def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> tuple[rl.Samples, float]:
+        """Return samples with GAE advantages and value targets, and the explained variance.
+
+        The samples are whole sequences for a recurrent network.
+        """
+        networks = self.networks
+        if isinstance(networks, rl.RecurrentPolicyAndCritic):
+            value, next_value = rl.recurrent_values(rollout, networks, self.device)
+        else:
+            value, next_value = rollout.values(self.predict_value)
+        advantage, target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
+        explained = rl.explained_variance(rollout, advantage, target)
+        if isinstance(networks, rl.RecurrentPolicyAndCritic):
+            return rl.sequences(rollout, advantage, target, self.device), explained
+        samples = rollout.samples(advantage, target, self.device)
+        return networks.policy.with_noise(samples) if now.noisy else samples, explained
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of eq. 9: clipped surrogate (eq. 7), value error and entropy bonus; and metrics."""
+        """Return the loss of eq. 9: clipped surrogate (eq. 7), value error, entropy bonus; and metrics.
+
+        The metric `ratio` [B] is not averaged.
+        """
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
@@ -146,10 +162,10 @@ class PPO(rl.Algorithm[rl.Rollout]):
         old_value = batch.target - batch.advantage
         value_loss = rl.value_error(value, batch.target, old_value, now.clip_range_vf)
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
-        metrics = {
-            "loss/policy": policy_loss,
-            "loss/value": value_loss,
-            "loss/entropy": entropy,
-            "loss/kl": ratio - 1 - log_ratio,
+        return loss, {
+            "loss/policy": batch.mean(policy_loss.detach()),
+            "loss/value": batch.mean(value_loss.detach()),
+            "loss/entropy": batch.mean(entropy.detach()),
+            "loss/kl": batch.mean((ratio - 1 - log_ratio).detach()),
+            "ratio": ratio.detach(),
         }
-        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

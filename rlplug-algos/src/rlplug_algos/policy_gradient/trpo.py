@@ -89,7 +89,14 @@ class TRPO(rl.Algorithm[rl.Rollout]):
                     (self.critic.normalized(minibatch.obs) - minibatch.target).square()
                 )
                 norm = self.critic_optimizer.minimize(value_loss, clock, age=batch.weight.size)
-        return rl.Result({**metrics, "loss/value": value_loss.detach(), "loss/gradient_norm": norm})
+        return rl.Result(
+            {
+                **metrics,
+                "loss/value": value_loss.detach(),
+                "loss/gradient_norm": norm,
+                "loss/explained_variance": rl.explained_variance(rollout, advantage, value_target),
+            }
+        )
 
     def improve(self, samples: rl.Samples, now: TRPOConfig) -> dict[str, Tensor | float]:
         """Take one step of the policy within the trust region (section 6, appendix C); return metrics."""

@@ -27,6 +27,11 @@ PHASES = {"training": "training", "evaluating": "evaluating", "final_eval": "fin
 LOSSES = ("loss/value", "loss/policy")
 
 
+def drawn_loss(progress: Progress) -> float | None:
+    """Return the loss that displays draw, or None before the first log record."""
+    return next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
+
+
 @contextmanager
 def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
     """Yield the function for `train(watch=…)`; the display is live if `stream` (default: stdout) is a terminal."""
@@ -49,9 +54,9 @@ class Lines:
         self.last: tuple[int, float | None] = (0, None)
 
     def __call__(self, progress: Progress) -> None:
-        if self.title:
-            print(self.title, file=self.stream, flush=True)
-            self.title = ""
+        for text in filter(None, (self.title, progress.message)):
+            print(text, file=self.stream, flush=True)
+        self.title = ""
         now = (self.parts * progress.steps // progress.total, progress.evaluation)
         if now != self.last and progress.phase != "evaluating":
             self.last = now
@@ -102,6 +107,8 @@ def _live(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
     with Live(console=console, auto_refresh=False) as live:
 
         def watch(progress: Progress) -> None:
+            if progress.message:
+                live.console.print(progress.message, style="bold yellow", highlight=False)
             live.update(screen.draw(progress, console.width), refresh=True)
 
         yield watch
@@ -124,9 +131,8 @@ class Screen:
         from rich.console import Group
         from rich.text import Text
 
-        loss = next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
         self.traces["return"].add(progress.steps, progress.return_mean)
-        self.traces["loss"].add(progress.steps, loss)
+        self.traces["loss"].add(progress.steps, drawn_loss(progress))
         lines = [
             Text.assemble((f"{name:<7}", "dim"), one.draw(width - 7))
             for name, one in self.traces.items()
@@ -162,7 +168,10 @@ def _figures(progress: Progress) -> Table:
 
     figures = Table.grid(padding=(0, 3))
     figures.add_row(
-        Text.assemble("return of the last 100 episodes ", (number(progress.return_mean), "bold")),
+        Text.assemble(
+            f"return of the last {progress.window:,} episodes ",
+            (number(progress.return_mean), "bold"),
+        ),
         Text.assemble("evaluation ", (number(progress.evaluation), "bold")),
         Text.assemble("best ", (number(progress.best), "bold green")),
     )

@@ -8,18 +8,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rlplug_cli.render.live import drawn_loss
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from rlplug_core.loop import Progress
 
+#: The metric of the chance of a random action.
+EPSILON = "schedule/epsilon"
+#: A line's points (env step, value), its label, and its style in matplotlib.
+Line: TypeAlias = tuple[list[tuple[int, float]], str, str]
+
 
 class LiveCurve:
-    """Draws the mean return of recent episodes and the evaluations over env steps, at most once in `every` seconds.
+    """Draws returns, the loss and epsilon over env steps, at most once in `every` seconds.
 
-    The drawing takes the place of the one before, and the last one stays in the notebook.
+    Returns are the mean of recent training episodes and the evaluations. The loss is that of the critic, or else of the
+    policy; epsilon is drawn if the algorithm explores by it. A new drawing replaces the last one.
     """
 
     def __init__(self, every: float = 1.0, now: Callable[[], float] = time.monotonic) -> None:
@@ -27,12 +35,16 @@ class LiveCurve:
         self.now = now
         self.returns: list[tuple[int, float]] = []
         self.evaluations: list[tuple[int, float]] = []
+        self.losses: list[tuple[int, float]] = []
+        self.epsilons: list[tuple[int, float]] = []
         self.drawn = -every
         self.handle: Any = None
 
     def __call__(self, progress: Progress) -> None:
         """Take a run's progress; draws if it is time, and always before the final evaluation."""
         added = note(self.returns, progress.steps, progress.return_mean)
+        added = note(self.losses, progress.steps, drawn_loss(progress)) or added
+        added = note(self.epsilons, progress.steps, progress.schedules.get(EPSILON)) or added
         if progress.evaluation is not None and progress.evaluation != last(self.evaluations):
             added = note(self.evaluations, progress.steps, progress.evaluation) or added
         if added and (progress.phase == "final_eval" or self.now() - self.drawn >= self.every):
@@ -59,21 +71,32 @@ class LiveCurve:
         """The drawing, which belongs to no window."""
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(7, 3), layout="constrained")
-        axes = figure.subplots()
-        for points, label, style in (
-            (self.returns, "last 100 episodes", "-"),
-            (self.evaluations, "evaluation", "o-"),
+        charts = [("return", self._returns(progress))]
+        if self.losses:
+            charts.append(("loss", [(self.losses, "loss", "-")]))
+        if self.epsilons:
+            charts.append(("epsilon", [(self.epsilons, "epsilon", "-")]))
+        figure = Figure(figsize=(7, 1 + 2 * len(charts)), layout="constrained")
+        for axes, (name, lines) in zip(
+            figure.subplots(len(charts), sharex=True, squeeze=False)[:, 0], charts, strict=True
         ):
-            if points:
+            for points, label, style in lines:
                 axes.plot(*zip(*points, strict=True), style, label=label)
-        axes.set(xlim=(0, progress.total), xlabel="env steps", ylabel="return")
-        axes.set_title(
+            axes.set(xlim=(0, progress.total), ylabel=name)
+        figure.axes[-1].set_xlabel("env steps")
+        figure.axes[0].set_title(
             f"{progress.steps:,} of {progress.total:,} steps, {progress.steps_per_second:,.0f} a second"
         )
         if self.returns or self.evaluations:
-            axes.legend(loc="upper left", frameon=False)
+            figure.axes[0].legend(loc="upper left", frameon=False)
         return figure
+
+    def _returns(self, progress: Progress) -> list[Line]:
+        lines = [
+            (self.returns, f"last {progress.window:,} episodes", "-"),
+            (self.evaluations, "evaluation", "o-"),
+        ]
+        return [line for line in lines if line[0]]
 
 
 def note(points: list[tuple[int, float]], steps: int, value: float | None) -> bool:

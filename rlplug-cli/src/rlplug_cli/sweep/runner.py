@@ -12,11 +12,12 @@ from rlplug_cli.file_checks import refuse_irregular
 from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.sweep.display import display, outcome, status_counts
-from rlplug_cli.sweep.executors import LocalPlace, Place, cores
+from rlplug_cli.sweep.executors import LocalPlace, Place
 from rlplug_cli.sweep.manifest import Kind, Task, lock_directory, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_core.config import replace_file
 from rlplug_core.errors import Interrupted, RlplugError, UsageError
+from rlplug_core.processor import cores
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report

@@ -13,7 +13,7 @@ from rlplug_cli.parameters import value_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_cli.sweep.display import display
-from rlplug_cli.sweep.executors import LocalPlace, cores
+from rlplug_cli.sweep.executors import LocalPlace
 from rlplug_cli.sweep.manifest import lock_directory
 from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_cli.tune import pictures, study
@@ -21,6 +21,7 @@ from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search, state_counts
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.errors import Interrupted
+from rlplug_core.processor import cores
 
 #: How many trials a terminal shows.
 ROWS = 10

@@ -21,7 +21,11 @@ SAYS_NONE = {"eval_wrap"}
 #: The names of a file's types in msgspec's messages.
 BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}
 #: Words that stand for a number of an option.
-MEANT: dict[tuple[str, object], int] = {("env_workers", "auto"): 0}
+MEANT: dict[tuple[str, object], int] = {
+    ("env_workers", "auto"): 0,
+    ("workers", "auto"): 0,
+    ("keep_checkpoints", "all"): 0,
+}
 
 
 def convert(config: type[C], values: Mapping[str, object], where: str) -> C:

@@ -38,13 +38,16 @@ class RunOptions(Config):
     lr_factor: UnitInterval = 0.5  # multiply learning rates by this when they are reduced
     # an evaluation improves on the best one if it exceeds it by more than this
     min_delta: NonNegative = 0.0
+    # env steps at the start in which neither patience counts evaluations
+    patience_start: Natural = 0
     # wrapper, NAME or NAME:option=value,…; may be repeated, the last one is the outermost
     wrap: Repeated = ()
     # controller that steers the run, NAME or NAME:option=value,…; may be repeated
     controller: Repeated = ()
     # training loop; auto takes the algorithm's first
     runner: Literal["auto", "sync", "async", "decoupled"] = "auto"
-    workers: Count = 2  # number of worker processes of the async runner
+    # number of worker processes of the async runner; auto (0) is one for each core
+    workers: Natural = 2
     actors: Count = 2  # number of actor processes of the decoupled runner
     # versions by which an actor's weights may lag; default: 2 * actors - 1
     max_lag: Natural | None = None
@@ -61,7 +64,8 @@ class RunOptions(Config):
     inline: bool = False
     # processes that step the environments under sync; 1 is the run's own, auto (0) chooses
     env_workers: Natural = 1
-    device: str = "cpu"  # device of networks and batches: cpu, cuda, cuda:1
+    # device of networks and batches: cpu, cuda, cuda:1; auto is cuda if there is a GPU, else cpu
+    device: str = "auto"
     threads: Count = 1  # torch threads per process; 1 is fastest for small networks
     # library that computes actions; numpy for small nets
     inference_backend: Literal["auto", "numpy", "torch"] = "auto"
@@ -79,10 +83,14 @@ class RunOptions(Config):
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     # restart episodes at checkpoints, for exact resume if the environment has no saved state
     resume_exact: bool = False
-    # number of periodic checkpoints to keep, besides the best and the final one
-    keep_checkpoints: Count = 3
+    # number of periodic checkpoints to keep, besides the best and the final one; all (0) keeps each
+    keep_checkpoints: Natural = 3
     log: tuple[str, ...] = ()  # also log with these: csv, tensorboard, wandb, ./file.py:Class
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total
+    # episodes between log records, instead of env steps; 0 for env steps
+    log_every_episodes: Natural = 0
+    # number of the last training episodes that logs and displays summarize
+    stats_window_size: Count = 100
     worker_timeout: Positive = 60.0  # seconds without a message after which a worker counts as hung
     # env steps between films of an evaluation's first episode; 0 for none
     record_every: Natural = 0

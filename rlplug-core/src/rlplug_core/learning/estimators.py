@@ -82,6 +82,26 @@ def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> A
     return next_value
 
 
+def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> float:
+    """Return the share of the variance of value targets that the critic explained: 1 - Var(advantage) / Var(target).
+
+    1 is a perfect critic, 0 one as good as a constant, below 0 a worse one. Rows of weight 0 do not count.
+
+    Args:
+        rollout: T steps of N environments.
+        advantage: [T, N] target - V(obs).
+        target: [T, N] value targets; if they are all equal, the result is 0.
+    """
+    if not rollout.whole:
+        valid = rollout.weight > 0
+        advantage = advantage[valid]
+        target = target[valid]
+    error = advantage.ravel() - advantage.mean()  # `np.var` has twice the overhead
+    spread = target.ravel() - target.mean()
+    total = float(spread @ spread)
+    return 1 - float(error @ error) / total if total else 0.0
+
+
 @overridable
 def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     """Shift and scale values to mean 0 and deviation 1 over the rows that count.

@@ -12,7 +12,7 @@ import numpy as np
 from rlplug_core.clock import Clock, Steering
 from rlplug_core.config.import_string import describe
 from rlplug_core.config.numbers import figures
-from rlplug_core.config.options import Config, Count, NonNegative, UnitInterval
+from rlplug_core.config.options import Config, Count, Natural, NonNegative, UnitInterval
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.protocols import (
@@ -56,16 +56,25 @@ class TargetReturn:
 
 
 class Patience:
-    """Counts evaluations since the best one; one that is not better by more than `margin` does not count as better."""
+    """Counts evaluations since the best one.
 
-    def __init__(self, patience: int, margin: float = 0.0) -> None:
+    Args:
+        patience: evaluations without improvement until patience ends.
+        margin: an evaluation improves on the best one if it exceeds it by more than this.
+        start: env steps before which evaluations do not count.
+    """
+
+    def __init__(self, patience: int, margin: float = 0.0, start: int = 0) -> None:
         self.patience = patience
         self.margin = margin
+        self.start = start
         self.best: float | None = None
         self.waited = 0
 
-    def runs_out(self, mean_return: float) -> bool:
-        """Return whether patience ends with this evaluation; then the count starts again."""
+    def runs_out(self, mean_return: float, steps: int) -> bool:
+        """Return whether patience ends with the evaluation at env step `steps`; then the count starts again."""
+        if steps < self.start:
+            return False
         if self.best is None or mean_return > self.best + self.margin:
             self.best = mean_return
             self.waited = 0
@@ -89,6 +98,7 @@ class PlateauConfig(Config):
     factor: UnitInterval = 0.5  # factor of the learning rates
     # an evaluation improves on the best one if it exceeds it by more than this
     min_delta: NonNegative = 0.0
+    start: Natural = 0  # env steps before which evaluations do not count
 
 
 class Plateau:
@@ -98,11 +108,11 @@ class Plateau:
     reason = ""
 
     def __init__(self, config: PlateauConfig) -> None:
-        self.patience = Patience(config.patience, config.min_delta)
+        self.patience = Patience(config.patience, config.min_delta, config.start)
         self.factor = config.factor
 
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
-        if self.patience.runs_out(evaluation.mean):
+        if self.patience.runs_out(evaluation.mean, clock.steps):
             clock.scale *= self.factor
 
     def state_dict(self) -> State:
@@ -119,6 +129,7 @@ class EarlyStoppingConfig(Config):
     patience: Count = 10  # evaluations without improvement after which the run stops
     # an evaluation improves on the best one if it exceeds it by more than this
     min_delta: NonNegative = 0.0
+    start: Natural = 0  # env steps before which evaluations do not count
 
 
 class EarlyStopping:
@@ -127,11 +138,11 @@ class EarlyStopping:
     Config = EarlyStoppingConfig
 
     def __init__(self, config: EarlyStoppingConfig) -> None:
-        self.patience = Patience(config.patience, config.min_delta)
+        self.patience = Patience(config.patience, config.min_delta, config.start)
         self.reason = ""
 
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
-        if self.patience.runs_out(evaluation.mean) and not self.reason:
+        if self.patience.runs_out(evaluation.mean, clock.steps) and not self.reason:
             count = self.patience.patience
             best = self.patience.best
             assert best is not None  # patience runs out after a best one
@@ -181,11 +192,22 @@ def controllers_of(options: RunOptions) -> list[Controller]:
         found.append(TargetReturn(TargetReturnConfig(options.target_return)))
     if options.lr_patience:
         found.append(
-            Plateau(PlateauConfig(options.lr_patience, options.lr_factor, options.min_delta))
+            Plateau(
+                PlateauConfig(
+                    options.lr_patience,
+                    options.lr_factor,
+                    options.min_delta,
+                    options.patience_start,
+                )
+            )
         )
     if options.early_stopping_patience:
         found.append(
-            EarlyStopping(EarlyStoppingConfig(options.early_stopping_patience, options.min_delta))
+            EarlyStopping(
+                EarlyStoppingConfig(
+                    options.early_stopping_patience, options.min_delta, options.patience_start
+                )
+            )
         )
     return found
 

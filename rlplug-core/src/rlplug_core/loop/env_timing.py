@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +10,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins.env_base import complete
+from rlplug_core.processor import cores
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Obs
@@ -63,8 +62,3 @@ def worthwhile(seconds: float, num_envs: int, cores: int) -> int:
     for workers in range(2, min(cores, num_envs) + 1):
         times[workers] = -(-num_envs // workers) * seconds + workers * MESSAGES
     return min(times, key=times.__getitem__)
-
-
-def cores() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,20 +15,19 @@ if TYPE_CHECKING:
 
 #: Prefix of the names of numbers in an episode's last `info`.
 INFO = "info/"
-#: How many episodes a mean is taken over.
-LATELY = 100
 #: The most names of `info` that a run records: each is a metric, and an environment may make new ones without end.
 MOST_NAMES = 100
 
 
 class EpisodeStats:
-    """The last hundred episodes of a run."""
+    """The last `window` episodes of a run."""
 
-    def __init__(self) -> None:
-        self.returns: deque[float] = deque(maxlen=LATELY)
-        self.lengths: deque[int] = deque(maxlen=LATELY)
+    def __init__(self, window: int = 100) -> None:
+        self.window = window
+        self.returns: deque[float] = deque(maxlen=window)
+        self.lengths: deque[int] = deque(maxlen=window)
         #: Whether each succeeded, and the numbers in its last `info`.
-        self.said: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=LATELY)
+        self.said: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=self.window)
         #: The returns of each agent, if there are many.
         self.by_agent: dict[str, deque[float]] = {}
         #: The names of `info` that this run records, in the order of their first episode.
@@ -41,7 +41,7 @@ class EpisodeStats:
         self.lengths.append(episode.length)
         self.said.append((episode.success, episode.info))
         if episode.agent:
-            self.by_agent.setdefault(episode.agent, deque(maxlen=LATELY)).append(episode.total)
+            self.by_agent.setdefault(episode.agent, deque(maxlen=self.window)).append(episode.total)
         return episode
 
     def _with_known_names(self, episode: Episode) -> Episode:
@@ -66,11 +66,19 @@ class EpisodeStats:
         return sum(self.returns) / len(self.returns) if self.returns else None
 
     def metrics(self) -> dict[str, float]:
-        """Means over the episodes; of what `info` said, over those that said it."""
-        if not self.returns:
+        """Return means over the episodes; of what `info` said, over those that said it.
+
+        Of the return it has the population standard deviation, the smallest and the largest, too.
+        """
+        mean = self.return_mean
+        if mean is None:
             return {}
         found = {
-            "rollout/return_mean": sum(self.returns) / len(self.returns),
+            "rollout/return_mean": mean,
+            "rollout/return_std": math.hypot(*(one - mean for one in self.returns))
+            / math.sqrt(len(self.returns)),
+            "rollout/return_min": min(self.returns),
+            "rollout/return_max": max(self.returns),
             "rollout/length_mean": sum(self.lengths) / len(self.lengths),
             **{
                 f"rollout/return_mean/{agent}": sum(each) / len(each)
@@ -98,7 +106,9 @@ class EpisodeStats:
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
         self.said.extend((success, info) for success, info in state["said"])
-        self.by_agent = {agent: deque(each, LATELY) for agent, each in state["by_agent"].items()}
+        self.by_agent = {
+            agent: deque(each, self.window) for agent, each in state["by_agent"].items()
+        }
         self.names = dict.fromkeys(state.get("names", ()))
 
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from rlplug_core.clock import Clock, due
@@ -15,6 +15,7 @@ from rlplug_core.config.run_options import RunOptions
 from rlplug_core.loop.controllers import ControllerGroup, Limits, controllers_of
 from rlplug_core.loop.episode_stats import INFO, EpisodeStats, columns
 from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.schedules import SCHEDULE, Schedules
 from rlplug_core.protocols import AnyLearner, Controller
 from rlplug_core.types import Episode, State
 
@@ -28,7 +29,8 @@ WINDOW = 25
 class Progress:
     """The progress of a run, for display; `phase` is `training`, `evaluating` or `final_eval`.
 
-    `losses` are the metrics `loss/…` of the last log record.
+    `losses` and `schedules` are the metrics `loss/…` and `schedule/…` of the last log record, `message` is a sentence
+    about something that happened now, and `window` is the number of episodes that `return_mean` averages.
     """
 
     steps: int
@@ -40,6 +42,9 @@ class Progress:
     best: float | None
     phase: str
     losses: Mapping[str, float] = field(default_factory=dict)
+    schedules: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+    window: int = 100
 
     @property
     def eta_s(self) -> float:
@@ -117,21 +122,27 @@ class Events:
             [*controllers_of(options), *controllers], self.clock, self._configure
         )
         self.limits = Limits(options.max_episodes, options.max_seconds)
-        self.follows_episodes = bool(options.max_episodes or self.crew.listens)
+        self.log_every_episodes = options.log_every_episodes
+        self.follows_episodes = bool(
+            options.max_episodes or self.log_every_episodes or self.crew.listens
+        )
         #: Why a controller or a limit stopped the run.
         self.ended = ""
         total = options.total_timesteps
-        self.log_every = options.log_every or max(1, total // 100)
+        self.log_every = 0 if self.log_every_episodes else options.log_every or max(1, total // 100)
         self.eval_every = options.eval_every or max(1, total // 20)
         self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
         self.steps = self.clock.steps
         self.logged = self.evaluated = -1
         self.best: float | None = None
         self.last: float | None = None
-        self.episodes = 0
-        self.recent = EpisodeStats()
+        self.episodes = self.logged_episodes = 0
+        self.recent = EpisodeStats(options.stats_window_size)
         self.pending: list[tuple[int, int, Episode]] = []
         self.losses: dict[str, float] = {}
+        #: The learner's schedules, from the first log record on, and their last values.
+        self.schedules: Schedules | None = None
+        self.scheduled: dict[str, float] = {}
         self.began = self.opened = self.wake = now()
         #: Seconds that this process has not spent on training.
         self.aside = {"evaluation": 0.0, "checkpoint": 0.0}
@@ -148,6 +159,8 @@ class Events:
             self.follows_episodes
         ):  # at the very step that ends the last of them, so that a run can be repeated
             self._spent()
+            if due(self.logged_episodes, self.episodes, self.log_every_episodes):
+                self.log()
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
             return
@@ -185,12 +198,14 @@ class Events:
         """Write episodes and metrics since the last record."""
         self._collect()
         self.logged = self.clock.steps
+        self.logged_episodes = self.episodes
         step = self._point(self.log_every, at_end)
         if self.pending:
             self.sink.record("episodes", step, columns(self.pending))
             self.pending = []
         metrics = {"rollout/episodes": float(self.episodes), **self.runner.metrics()}
         self.losses = {name: value for name, value in metrics.items() if name.startswith("loss/")}
+        metrics |= self._scheduled()
         metrics |= self.recent.metrics()
         metrics |= self._lap_speed()
         metrics["perf/wall_s"] = self.now() - self.began
@@ -230,7 +245,7 @@ class Events:
         if is_best:
             self.best = result.mean
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
-        self._note(self.crew.evaluated(result))
+        self._steer(lambda: self.crew.evaluated(result))
 
     def _configure(self, settings: Mapping[str, object]) -> None:
         """Hand the settings that controllers want to the environments, and record them."""
@@ -238,9 +253,12 @@ class Events:
         self.sink.record("settings", self.clock.steps, settings)
 
     def _point(self, every: int, at_end: bool) -> int:
-        """Return a record's step: the last point of its grid, or the end, which workers overshoot by some steps."""
+        """Return a record's step: the last point of its grid, or the end, which workers overshoot by some steps.
+
+        Records that follow episodes have no grid (`every` is 0).
+        """
         steps = self.clock.steps
-        return min(steps, self.clock.limit) if at_end else steps - steps % every
+        return min(steps, self.clock.limit) if at_end or not every else steps - steps % every
 
     def checkpoint(self, kind: str, reason: str) -> None:
         """Save the whole run."""
@@ -264,6 +282,8 @@ class Events:
             best=self.best,
             phase=phase,
             losses=self.losses,
+            schedules=self.scheduled,
+            window=self.recent.window,
         )
 
     def speed(self) -> float:
@@ -272,6 +292,15 @@ class Events:
             return 0.0
         (began, first), (ended, last) = self.marks[0], self.marks[-1]
         return (last - first) / (ended - began) if ended > began else 0.0
+
+    def _scheduled(self) -> dict[str, float]:
+        """Return the current values of schedules, and the factor of learning rates if there are controllers."""
+        if self.schedules is None:
+            self.schedules = Schedules(self.runner.snapshot())
+        self.scheduled = self.schedules.metrics(self.clock)
+        if self.crew.controllers:
+            self.scheduled[f"{SCHEDULE}scale"] = self.clock.scale
+        return self.scheduled
 
     def _lap_speed(self) -> dict[str, float]:
         """Env steps per second since the last record, evaluations included; empty if no time was measured."""
@@ -291,6 +320,7 @@ class Events:
             "best": self.best,
             "last": self.last,
             "episodes": self.episodes,
+            "logged_episodes": self.logged_episodes,
             "recent": self.recent.state_dict(),
             "wall": self.now() - self.began,
             "pending": [
@@ -308,6 +338,7 @@ class Events:
         self.best = state["best"]
         self.last = state["last"]
         self.episodes = state["episodes"]
+        self.logged_episodes = state.get("logged_episodes", 0)
         self.recent.load_state_dict(state["recent"])
         self.began = self.now() - state["wall"]
         self.pending = [
@@ -336,6 +367,21 @@ class Events:
         """Keep the first reason why the run ends."""
         self.ended = self.ended or reason
 
+    def _steer(self, tell: Callable[[], str]) -> None:
+        """Tell controllers of something; record a new factor of learning rates, and keep a reason to stop."""
+        before = self.clock.scale
+        self._note(tell())
+        scale = self.clock.scale
+        if scale == before:
+            return
+        steps = self.clock.steps
+        self.sink.record("scale", steps, {"before": before, "scale": scale})
+        message = (
+            f"step {steps:,}: learning rates are multiplied by {scale:g} from here on, "
+            f"by {before:g} before"
+        )
+        self.sink.watch(replace(self.progress("training"), message=message))
+
     def _collect(self) -> None:
         episodes = [
             (steps, worker, self.recent.add(one)) for steps, worker, one in self.runner.episodes()
@@ -343,8 +389,8 @@ class Events:
         self.episodes += len(episodes)
         self.pending += episodes
         if episodes and self.crew.listens:
-            self._note(self.crew.ended([episode for _, _, episode in episodes]))
+            self._steer(lambda: self.crew.ended([episode for _, _, episode in episodes]))
 
     def _schedule(self) -> None:
         every = (self.log_every, self.eval_every, self.checkpoint_every)
-        self.next = min(self.steps - self.steps % k + k for k in every)
+        self.next = min(self.steps - self.steps % k + k for k in every if k)

@@ -31,7 +31,7 @@ from rlplug_core.loop.learner_data import (
     learner_dataset,
 )
 from rlplug_core.loop.memory_check import check_sizes
-from rlplug_core.loop.torch_settings import usable_device
+from rlplug_core.loop.torch_settings import usable_device, without_auto
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_base import complete
@@ -121,8 +121,8 @@ class Plan:
         return plan
 
     def _write_options(self) -> Plan:
-        """Return the plan with parsed wrappers, controllers and loggers in its options."""
-        o = self.options
+        """Return the plan with parsed wrappers, controllers and loggers in its options, and no `auto`."""
+        o = without_auto(self.options, self.runner)
         return replace(
             self,
             options=replace(

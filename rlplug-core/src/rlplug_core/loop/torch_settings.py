@@ -6,11 +6,14 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import UsageError
+from rlplug_core.processor import cores
 
 #: The values of options that ask for a GPU, on a machine without one.
 WITHOUT_GPU = {
@@ -23,6 +26,14 @@ WITHOUT_GPU = {
 KEPT = {-1: 256 * 2**20, -3: 32 * 2**20}
 
 
+def without_auto(options: RunOptions, runner: str) -> RunOptions:
+    """Return the options with the device and the number of workers that `auto` means on this machine."""
+    device = options.device
+    if device == "auto":  # workers of `async` share parameters in host memory
+        device = "cuda" if runner != "async" and torch.cuda.is_available() else "cpu"
+    return replace(options, device=device, workers=options.workers or cores())
+
+
 def usable_device(name: str, option: str) -> torch.device:
     """Return the device `name`, which `option` of the command line has named.
 
@@ -32,7 +43,7 @@ def usable_device(name: str, option: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"no device '{name}'; use cpu or cuda") from error
+        raise UsageError(f"no device '{name}'; use auto, cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device 'cuda' is not available to this torch; use {option} cpu")
     if _lacking(name):

@@ -69,7 +69,7 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of a run: the last `keep` of the kind `step`, and the last one of every other kind."""
+    """The checkpoints of a run: the last `keep` (0: all) of the kind `step`, and the last one of every other kind."""
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
         self.directory = directory
@@ -198,7 +198,8 @@ class Checkpoints:
         """Delete old checkpoints of a kind, and those after `newest`: a resume from an earlier one supersedes them."""
         others = self.kept(newest.kind)
         before = [saved for saved in others if saved.step < newest.step]
-        staying = [newest, *before[: self.keep - 1 if newest.kind == "step" else 0]]
+        count = self.keep - 1 if newest.kind == "step" else 0
+        staying = [newest, *(before if count < 0 else before[:count])]
         for saved in others:
             if saved not in staying:
                 # A checkpoint with some files deleted must not be visible, so rename it first.

@@ -16,7 +16,6 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flatten
 from rlplug_core.errors import BadCheckpoint, quote_all
-from rlplug_core.loop.env_timing import cores
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of, unscaled_observations
@@ -24,6 +23,7 @@ from rlplug_core.plugins.families import time_limit
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
+from rlplug_core.processor import cores
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.runs.files import shell_word

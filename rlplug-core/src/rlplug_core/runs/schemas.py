@@ -66,6 +66,7 @@ class Events(msgspec.Struct):
     controllers: Controllers
     limits: Reason
     ended: str
+    logged_episodes: _Whole = 0
 
 
 class Environment(msgspec.Struct):

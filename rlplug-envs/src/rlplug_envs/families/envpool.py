@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
-from rlplug_core.loop.env_timing import cores
+from rlplug_core.processor import cores
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families.envpool_arrays import Stepped, own, stepper
