@@ -17,7 +17,7 @@ from rlplug_cli.sweep.manifest import Kind, Task, lock_directory, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_core.config import replace_file
 from rlplug_core.errors import Interrupted, RlplugError, UsageError
-from rlplug_core.processor import cores
+from rlplug_core.loop import cores
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report

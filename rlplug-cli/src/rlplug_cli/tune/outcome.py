@@ -21,7 +21,7 @@ from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search, state_counts
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.errors import Interrupted
-from rlplug_core.processor import cores
+from rlplug_core.loop import cores
 
 #: How many trials a terminal shows.
 ROWS = 10

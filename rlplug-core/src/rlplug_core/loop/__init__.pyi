@@ -12,6 +12,7 @@ from rlplug_core.loop.ray_cluster import room as cluster_cpus
 from rlplug_core.loop.safe_streams import lasting as safe_stream
 from rlplug_core.loop.signals import STOPPING as STOPPING
 from rlplug_core.loop.signals import URGENT as URGENT
+from rlplug_core.processor import cores as cores
 
 __all__ = [
     "EPISODE_INFO",
@@ -23,6 +24,7 @@ __all__ = [
     "before_import",
     "check_nodes",
     "cluster_cpus",
+    "cores",
     "join_cluster",
     "leave_cluster",
     "safe_stream",
