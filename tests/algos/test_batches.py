@@ -9,6 +9,7 @@ import pytest
 
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.policy import Policy
+from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -21,7 +22,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each("case", CASES)
 def test_every_row_has_an_action_of_its_own(case: str) -> None:
     algorithm, name, options = CASES[case]
     plan = Plan.make(algorithm, f"rlplug_core.testing.envs:{name}", options)

@@ -17,6 +17,7 @@ from rlplug_core.fast.losses import FastLosses
 from tests.algos.conftest import make_runner
 from tests.algos.losses import q_arguments, q_draws
 from tests.algos.test_dqn_loss import random_transitions
+from tests.tables import for_each
 
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
@@ -154,7 +155,7 @@ TRACED: dict[str, dict[str, Any]] = {
 OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
 
 
-@pytest.mark.parametrize("algorithm", TRACED)
+@for_each("algorithm", TRACED)
 def test_compiled_losses_are_whole_graphs(algorithm: str) -> None:
     """All that `--compile` compiles, traced without a break, gives the run that eager gives; not a graph per update."""
     options = {"num_envs": 2, "net.hidden": [8], **TRACED[algorithm]}

@@ -32,6 +32,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import turn
 from rlplug_core.types import Result
 from tests.algos.conftest import make_runner
+from tests.tables import for_each
 
 T = TypeVar("T")
 UPDATES = 20
@@ -204,8 +205,8 @@ def test_a_resumed_run_takes_the_same_steps(algorithm: str) -> None:
 
 @CUDA
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("algorithm", CASES)
+@for_each("compiled", [False, True])
+@for_each("algorithm", CASES)
 def test_a_run_resumed_on_a_gpu_comes_to_the_same_bits(algorithm: str, compiled: bool) -> None:
     check_resumed(algorithm, {"device": "cuda", "compile": compiled})
 

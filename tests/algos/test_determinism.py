@@ -11,6 +11,7 @@ import torch
 
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints
+from tests.tables import for_each
 
 #: Algorithm, environment and options of a run whose every random source is used.
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -48,8 +49,8 @@ def outcome(trained: Callable[..., Any], name: str, **options: Any) -> tuple[tor
     return runner.snapshot().optimizers[0].flat.clone(), episodes, obs.tolist()
 
 
-@pytest.mark.parametrize("seed", [0, 7])
-@pytest.mark.parametrize("name", RUNS)
+@for_each("seed", [0, 7])
+@for_each("name", RUNS)
 def test_same_seed_gives_the_same_run(trained: Callable[..., Any], name: str, seed: int) -> None:
     (weights, *rest), (again, *rest_again) = (outcome(trained, name, seed=seed) for _ in range(2))
     assert torch.equal(weights, again)

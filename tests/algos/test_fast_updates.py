@@ -37,6 +37,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
+from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -156,14 +157,14 @@ def gradient_of(optimizer: Any, loss: Any) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize(("cls", "config"), POLICIES)
+@for_each("action", ACTIONS)
+@for_each("cls, config", POLICIES)
 def test_losses_of_policies_have_the_same_value_gradient_and_metrics(cls: Any, config: Any, action: str) -> None:
     made, batch = learner(cls, action, config), samples(action)
     compare(made, made.actor_critic_optimizer, batch, ())
 
 
-@pytest.mark.parametrize(("cls", "config"), VALUES)
+@for_each("cls, config", VALUES)
 def test_losses_of_action_values_have_the_same_value_gradient_and_metrics(cls: Any, config: Any) -> None:
     made = learner(cls, "discrete", config)
     noise = made.q_network.noise(made.generator, 3)
@@ -171,8 +172,8 @@ def test_losses_of_action_values_have_the_same_value_gradient_and_metrics(cls: A
     compare(made, made.q_optimizer, transitions(), ([None] * 3,))
 
 
-@pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize(("cls", "config"), [(NStepQ, NStepQConfig), (VQN, VQNConfig), (VSarsa, VSarsaConfig)])
+@for_each("net", NETS)
+@for_each("cls, config", [(NStepQ, NStepQConfig), (VQN, VQNConfig), (VSarsa, VSarsaConfig)])
 def test_losses_of_values_that_remember_nothing_do_too(cls: Any, config: Any, net: Net) -> None:
     made, noisy = (learner(cls, "discrete", config(net=net, noisy=noisy)) for noisy in (None, "factorized"))
     compare(made, made.q_optimizer, samples("discrete"), (None,))
@@ -180,7 +181,7 @@ def test_losses_of_values_that_remember_nothing_do_too(cls: Any, config: Any, ne
     compare(noisy, noisy.q_optimizer, samples("discrete"), (noise,))
 
 
-@pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
+@for_each("cls, config", CONTINUOUS)
 def test_losses_of_critics_and_policies_have_the_same_value_and_gradient(cls: Any, config: Any) -> None:
     made, batch, noise = learner(cls, space(cls), config), transitions(0, space(cls)), torch.from_numpy(numbers(9, 2))
     with torch.no_grad():  # log standard deviations lie at both bounds and between
@@ -237,8 +238,8 @@ def check(made: Any, optimizer: Any, name: str, args: Any, **within: float) -> N
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize(("cls", "config"), POLICIES)
+@for_each("action", ACTIONS)
+@for_each("cls, config", POLICIES)
 def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, config: Any, action: str) -> None:
     fast, again, slow = (learner(cls, action, config) for _ in range(3))
     for made in (fast, again, plain(slow)):
@@ -251,7 +252,7 @@ def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, c
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize(("cls", "config"), VALUES)
+@for_each("cls, config", VALUES)
 def test_updates_of_action_values_do_too(cls: Any, config: Any) -> None:
     fast, again, slow = (learner(cls, "discrete", config) for _ in range(3))
     for made in (fast, again, plain(slow)):
@@ -264,7 +265,7 @@ def test_updates_of_action_values_do_too(cls: Any, config: Any) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
+@for_each("cls, config", CONTINUOUS)
 def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
     fast, again, slow = (learner(cls, space(cls), config) for _ in range(3))
     for made in (fast, again, plain(slow)):

@@ -19,6 +19,7 @@ from rlplug_core.nets.q_networks import Stream
 from rlplug_core.testing import checks
 from tests.algos.test_conformance import failures
 from tests.algos.test_schedules import OFF, options_of
+from tests.tables import for_each
 
 OWN = f"{Path(__file__).parents[1]}/core/own_nets.py:make"
 FACTORY = {"net.factory": OWN}
@@ -78,7 +79,7 @@ def test_initial_weights_and_activation_reach_convolutions(learner: Callable[...
     assert not faults, faults
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@for_each("algorithm", ALGORITHMS)
 def test_every_algorithm_trains_a_custom_network(
     learner: Callable[..., Any], trained: Callable[..., Any], algorithm: str
 ) -> None:
@@ -166,7 +167,7 @@ def test_actions_through_a_tanh_carry_their_own_density(learner: Callable[..., A
     assert greedy.action.min() > 0.85
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@for_each("algorithm", ALGORITHMS)
 def test_frozen_and_unused_layers_of_a_custom_network_stay(
     trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str
 ) -> None:

@@ -18,6 +18,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing.envs import Chain
 from tests.algos.test_learning import A2C, ACER, PPO
+from tests.tables import for_each
 
 #: What is noisy, with rollouts of 6 steps.
 NAMES: dict[str, dict[str, Any]] = {
@@ -185,7 +186,7 @@ def test_options_that_conflict_with_noise_are_refused(learner: Callable[..., Any
         learner("a2c", "Chain", noisy="factorized", **{"net.output_gain": 0.5})
 
 
-@pytest.mark.parametrize("name", [*NAMES, "dqn", "c51", "qrdqn", "iqn", "nstep-q", "vqn", "vsarsa"])
+@for_each("name", [*NAMES, "dqn", "c51", "qrdqn", "iqn", "nstep-q", "vqn", "vsarsa"])
 def test_the_deviation_of_a_noise_that_there_is_not_is_refused(learner: Callable[..., Any], name: str) -> None:
     with pytest.raises(UsageError, match="noisy_sigma is of noisy layers; give --noisy factorized or independent too"):
         learner(name, "Chain", noisy_sigma=0.3)

@@ -28,6 +28,7 @@ from tests.algos.test_dqn_loss import huber, scatter
 from tests.core.stories import Story, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
+from tests.tables import for_each
 
 #: `nstep-q` that reports whether the target network moved.
 WATCHED = f"{Path(__file__).with_name('probes.py')}:WatchedQ"
@@ -396,18 +397,16 @@ def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: 
     assert value == pytest.approx([2.0] * 4)
 
 
-@pytest.mark.parametrize(
-    "way", [{}, {"softmax_temperature": 1.0}, {"noisy": "factorized", "random_steps": 50}], ids=str
-)
-@pytest.mark.parametrize("name", ONLINE)
+@for_each("way", [{}, {"softmax_temperature": 1.0}, {"noisy": "factorized", "random_steps": 50}])
+@for_each("name", ONLINE)
 def test_only_legal_actions_are_tried(trained: Callable[..., Any], name: str, way: dict[str, Any]) -> None:
     """Masked raises at a forbidden one."""
     runner = trained(name, "Masked", runner="sync", num_envs=4, total_timesteps=400, exploration_final_eps=0.5, **way)
     assert runner.clock.updates > 10
 
 
-@pytest.mark.parametrize("name", ONLINE)
-@pytest.mark.parametrize("env", ["Chain", "Truncated", "Masked"])
+@for_each("name", ONLINE)
+@for_each("env", ["Chain", "Truncated", "Masked"])
 def test_one_inline_worker_is_the_synchronous_runner(trained: Callable[..., Any], name: str, env: str) -> None:
     options = {"num_envs": 2, "total_timesteps": 500, "learning_rate": 1e-2}
     sync = trained(name, env, runner="sync", **options)

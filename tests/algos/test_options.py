@@ -31,6 +31,7 @@ from rlplug_core.plugins.presets import flat, preset
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 from tests.algos.conftest import plan_of
+from tests.tables import for_each
 
 #: Every name of this distribution with its class; several names may have one class.
 ENTRIES = metadata.distribution("rlplug-algos").entry_points.select(group="rlplug.algorithms")
@@ -120,7 +121,7 @@ def watched(config: Any, prefix: str, read: set[str]) -> None:
     object.__setattr__(config, "__class__", type(kind.__name__, (kind,), {"__getattribute__": get}))
 
 
-@pytest.mark.parametrize("algorithm", SIMPLE)
+@for_each("algorithm", SIMPLE)
 def test_every_option_is_read_by_someone(algorithm: str) -> None:
     """An option that does nothing would be a promise that is not kept."""
     names = {option.name for option in schema(ALGORITHMS[algorithm].Config)}
@@ -147,7 +148,7 @@ def test_options_that_would_do_nothing_are_not_there(algorithm: str, name: str) 
 VALUES = ("dqn", "c51", "qrdqn", "iqn", "vqn", "vsarsa", "nstep-q")
 
 
-@pytest.mark.parametrize("algorithm", [*VALUES, "ppo", "sac-discrete", "acer"])
+@for_each("algorithm", [*VALUES, "ppo", "sac-discrete", "acer"])
 def test_an_output_gain_is_of_policies_and_of_values_that_choose(learner: Callable[..., Any], algorithm: str) -> None:
     """Of a critic beside a policy the last layer begins as it always does."""
     usual, given = (norms(learner(algorithm, "Chain", **more)) for more in ({}, {"net.output_gain": 0.5}))
@@ -161,8 +162,8 @@ def norms(learner: Any) -> dict[str, float]:
     return {name: float(one.detach().norm()) for name, one in learner.named_parameters()}
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "options", "sentence"),
+@for_each(
+    "algorithm, options, sentence",
     [
         ("noisy-dqn", {"net.output_gain": 0.5}, r"noisy layers begin as .* leave net.output_gain at none"),
         ("crossq", {"critic_net.std": "state"}, r"leave critic_net.std at its default"),

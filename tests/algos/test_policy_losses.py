@@ -19,6 +19,7 @@ from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain
+from tests.tables import for_each
 
 #: All whose loss is that of A2C or PPO.
 POLICIES = ["a2c", "a3c", "acktr", "ppo", "vac", "vpg"]
@@ -88,8 +89,8 @@ def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
 
 
-@pytest.mark.parametrize("env", ["Chain", "Continuous"])
-@pytest.mark.parametrize("algorithm", POLICIES)
+@for_each("env", ["Chain", "Continuous"])
+@for_each("algorithm", POLICIES)
 def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], algorithm: str, env: str) -> None:
     made = learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False)
     weight = torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0])
@@ -154,13 +155,10 @@ def test_standardized_advantages_leave_out_rows_of_weight_0(learner: Callable[..
 CLIP = 0.2
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "follows"),
-    [
+@for_each("ratio, advantage, follows", [
         (1.1, 1.0, True), (0.9, -1.0, True), (1.5, 1.0, False), (0.5, 1.0, True), (1.5, -1.0, True), (0.5, -1.0, False),
         (1.0, 1.0, True), (1.0, -1.0, True),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_clipping_stops_only_the_gain(
     learner: Callable[..., Any], ratio: float, advantage: float, follows: bool
 ) -> None:
@@ -192,9 +190,9 @@ def test_clipping_stops_only_the_gain(
     torch.testing.assert_close(loss, torch.tensor(-bound * advantage))
 
 
-@pytest.mark.parametrize("before", [-1.0, 0.0, 0.4, 0.6, 3.0])
-@pytest.mark.parametrize("target", [-2.0, 0.5, 2.0])
-@pytest.mark.parametrize("clip", [None, 0.2])
+@for_each("before", [-1.0, 0.0, 0.4, 0.6, 3.0])
+@for_each("target", [-2.0, 0.5, 2.0])
+@for_each("clip", [None, 0.2])
 def test_value_clipping_takes_the_larger_error(
     learner: Callable[..., Any], before: float, target: float, clip: float | None
 ) -> None:
@@ -319,8 +317,8 @@ def test_a2c_update_is_one_gradient_step_on_n_step_returns(learner: Callable[...
     torch.testing.assert_close(made.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("standardize", [False, True])
-@pytest.mark.parametrize("algorithm", POLICIES)
+@for_each("standardize", [False, True])
+@for_each("algorithm", POLICIES)
 def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algorithm: str, standardize: bool) -> None:
     """Neither what stands in them nor whether they are there."""
     made = learner(algorithm, "Chain", n_steps=2, normalize_advantage=standardize, ent_coef=0.1)

@@ -20,6 +20,7 @@ from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.testing.envs import LongRecall
 from rlplug_core.types import Goals, Spec, tree_map
+from tests.tables import for_each
 
 
 def box(size: int) -> spaces.Box:
@@ -124,7 +125,7 @@ def actors() -> list[str]:
     )
 
 
-@pytest.mark.parametrize("algorithm", actors())
+@for_each("algorithm", actors())
 def test_an_untrained_policy_uses_the_whole_range_of_actions_even_on_wide_observations(algorithm: str) -> None:
     """The gradient of a saturated tanh is 0. Speeds of MuJoCo's bodies reach 10."""
     plan = Plan.make(algorithm, "continuous", resolve(algorithm, "continuous", {"eval_wrap": []}, kind="continuous")[0])

@@ -15,6 +15,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from tests.algos.losses import critic_loss, draws, pairs, policy_loss
+from tests.tables import for_each
 
 SMALL = {"net.hidden": [16]}
 
@@ -227,8 +228,8 @@ def test_discrete_temperature_moves_the_entropy_to_its_target(
     assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "torch.optim.NAdam"])
-@pytest.mark.parametrize("algorithm", ["sac", "cql", "tqc", "crossq", "sac-discrete"])
+@for_each("optimizer", ["adam", "adamw", "sgd", "torch.optim.NAdam"])
+@for_each("algorithm", ["sac", "cql", "tqc", "crossq", "sac-discrete"])
 def test_weight_decay_shrinks_networks_and_leaves_the_temperature(
     learner: Callable[..., Any], algorithm: str, optimizer: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.update_rules import Adam, RMSProp, Torch, UpdateRule
 from tests.algos.test_options import ALGORITHMS, SIMPLE
+from tests.tables import for_each
 
 #: Options that each algorithm reads in updates alone, with which it must run.
 FOLLOWING = {
@@ -107,7 +108,7 @@ def different(one: Any, other: Any) -> bool:
     return any((a != b).any() for a, b in pairs)
 
 
-@pytest.mark.parametrize("algorithm", FOLLOWING)
+@for_each("algorithm", FOLLOWING)
 def test_options_follow_schedules(trained: Callable[..., Any], algorithm: str) -> None:
     """A constant schedule gives the weights of the number, a linear one others."""
     faults = []
@@ -193,8 +194,8 @@ def test_every_algorithm_takes_an_optimizer_by_name(learner: Callable[..., Any])
             assert (rule.name, rule.arguments["eps"]) == ("NAdam", 1e-3), algorithm
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "kind", "values"),
+@for_each(
+    "algorithm, kind, values",
     [
         ("a2c", RMSProp, {"alpha": 0.99, "eps": 1e-5, "initial_accumulator_value": 0.0}),
         ("acer", RMSProp, {"alpha": 0.99, "eps": 1e-5, "initial_accumulator_value": 0.0}),

@@ -10,12 +10,13 @@ import torch
 
 from rlplug_core.errors import UsageError
 from tests.algos.test_policy_losses import gradients, random_samples, reference
+from tests.tables import for_each
 
 SHARED = {"net.shared": True}
 
 
-@pytest.mark.parametrize("env", ["Chain", "Continuous"])
-@pytest.mark.parametrize("algorithm", ["a2c", "a3c", "ppo", "vac", "vpg"])
+@for_each("env", ["Chain", "Continuous"])
+@for_each("algorithm", ["a2c", "a3c", "ppo", "vac", "vpg"])
 def test_loss_and_gradient_are_those_of_two_passes(learner: Callable[..., Any], algorithm: str, env: str) -> None:
     made = learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False, **SHARED)
     assert made.policy.encoder is made.critic.encoder

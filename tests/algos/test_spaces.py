@@ -6,20 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.algos.test_schedules import OFF, ROLLOUTS, options_of
+from tests.tables import for_each
 
 PROBES = f"{Path(__file__).with_name('probes.py')}:"
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
+@for_each("algorithm", [
         "a2c", "a3c", "acer", "acktr", "appo", "dqn", "impala", "nstep-q", "ppo", "ppo-recurrent", "r2d2",
         "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa",
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: str) -> None:
     """With cuts inside of rollouts, more of them than rows."""
     recurrent = {"n_steps": 24, "batch_size": 24} if algorithm == "ppo-recurrent" else {}
@@ -29,9 +25,7 @@ def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: st
     assert runner.clock.updates > 0
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["a2c", "acer-continuous", "crossq", "ddpg", "ppo", "sac", "td3", "tqc", "trpo"],
-)  # fmt: skip
+@for_each("algorithm", ["a2c", "acer-continuous", "crossq", "ddpg", "ppo", "sac", "td3", "tqc", "trpo"])  # fmt: skip
 def test_an_action_that_is_one_number(trained: Callable[..., Any], algorithm: str) -> None:
     runner = trained(algorithm, f"{PROBES}Scalar", **options_of(algorithm))
     assert runner.clock.updates > 0

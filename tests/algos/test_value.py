@@ -30,6 +30,7 @@ from tests.algos.conftest import make_learner
 from tests.algos.losses import q_draws, q_loss, q_losses
 from tests.algos.test_dqn_loss import random_transitions, scatter
 from tests.algos.test_options import ALGORITHMS
+from tests.tables import for_each
 
 NAMES = ["dqn", "c51", "qrdqn", "iqn"]
 REPLAYING = [name for name, cls in ALGORITHMS.items() if cls in (DQN, C51, QRDQN, IQN)]
@@ -76,7 +77,7 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
     torch.testing.assert_close(q_loss(made, halved)[0], 0.5 * losses.mean())
 
 
-@pytest.mark.parametrize("name", REPLAYING)
+@for_each("name", REPLAYING)
 def test_importance_weights_make_up_for_priorities_in_full_at_the_end(learner: Callable[..., Any], name: str) -> None:
     buffer = learner(name, "Chain", **{"priority.alpha": 0.5, "priority.beta": 0.2, "net.hidden": [8]}).buffer()
     assert isinstance(buffer, PrioritizedReplay)
@@ -93,9 +94,7 @@ SAMPLED: dict[str, object] = {
 ABOUT_REPLAY = ("save-load", "resume", "copies", "termination", "truncation", "weight-zero", "pauses", "weight-scale")
 
 
-@pytest.mark.parametrize(
-    "check", [c for c in checks("dqn", options={**SAMPLED, "buffer_size": 150}) if c.name in ABOUT_REPLAY], ids=str
-)
+@for_each("check", [c for c in checks("dqn", options={**SAMPLED, "buffer_size": 150}) if c.name in ABOUT_REPLAY])
 def test_with_sampled_eviction_the_contract_is_kept_too(check: Check) -> None:
     """With so small a replay that every new transition evicts one before the first update."""
     check()
@@ -108,7 +107,7 @@ def test_eviction_is_sampled_on_request_where_there_are_priorities(learner: Call
         learner("dqn", "Chain", **{"priority.eviction": "sampled"}).buffer()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@for_each("name", EVERY)
 def test_every_name_takes_dictionaries_and_numbers_and_keeps_to_masks(trained: Callable[..., Any], name: str) -> None:
     """A forbidden action raises. Each place that was acted in has a column of weights for its own, and moved it."""
     options = {
@@ -155,15 +154,14 @@ def test_noise_of_an_update_is_drawn_from_the_learner_and_for_each_network_anew(
     assert single.shape[0] == 2
 
 
-@pytest.mark.parametrize("name", BY_VALUES)
-@pytest.mark.parametrize(
-    ("options", "kind"),
+@for_each("name", BY_VALUES)
+@for_each(
+    "options, kind",
     [
         ({}, EpsilonGreedy),
         ({"softmax_temperature": 0.5}, Softmax),
         ({"noisy": "independent", "noisy_sigma": 0.3}, NoisyGreedy),
     ],
-    ids=["epsilon", "softmax", "noisy"],
 )
 def test_options_choose_how_to_explore(
     learner: Callable[..., Any], name: str, options: dict[str, Any], kind: type
@@ -201,8 +199,8 @@ BENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["dqn", "nstep-q"])
-@pytest.mark.parametrize("bends", BENDS.values(), ids=BENDS)
+@for_each("name", ["dqn", "nstep-q"])
+@for_each("bends", BENDS.values())
 def test_bends_that_no_chance_can_follow_are_refused(learner: Callable[..., Any], name: str, bends: str) -> None:
     """In one sentence with what was given and what would do."""
     with pytest.raises(BadConfig) as caught:

@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from rlplug_cli.app import COMMANDS, app
 from rlplug_core.plugins import reserved
 from tests.cli.documents import options
+from tests.tables import for_each
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "plugins").glob("*.md"))
 
@@ -25,7 +24,7 @@ def blocks(page: Path, *languages: str) -> Iterator[tuple[str, str]]:
             yield language, text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@for_each("page", PAGES)
 def test_commands_and_options_that_are_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = "\n".join([*re.findall(r"`([^`\n]+)`", text), *(block for _, block in blocks(page, "sh"))])

@@ -24,6 +24,7 @@ from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.runs.api import train
 from rlplug_core.runs.listing import Summary
 from tests.cli.conftest import Done, Written
+from tests.tables import for_each
 
 CHAIN = "rlplug_core.testing.envs:Chain"
 SHORT = ("--total-timesteps", "60", "--eval-every", "30", "--eval-episodes", "2", "--final-eval-episodes", "2")
@@ -56,8 +57,8 @@ def runs(made: Path, place: Path) -> Path:
     return Path(shutil.copytree(made, place / "runs"))
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
+@for_each(
+    "text, number",
     [
         ("7", 7),
         ("1e6", 10**6),
@@ -74,19 +75,16 @@ def test_whole_numbers_as_people_write_them(text: str, number: int) -> None:
     assert whole(text) == number
 
 
-@pytest.mark.parametrize("text", ["1.5", "1e-3", "M", "many", "", "1e400", "1e999999999", "0x10", "1mk"])
+@for_each("text", ["1.5", "1e-3", "M", "many", "", "1e400", "1e999999999", "0x10", "1mk"])
 def test_fractions_are_refused_for_integers(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         whole(text)
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
+@for_each("value, shown", [
         (500, "500.0"), (-1234.56, "-1,234.6"), (9.31, "9.31"), (0.9553, "0.955"), (-0.6, "-0.6"), (0.0, "0.0"),
         (10.04, "10.0"), (1.0, "1.0"), (3e-5, "3e-05"), (float("nan"), "nan"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_small_returns_have_three_figures(value: float, shown: str) -> None:
     assert figures(value) == shown
 
@@ -155,7 +153,7 @@ def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
     assert "no such runs" in rlplug("runs", "--env", "Pong").out
 
 
-@pytest.mark.parametrize("key", KEYS)
+@for_each("key", KEYS)
 def test_runs_are_sorted_by_each_key_and_those_without_it_come_last(key: str) -> None:
     runs = [
         Summary(

@@ -26,6 +26,7 @@ from rlplug_core.runs.checkpoint import Checkpoints
 from tests.cli.conftest import Done
 from tests.cli.documents import options
 from tests.cli.test_docs import Command, assert_runs, blocks, commands
+from tests.tables import for_each
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGE = GUIDE / "README.md"
@@ -110,7 +111,7 @@ def test_the_chapter_on_distributions_has_the_loss_of_the_packaged_algorithm() -
     assert found > 1
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+@for_each("chapter", CHAPTERS)
 def test_every_option_that_a_chapter_names_exists(chapter: Path) -> None:
     words = {word for line in named(chapter) for word in line.split() if word.startswith("--")}
     assert words <= set(options(app))

@@ -22,6 +22,7 @@ from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
 from rlplug_core.plugins.known import KNOWN
+from tests.tables import for_each
 
 #: What a value on the command line may be; a sign of half a pair is no text of TOML.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -66,8 +67,8 @@ def typed(*words: str) -> dict[str, Any]:
     return {name: value for name, value in context.params.items() if context.get_parameter_source(name) is source}
 
 
-@pytest.mark.parametrize(
-    ("words", "name", "value"),
+@for_each(
+    "words, name, value",
     [
         ("--learning-rate 1e-3", "learning_rate", 0.001),
         ("--learning-rate 1", "learning_rate", 1.0),

@@ -17,6 +17,7 @@ from rlplug_core.runs.api import train
 from rlplug_core.testing import checks
 from rlplug_core.testing.kit.outcome import Outcome
 from tests.cli.conftest import Done
+from tests.tables import for_each
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 CHAIN = "rlplug_core.testing.envs:Chain"
@@ -85,7 +86,7 @@ def test_every_command_that_writes_json_has_a_schema() -> None:
     assert {path.stem for path in SCHEMAS.glob("*.json")} == found
 
 
-@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
+@for_each("path", sorted(SCHEMAS.glob("*.json")))
 def test_a_schema_is_one_and_refuses_something(path: Path) -> None:
     found = json.loads(path.read_bytes())
     jsonschema.Draft202012Validator.check_schema(found)

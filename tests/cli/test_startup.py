@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from rlplug_cli.app import app
 from rlplug_core.testing.distributions import write_distribution
+from tests.tables import for_each
 
 #: What these commands may load besides the standard library and rlplug itself.
 LIGHT = {"click", "msgspec", "typing_extensions"}
@@ -49,7 +50,7 @@ def is_light(result: dict[str, object], *more: str) -> bool:
     return set(result["loaded"]) - {"rlplug_cli", "rlplug_core"} <= LIGHT | set(more)  # type: ignore[call-overload,no-any-return]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words",
     [
         "--help",
@@ -93,8 +94,8 @@ def test_doctor_adds_hooks_alone() -> None:
     assert is_light(result, "pluggy"), result["loaded"]
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
+@for_each(
+    "words, found",
     [
         ("rlplug ru", "run"),
         ("rlplug run a2", "a2c"),

@@ -22,6 +22,7 @@ from rlplug_cli.compare.statistics import (
     probability_of_improvement,
 )
 from tests.reference import statistics as reference
+from tests.tables import for_each
 
 #: What rliable 1.2.0 gives, with arch 7.2: scores, the seed of its redraws, its numbers. Scores are [runs, tasks].
 RLIABLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "reference" / "rliable.json").read_bytes())
@@ -54,8 +55,8 @@ def test_probabilities_of_improvement_are_those_of_rliable() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("how", ["mean", "iqm"])
-@pytest.mark.parametrize("point", range(4))
+@for_each("how", ["mean", "iqm"])
+@for_each("point", range(4))
 def test_bands_are_those_of_rliable(how: Center, point: int) -> None:
     """It redraws every point of a curve for itself, so each is compared with its own redraws."""
     (indices,) = redrawn((9, 1, 4))

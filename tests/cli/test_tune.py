@@ -28,6 +28,7 @@ from rlplug_core.config.schema import Option
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
 from rlplug_core.runs.listing import records
 from tests.cli.histories import write_run
+from tests.tables import for_each
 
 pytest.importorskip("optuna")
 # Those of Optuna's database.
@@ -40,8 +41,8 @@ STEPS = Option("n_steps", "int", 32, "", minimum=1)
 HIDDEN = Option("net.hidden", "ints", [64, 64], "")
 
 
-@pytest.mark.parametrize(
-    ("option", "text", "range"),
+@for_each(
+    "option, text, range",
     [
         (RATE, "1e-5..1e-2:log", Range("log", (1e-5, 1e-2))),
         (RATE, "0.1..0.5", Range("uniform", (0.1, 0.5))),

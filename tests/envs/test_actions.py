@@ -19,6 +19,7 @@ from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
+from tests.tables import for_each
 
 GEAR = spaces.Discrete(3, start=-1)
 WHEEL = spaces.Box(np.float32([0, -10]), np.float32([4, 10]))
@@ -142,8 +143,8 @@ def test_agents_see_a_dictionary_of_canonical_parts(space: spaces.Space[Any], ca
     assert env.spec.action == canonical
 
 
-@pytest.mark.parametrize("space", [DICT, TUPLE, NESTED, WIDE])
-@pytest.mark.parametrize("mode", AutoresetMode)
+@for_each("space", [DICT, TUPLE, NESTED, WIDE])
+@for_each("mode", AutoresetMode)
 def test_vector_environments_get_what_rows_get(space: spaces.Space[Any], mode: AutoresetMode) -> None:
     rows, vector = SerialEnvs(lambda: Car(space), 2, inexact=""), Adapter(
         lambda: SyncVectorEnv([lambda: Car(space)] * 2, autoreset_mode=mode), inexact=""

@@ -28,6 +28,7 @@ from rlplug_envs.wrappers.flatten import Flatten
 from rlplug_envs.wrappers.frames import FrameStack, FrameStackConfig
 from rlplug_envs.wrappers.observations import NormalizeObs, NormalizeObsConfig
 from tests.envs.strict import Hiding, Inside, Several, Strict
+from tests.tables import for_each
 
 KINDS = [Strict, Inside, Several]
 
@@ -175,8 +176,8 @@ def test_rows_are_tried_out_with_allowed_actions(kind: type[Strict]) -> None:
     assert SerialEnvs(kind, 2).spec.inexact == ""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", AutoresetMode)
+@for_each("kind", KINDS)
+@for_each("mode", AutoresetMode)
 def test_vector_environments_are_tried_out_with_allowed_actions(kind: type[Strict], mode: AutoresetMode) -> None:
     assert Adapter(lambda: SyncVectorEnv([kind] * 3, autoreset_mode=mode)).spec.inexact == ""
 

@@ -21,6 +21,7 @@ from rlplug_envs.families import classic, mujoco
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from tests.core.fakes import TINY
+from tests.tables import for_each
 
 
 def test_it_is_a_provider_that_makes_what_it_lists() -> None:
@@ -61,8 +62,8 @@ def test_a_time_limit_that_is_no_number_of_steps_is_refused(steps: object) -> No
         Gymnasium({"max_episode_steps": steps}).make("CartPole-v1", 1)
 
 
-@pytest.mark.parametrize(
-    ("id", "message"),
+@for_each(
+    "id, message",
     [
         ("CartPole-v2", "unknown environment 'CartPole-v2'; there is 'CartPole-v0' and 'CartPole-v1'"),
         ("CartPole", "unknown environment 'CartPole'; there is 'CartPole-v0' and 'CartPole-v1'"),

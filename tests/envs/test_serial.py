@@ -24,6 +24,7 @@ from rlplug_envs.adapter import Adapter
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.spaces import View
 from rlplug_envs.vector import SerialEnvs
+from tests.tables import for_each
 
 
 class Echo(gymnasium.Env[Any, Any]):
@@ -244,8 +245,8 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
     assert not one.is_first.any()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
+@for_each(
+    "call, message",
     [
         (lambda: SerialEnvs(Echo, 2, "Echo-v0", inexact="").step(np.zeros(2)), "Echo-v0: step was called before reset"),
         (lambda: SerialEnvs(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: num_envs is 0; it is at least 1"),
@@ -310,9 +311,9 @@ def test_returns_that_an_evaluation_cuts_are_the_environments_own(
 SEVEN_MOVES = spaces.Discrete(7)
 
 
-@pytest.mark.parametrize("evaluating", [False, True], ids=["training", "evaluation"])
-@pytest.mark.parametrize(
-    ("bad", "message"),
+@for_each("evaluating", [False, True])
+@for_each(
+    "bad, message",
     [
         ((HALF,), r"an observation is not a number \(NaN\)"),
         ((3.0,), r"the observation has shape \(\), its observation space says \(2,\)"),
@@ -469,8 +470,8 @@ def test_a_part_that_does_not_fit_its_space_is_named_with_row_and_step(bad: Any,
 SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
 
 
-@pytest.mark.parametrize(
-    ("space", "good", "bad", "message"),
+@for_each(
+    "space, good, bad, message",
     [
         (SEVEN, 6, 7, r"the observation is 7, and Discrete\(7\) has 0 to 6"),
         (SEVEN, 0, -1, r"the observation is -1, and Discrete\(7\) has 0 to 6"),
@@ -490,7 +491,7 @@ SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, 
         ),
     ],
 )
-@pytest.mark.parametrize("vector", [False, True], ids=["serial", "vector"])
+@for_each("vector", [False, True])
 def test_counters_beyond_their_space_are_named(
     space: spaces.Space[Any], good: Any, bad: Any, message: str, vector: bool
 ) -> None:

@@ -15,6 +15,7 @@ from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_envs.families.classic import HELD, Gymnasium
 from rlplug_envs.vector import SerialEnvs, row_seed
+from tests.tables import for_each
 
 
 class Doubled(gymnasium.RewardWrapper[Any, Any]):
@@ -169,8 +170,8 @@ def test_arguments_are_pythons_literals() -> None:
     assert found == {"shape": (84, 84), "flag": True, "name": "abc", "number": -1.5}
 
 
-@pytest.mark.parametrize(
-    ("words", "kind", "message"),
+@for_each(
+    "words, kind, message",
     [
         (
             ["gymnasium:RescaleActoin"],

@@ -33,6 +33,7 @@ from rlplug_envs.wrappers.observations import NormalizeObs, NormalizeObsConfig
 from rlplug_envs.wrappers.rewards import ClipReward, ScaleReward
 from rlplug_envs.wrappers.time import TimeFeature, TimeLimit
 from tests.envs.walks import Rich, Walk, environments, reference, story
+from tests.tables import for_each
 
 WAYS = list(environments())
 #: Every wrapper as one would type it, by class; a type checker holds the classes to the protocol here.
@@ -178,9 +179,9 @@ def stack(history: list[Any], frames: int, axis: int | None) -> Any:
     return np.stack(last) if axis is None else np.concatenate(last, axis)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [*JOINED, Vectors], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("frames", [1, 3])
+@for_each("way", WAYS)
+@for_each("kind", [*JOINED, Vectors])
+@for_each("frames", [1, 3])
 def test_frame_stack(way: str, kind: type[Walk], frames: int) -> None:
     env = over(environments(kind)[way], f"frame-stack:frames={frames}")
     actions = actions_of(frames)
@@ -192,8 +193,8 @@ def test_frame_stack(way: str, kind: type[Walk], frames: int) -> None:
         assert all(env.spec.obs.contains(row_of(now.obs, row)) for row in range(2))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [*JOINED, Rich, Vectors], ids=lambda kind: kind.__name__)
+@for_each("way", WAYS)
+@for_each("kind", [*JOINED, Rich, Vectors])
 def test_flatten(way: str, kind: type[Walk]) -> None:
     below = environments(kind)[way].spec.obs
     masked = isinstance(below, spaces.Dict) and "action_mask" in below.spaces
@@ -256,9 +257,9 @@ def test_rewards_stay_as_they_are_where_nobody_learns(name: str) -> None:
     assert WrapperSpec.parse(name).around(env, training=False) is env
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("words", "pay"),
+@for_each("way", WAYS)
+@for_each(
+    "words, pay",
     [("clip-reward:low=-0.5,high=2", lambda r: min(max(r, -0.5), 2)), ("scale-reward:factor=0.5", lambda r: r * 0.5)],
 )
 def test_rewards(way: str, words: str, pay: Callable[[float], float]) -> None:
@@ -363,8 +364,8 @@ ALL = ("time-limit:steps=6", "sticky-actions", "frame-stack:frames=3", "time-fea
        "scale-reward")  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("words", [*((word,) for word in WRAPPERS), ALL], ids=lambda words: words[-1])
+@for_each("way", WAYS)
+@for_each("words", [*((word,) for word in WRAPPERS), ALL])
 def test_a_restored_wrapper_goes_on_to_the_same_bits(way: str, words: tuple[str, ...]) -> None:
     assert self_test(lambda: over(environments()[way], *words), 64) == ""
 
@@ -380,15 +381,15 @@ def test_the_self_test_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "differs" in self_test(lambda: over(SerialEnvs(Walk, 2, inexact=""), "frame-stack:frames=3"), 64)
 
 
-@pytest.mark.parametrize("words", WRAPPERS)
+@for_each("words", WRAPPERS)
 def test_an_environment_that_cannot_be_captured_says_so_through_wrappers(words: str) -> None:
     env = over(SerialEnvs(Walk, 2, inexact="for a reason"), words)
     assert env.spec.inexact == "for a reason"
     assert env.state_dict()["inexact"] == "for a reason"
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("words", WRAPPERS)
+@for_each("way", WAYS)
+@for_each("words", WRAPPERS)
 def test_arrays_stay_valid_until_the_second_next_call(way: str, words: str) -> None:
     env = over(environments()[way], words)
     now = env.reset(0)
@@ -399,8 +400,8 @@ def test_arrays_stay_valid_until_the_second_next_call(way: str, words: str) -> N
             np.testing.assert_array_equal(array, copy)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
+@for_each("way", WAYS)
+@for_each(
     "words", [("frame-stack:frames=3",), ("flatten",), ("time-feature:steps=4",), ("flatten", "frame-stack:frames=2")]
 )
 def test_observe_says_what_an_agent_would_have_seen(way: str, words: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.goals import Bits, reached, reward
 from rlplug_core.types import NO_EXTRAS, Array, Goals, Spec, Step, tree_map
+from tests.tables import for_each
 
 GAMMA, K, ROWS = 0.9, 3, 3
 PACE = ReplaySchedule(64, 1, 1, 2 * ROWS)
@@ -92,8 +93,8 @@ def assert_right(play: Play, batch: Any, plain: Any, ends: bool = True) -> int:
     return others
 
 
-@pytest.mark.parametrize(("env", "ends"), [(Bits, reached), (Trap, reached), (Trap, never)])
-@pytest.mark.parametrize("slots", [7, 25, 200])
+@for_each("env, ends", [(Bits, reached), (Trap, reached), (Trap, never)])
+@for_each("slots", [7, 25, 200])
 def test_every_goal_was_reached_later_in_the_episode(slots: int, env: type[Bits], ends: Any) -> None:
     """Episodes that end early, that fail, that are cut, that still run, that the ring's seam cuts in two."""
     play, buffer, others, drawn = Play(env=env), buffer_of(slots, ends=ends), 0, 0

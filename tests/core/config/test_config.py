@@ -34,6 +34,7 @@ from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import Option, flatten, schema  # fmt: skip
 from rlplug_core.errors import BadConfig
 from rlplug_core.nets.net import Net
+from tests.tables import for_each
 
 
 class Color(enum.Enum):
@@ -203,7 +204,7 @@ def test_arrays_and_their_numbers_are_taken_as_lists_and_numbers(name: str, valu
     assert json.loads(json.dumps(flatten(config))) == flatten(config)
 
 
-@pytest.mark.parametrize(("values", "sentence"), [
+@for_each("values, sentence", [
     ({"n_steps": np.array([7])}, "option 'n_steps': expected `int`, got `array`"),
     ({"sizes": np.zeros((2, 2))}, r"option 'sizes.*': expected `int`, got `array`"),
     ({"learning_rat": 1.0}, "example has no option 'learning_rat'; did you mean 'learning_rate'"),
@@ -266,7 +267,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "text", "value"), TEXTS)
+@for_each("name, text, value", TEXTS)
 def test_text_becomes_a_value_of_the_options_type(name: str, text: str, value: Any) -> None:
     parsed = parse(OPTIONS[name], text)
     assert parsed == value

@@ -28,6 +28,7 @@ from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.types import Result
 from tests.core.fakes import ENVS, Tiny, TinyConfig, assert_same, make_runner
+from tests.tables import for_each
 
 FILE = Path(__file__).resolve()
 UNIT = st.floats(0, 1)
@@ -63,19 +64,16 @@ def test_no_point_lies_outside_the_values(points: list[tuple[float, float]], pro
     assert found.schedule(0.0) == found.values[0]
 
 
-@pytest.mark.parametrize("value", [1e-3, None, "0.1", "fast", "linear", "linear 1,2", "log(1,2)", [1.0]])
+@for_each("value", [1e-3, None, "0.1", "fast", "linear", "linear 1,2", "log(1,2)", [1.0]])
 def test_other_values_are_no_schedules(value: Any) -> None:
     assert schedule_text(value) is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@for_each("text", [
         "linear(1)", "linear(a,b)", "linear(1,2,0)", "linear(1,2,1.5)", "linear(1,2,3,4)", "constant()",
         "cosine(1,nan)", "constant(1,2)", "cosine(1,2,0.5)", "piecewise()", "piecewise(0.1)", "piecewise(0:1,0:2)",
         "piecewise(2:1)", "linear(inf,0)", "piecewise(0:1:2)",
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_syntax_errors_show_the_syntax(text: str) -> None:
     with pytest.raises(BadConfig, match=r"is no schedule; write constant\(a\), linear\(a,b\), .*piecewise\(0:a,"):
         schedule_text(text)
@@ -121,8 +119,8 @@ def test_a_configuration_holds_the_start() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "sentence"),
+@for_each(
+    "name, text, sentence",
     [
         ("share", "linear(0.5,1.5)", "option 'share': expected `float` <= 1.0"),
         ("share", "piecewise(0:0.5,0.5:-1,1:0.5)", "option 'share': expected `float` >= 0.0"),

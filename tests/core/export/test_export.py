@@ -34,6 +34,7 @@ from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import RecurrentPolicy, RecurrentQ
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, Spec
+from tests.tables import for_each
 
 CLOCK = Clock(1)
 #: Wide outputs, so that no two actions are nearly as good.
@@ -83,7 +84,7 @@ def dict_of(tree: Any) -> Any:
     return {key: dict_of(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
 
 
-def assert_acts_alike(agent: Any, other: Any, space: spaces.Space[Any], count: int = 10_000) -> None:
+def assert_acts_alike(agent: Any, other: Any, space: spaces.Space[Any], count: int = 500) -> None:
     obs, first = seen(space, count), np.ones(count, bool)
     mine = agent.act(obs, first, agent.initial(count), CLOCK, explore=False).action
     theirs = other.act(obs, first, other.initial(count), CLOCK).action
@@ -150,15 +151,11 @@ def test_memory_is_carried_and_forgotten_alike(cell: Any, values: bool, tmp_path
         mine, theirs = one.recurrent_state, two.recurrent_state
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
+@for_each("space", [
         spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 3], start=[1, -1]), spaces.MultiBinary([2, 2]), BOUNDED,
         spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Tuple((spaces.Discrete(2), BOUNDED)),
         spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Box(0, 1, (1,), np.float32)}), OBSERVATIONS["parts"],
-    ],
-    ids=str,
-)  # fmt: skip
+    ])  # fmt: skip
 def test_spaces_survive_json(space: spaces.Space[Any]) -> None:
     assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
 

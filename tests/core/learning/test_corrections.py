@@ -20,6 +20,7 @@ from rlplug_core.types import Array, Step
 from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
+from tests.tables import for_each
 
 SHARES = st.floats(0, 1)
 CLIPS = st.floats(0.1, 3)
@@ -137,8 +138,8 @@ def test_centered_advantages_differ_by_the_weights_times_one_number(
         np.testing.assert_allclose(centered, plain - rho * baseline, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("garbage", GARBAGE)
-@pytest.mark.parametrize("cut", [False, True])
+@for_each("garbage", GARBAGE)
+@for_each("cut", [False, True])
 def test_values_of_rows_with_weight_0_reach_no_target(garbage: Any, cut: bool) -> None:
     outcomes = []
     for story in (absent_between(cut), absent_between(cut, *garbage)):

@@ -18,6 +18,7 @@ from rlplug_core.learning.estimators import explained_variance, gae
 from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
+from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -60,8 +61,8 @@ def test_gae_is_the_definition(story: Story, steps: int, gamma: float, lam: floa
     check(story, steps, gamma, lam)
 
 
-@pytest.mark.parametrize("end", ["terminated", "truncated", "neither"])
-@pytest.mark.parametrize("time", [0, 1, 2])
+@for_each("end", ["terminated", "truncated", "neither"])
+@for_each("time", [0, 1, 2])
 def test_an_end_at_every_place_of_the_rollout(end: str, time: int) -> None:
     """The last step included, whose successor is kept in another place."""
     numbers = iter(range(100))
@@ -89,8 +90,8 @@ def test_a_truncated_chain_has_the_value_of_an_endless_one() -> None:
     np.testing.assert_allclose(target, 10, rtol=1e-5)
 
 
-@pytest.mark.parametrize("garbage", GARBAGE)
-@pytest.mark.parametrize("cut", [False, True])
+@for_each("garbage", GARBAGE)
+@for_each("cut", [False, True])
 def test_rows_that_hold_no_transition_may_hold_anything(garbage: Any, cut: bool) -> None:
     """What an absent row says of observations, rewards, ends and successors reaches no number."""
     outcomes = []

@@ -19,6 +19,7 @@ from rlplug_core.learning.losses import (
 )
 from rlplug_core.learning.temperature import expected_of
 from tests.reference import distributional
+from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -54,13 +55,10 @@ def test_projection_is_the_slow_one_and_loses_no_mass(
         torch.testing.assert_close(projected[row], torch.tensor(expected), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("reward", "wanted"),
-    [
+@for_each("reward, wanted", [
         (-9.0, [1.0, 0, 0, 0, 0]), (-2.0, [1.0, 0, 0, 0, 0]), (0.0, [0, 0, 1.0, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]),
         (2.0, [0, 0, 0, 0, 1.0]), (9.0, [0, 0, 0, 0, 1.0]),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_where_nothing_follows_all_mass_is_at_the_reward(reward: float, wanted: list[float]) -> None:
     support, probability = torch.linspace(-2, 2, 5), torch.full((1, 5), 0.2)
     projected = categorical_projection(probability, torch.tensor([reward]), torch.zeros(1), support)

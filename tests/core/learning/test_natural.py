@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rlplug_core.errors import NonFinite
 from rlplug_core.learning.natural import Scalar, TrustRegion, conjugate_gradient, inside_trust_region
 from rlplug_core.nets.heads import Categorical, Gaussian
+from tests.tables import for_each
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +91,8 @@ def problem(advantage: Tensor, directions: int = 10, tries: int = 10) -> tuple[T
     return region, module, loss, lambda: head.kl(before, module(obs)).mean()
 
 
-@pytest.mark.parametrize("radius", [1e-4, 1e-2, 0.3])
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@for_each("radius", [1e-4, 1e-2, 0.3])
+@for_each("scale", [1e-3, 1.0, 1e3])
 def test_step_improves_and_keeps_the_bound(radius: float, scale: float) -> None:
     """The length follows the radius, not the scale of the advantages."""
     advantage = scale * torch.tensor([1.0, -2.0, 0.5, 1.5, -1.0]).double()

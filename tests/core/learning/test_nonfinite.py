@@ -32,6 +32,7 @@ from tests.core.fakes import ENVS, TINY, Tiny, TinyConfig, assert_same, make_run
 from tests.core.learning.test_optimizer import loss_of, network, shared_pair, weights
 
 FILE = Path(__file__).resolve()
+SHORT: dict[str, Any] = {"total_timesteps": 200, "final_eval_episodes": 0}
 NAN, INF = float("nan"), float("inf")
 
 
@@ -128,14 +129,14 @@ def test_a_gradient_that_no_clip_could_save() -> None:
 
 def test_numpy_says_nothing_of_what_overflows_ahead_of_the_sentence(tmp_path: Path) -> None:
     with pytest.raises(NonFinite, match=r"^Overflowing\.actor_critic met the loss nan"):
-        train(f"{FILE}:Overflowing", f"{ENVS}:Chain", {"total_timesteps": 200, "final_eval_episodes": 0}, out=tmp_path)
+        train(f"{FILE}:Overflowing", f"{ENVS}:Chain", SHORT, out=tmp_path, hooks=False)
 
 
 def test_a_run_that_fails_after_a_nan_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         NonFinite, match=r"at the last step, Stumbling\.actor_critic met the loss nan .* at step"
     ) as caught:
-        train(f"{FILE}:Stumbling", f"{ENVS}:Chain", {"total_timesteps": 200, "final_eval_episodes": 0}, out=tmp_path)
+        train(f"{FILE}:Stumbling", f"{ENVS}:Chain", SHORT, out=tmp_path, hooks=False)
     assert "take smaller steps" in str(caught.value)
     said: Any = caught.value
     while said is not None and not isinstance(said, RuntimeError):

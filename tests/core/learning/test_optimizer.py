@@ -17,6 +17,7 @@ from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.learning.optimizer import Optimizer, SharedState
 from rlplug_core.learning.update_rules import SGD, Adam, RMSProp, UpdateRule
 from tests.core.fakes import assert_same, stored
+from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -41,8 +42,8 @@ def train(net: nn.Module, optimizer: Optimizer, steps: range, clock: Clock | Non
         optimizer.minimize(loss_of(net, step), clock or Clock(1))
 
 
-@pytest.mark.parametrize("epsilon", [1e-5, 1e-8])
-@pytest.mark.parametrize("clip", [None, 0.5])
+@for_each("epsilon", [1e-5, 1e-8])
+@for_each("clip", [None, 0.5])
 def test_adam_is_torchs(epsilon: float, clip: float | None) -> None:
     ours, theirs = network(), network()
     optimizer = Optimizer(

@@ -15,6 +15,7 @@ from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import RULES, Adam, OptimizerOptions, RMSProp
 from tests.core.fakes import assert_same, stored
 from tests.core.learning.test_optimizer import loss_of, network, shared_pair, train, weights
+from tests.tables import for_each
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -133,9 +134,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         assert OptimizerOptions().rule(name, eps=1e-7).arguments == kept  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "sentence"),
-    [
+@for_each("name, options, sentence", [
         ("NAdma", {}, r"no optimizer 'NAdma'; did you mean 'NAdam'.*adam, adamw, rmsprop, rmsprop_tf, sgd, or of"),
         ("zzz", {}, r"no optimizer 'zzz'; take adam"),
         ("Optimizer", {}, "no optimizer 'Optimizer'"),
@@ -156,8 +155,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("adam", {"betas": (0.9, -0.1)}, r"option 'optimizer_kwargs.betas': .*, got 0.9, -0.1; write"),
         ("NAdam", {"alpha": 0.5},
          r"no use for 'optimizer_kwargs.alpha'; its options are optimizer_kwargs.betas, optimizer_kwargs.eps"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_impossible_options_are_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadConfig, match=sentence) as caught:
         OptimizerOptions(**options).rule(name)

@@ -99,8 +99,8 @@ def own_memory(pid: int) -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no smaps_rollup here")
 def test_memory_stays_flat_while_the_learner_is_slow() -> None:
-    """Over a million env steps, of which each would take some 30 bytes where chunks waited without a bound."""
-    runner = processes(num_envs=64, n_steps=64, total_timesteps=10**6)
+    """Each of 400,000 env steps would take some 30 bytes if chunks waited without a bound."""
+    runner = processes(num_envs=64, n_steps=64, total_timesteps=400_000)
     tree, sizes = [os.getpid(), *pids(runner)], list[float]()
 
     def look() -> None:
@@ -111,11 +111,11 @@ def test_memory_stays_flat_while_the_learner_is_slow() -> None:
 
     try:
         lags_of(runner, look)
-        assert runner.clock.steps >= 10**6
+        assert runner.clock.steps >= 400_000
     finally:
         runner.close()
     settled = len(sizes) // 4
-    assert settled > 25
+    assert settled > 20
     assert max(sizes[settled:]) - max(sizes[:settled]) < 4, [round(size) for size in sizes]
 
 

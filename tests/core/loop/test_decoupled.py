@@ -8,6 +8,7 @@ import pytest
 
 from rlplug_core.errors import UsageError
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from tests.tables import for_each
 
 ALONE = {"runner": "decoupled", "inline": True, "actors": 1, "max_lag": 0}
 ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")
@@ -37,8 +38,8 @@ def outcome(runner: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("env", ENV_NAMES)
-@pytest.mark.parametrize("chunk_steps", [None, 1, 2])
+@for_each("env", ENV_NAMES)
+@for_each("chunk_steps", [None, 1, 2])
 def test_without_a_lag_it_is_the_synchronous_runner(env: str, chunk_steps: int | None) -> None:
     sync = trained(env=env, algorithm=TINY, runner="sync")
     decoupled = trained(env=env, algorithm=TINY, **ALONE, chunk_steps=chunk_steps)
@@ -93,8 +94,8 @@ def decoupled(case: str) -> Any:
     return make_runner(**{"runner": "decoupled", "inline": True, **CASES[case]})
 
 
-@pytest.mark.parametrize("stop", [2, 46, 50, 101])
-@pytest.mark.parametrize("case", CASES)
+@for_each("stop", [2, 46, 50, 101])
+@for_each("case", CASES)
 def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, stop: int) -> None:
     whole, first, resumed = decoupled(case), decoupled(case), decoupled(case)
     advance(whole)
@@ -129,8 +130,8 @@ class StopAt:
         return self.update(batch, clock)
 
 
-@pytest.mark.parametrize("case", ["one", "three", "q"])
-@pytest.mark.parametrize("update", [1, 2, 5, 6])
+@for_each("case", ["one", "three", "q"])
+@for_each("update", [1, 2, 5, 6])
 def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int) -> None:
     whole, first, resumed = decoupled(case), decoupled(case), decoupled(case)
     advance(whole)

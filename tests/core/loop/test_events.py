@@ -18,6 +18,7 @@ from rlplug_core.loop.events import TICK, Events, Progress
 from rlplug_core.loop.sync import Meter
 from rlplug_core.types import Episode, Result
 from tests.core.fakes import TINY, assert_same, make_runner, stored
+from tests.tables import for_each
 
 
 class Recorder:
@@ -83,8 +84,8 @@ def test_everything_stands_on_its_grid() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("num_envs", [1, 2, 3, 7])
-@pytest.mark.parametrize("seed", [0, 1])
+@for_each("num_envs", [1, 2, 3, 7])
+@for_each("seed", [0, 1])
 def test_the_log_grid_is_the_same_for_every_run_of_a_configuration(num_envs: int, seed: int) -> None:
     """Whether steps come one by one or many at once."""
     sink = Recorder()

@@ -15,6 +15,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.loop import sync
 from rlplug_core.runs.api import train
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from tests.tables import for_each
 
 ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")
 
@@ -43,8 +44,8 @@ def outcome(runner: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("env", ENV_NAMES)
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+@for_each("env", ENV_NAMES)
+@for_each("optimizer", ["rmsprop", "adam"])
 def test_one_inline_worker_is_the_synchronous_runner(env: str, optimizer: str) -> None:
     sync = trained(env=env, optimizer=optimizer, runner="sync")
     inline = trained(env=env, optimizer=optimizer, runner="async", inline=True, workers=1)
@@ -90,8 +91,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("stop", [2, 46, 50, 101])
-@pytest.mark.parametrize("case", CASES)
+@for_each("stop", [2, 46, 50, 101])
+@for_each("case", CASES)
 def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, stop: int) -> None:
     whole = trained(**CASES[case])
     first = trained(stop, **CASES[case])
@@ -128,8 +129,8 @@ def learners(runner: Any) -> list[Any]:
     return [worker.learner for worker in runner.workers] if runner.name == "async" else [runner.learner]
 
 
-@pytest.mark.parametrize("case", ["q", "q-inline", "sync", "inline-3"])
-@pytest.mark.parametrize("update", [1, 2, 5, 6])
+@for_each("case", ["q", "q-inline", "sync", "inline-3"])
+@for_each("update", [1, 2, 5, 6])
 def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int) -> None:
     if case == "q-inline":
         options: dict[str, Any] = {**CASES["q"], "algorithm": TINY_Q + "Async", "runner": "async", "inline": True}

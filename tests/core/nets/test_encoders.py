@@ -14,6 +14,7 @@ from rlplug_core.nets.encoders import Image, encoder
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import channels_last
+from tests.tables import for_each
 
 NONE = Net(hidden=())
 
@@ -81,13 +82,10 @@ def test_a_space_without_an_encoder_is_named() -> None:
         encoder(spaces.Text(3), NONE)
 
 
-@pytest.mark.parametrize(
-    ("shape", "last"),
-    [
+@for_each("shape, last", [
         ((84, 84, 3), True), ((3, 84, 84), False), ((210, 160, 3), True), ((3, 210, 160), False), ((10, 10, 4), True),
         ((10, 10, 10), True), ((10, 10, 16), True), ((16, 10, 10), False), ((10, 10, 40), True), ((9, 12, 9), False),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_two_neighboring_axes_of_one_length_are_the_picture(shape: tuple[int, ...], last: bool) -> None:
     assert channels_last(shape) == last
 

@@ -24,6 +24,7 @@ from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
+from tests.tables import for_each
 
 Floats = npt.NDArray[Any]
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -95,7 +96,7 @@ def test_numbers_are_the_sums_of_torchs(name: str, seed: int) -> None:
     np.testing.assert_allclose(host, log_prob.numpy(), **CLOSE)
 
 
-@pytest.mark.parametrize("name", SPACES)
+@for_each("name", SPACES)
 def test_every_number_is_drawn_from_its_distribution(name: str) -> None:
     """Means and variances of all, and no two are correlated: the parts are independent."""
     ours, space, one, _, _ = case(name, 3, num_envs=1)
@@ -116,7 +117,7 @@ def test_every_number_is_drawn_from_its_distribution(name: str) -> None:
         assert np.abs(np.corrcoef(moving.T) - np.eye(moving.shape[1])).max() < 0.025
 
 
-@pytest.mark.parametrize("name", SPACES)
+@for_each("name", SPACES)
 def test_mode_is_the_most_likely_and_actions_keep_shape_and_type(name: str) -> None:
     ours, space, one, _, action = case(name, 5)
     noise = ours.noise(np.random.default_rng(0), (50, 4))

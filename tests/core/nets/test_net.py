@@ -27,6 +27,7 @@ from rlplug_core.nets.renorm import RenormCritic
 from rlplug_core.types import Spec
 from tests.core import own_nets
 from tests.core.fakes import TinyConfig
+from tests.tables import for_each
 
 VECTOR, BOX = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
 IMAGE = spaces.Box(0, 255, (3, 20, 20), np.uint8)
@@ -38,8 +39,8 @@ FUNCTIONS: dict[str, nn.Module] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@for_each("norm", [False, True])
+@for_each("name", FUNCTIONS)
 def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -> None:
     """The encoder, and the stream of a Q-network, against torch's own modules one after the other."""
     net = Net(hidden=(7, 6), activation=name, layer_norm=norm)
@@ -57,8 +58,8 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
     torch.testing.assert_close(network(obs), values)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize(
+@for_each("name", FUNCTIONS)
+@for_each(
     "space",
     [
         IMAGE,
@@ -66,7 +67,6 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
         spaces.Box(0, 1, (4, 10, 10), np.uint8),
         spaces.Box(0, 255, (4, 36, 36), np.uint8),
     ],
-    ids=["first", "last", "planes", "large"],
 )
 def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: spaces.Box) -> None:
     """Against torch's own modules one after the other, for channels first and last, and planes of zeros and ones."""
@@ -306,8 +306,8 @@ def test_the_default_for_critics_of_actions_is_as_before() -> None:
     assert torch.equal(critic.layers.linears[0].weight, layers[0].weight)
 
 
-@pytest.mark.parametrize(
-    ("target", "error", "message"),
+@for_each(
+    "target, error, message",
     [
         ("./gone.py:make", UsageError, r"there is no file gone\.py"),
         (f"{own_nets.HERE}:mkae", PluginError, "has no 'mkae'; did you mean 'make'"),

@@ -14,6 +14,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import FEW, NoisyLinear
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Spec
+from tests.tables import for_each
 
 Kind = Literal["independent", "factorized"]
 KINDS: list[Kind] = ["independent", "factorized"]
@@ -102,9 +103,9 @@ def test_noise_is_learned(kind: Kind) -> None:
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize("hidden", [(), (8,), (8, 6)])
+@for_each("kind", KINDS)
+@for_each("dueling", [False, True])
+@for_each("hidden", [(), (8,), (8, 6)])
 def test_a_network_gives_every_noisy_layer_its_own_noise(kind: Kind, dueling: bool, hidden: tuple[int, ...]) -> None:
     """Wherever the noise is moved the values move; the shared layers have none."""
     torch.manual_seed(0)

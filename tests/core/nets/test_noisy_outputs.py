@@ -16,6 +16,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.policies import PolicyAndCritic, PolicyNetwork
 from rlplug_core.types import Spec
+from tests.tables import for_each
 
 Kind = Literal["independent", "factorized"]
 KINDS: list[Kind] = ["independent", "factorized"]
@@ -50,8 +51,8 @@ def test_noise_for_each_row_is_the_same_as_row_after_row(kind: Kind) -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("action", ACTIONS)
+@for_each("kind", KINDS)
+@for_each("action", ACTIONS)
 def test_a_policys_rows_under_their_own_noise(action: str, kind: Kind) -> None:
     made, obs = policy(action, kind), torch.randn(6, 3)
     noise = torch.from_numpy(made.draw(np.arange(6)))

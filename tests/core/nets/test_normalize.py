@@ -31,6 +31,7 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Array, Result, Spec, Step
 from tests.core.fakes import ENVS, TINY, Tiny, TinyConfig, TinyQ, TinyQConfig, make_runner
+from tests.tables import for_each
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 NET = Net(hidden=(8,), normalize_obs=True)
@@ -193,8 +194,8 @@ def test_a_critic_of_actions_scales_the_observation_and_not_the_action() -> None
     torch.testing.assert_close(critic(obs, action), plain(norm(obs), action))
 
 
-@pytest.mark.parametrize("kind", [PolicyNetwork, Critic, QNetwork, DeterministicPolicy])
-@pytest.mark.parametrize("space", [BOX, spaces.Box(-1, 1, (2, 2), np.float64), spaces.Box(0, 255, (3,), np.uint8)])
+@for_each("kind", [PolicyNetwork, Critic, QNetwork, DeterministicPolicy])
+@for_each("space", [BOX, spaces.Box(-1, 1, (2, 2), np.float64), spaces.Box(0, 255, (3,), np.uint8)])
 def test_acting_in_numpy_scales_as_torch_does_and_follows_the_moments(kind: Any, space: spaces.Box) -> None:
     """Views of the same buffers: no copy that could be stale."""
     action = BOX if kind is DeterministicPolicy else spaces.Discrete(3)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.heads import SquashedGaussian, head, log_slope, squashed
+from tests.tables import for_each
 
 MEAN, LOG_STD = st.floats(-2, 2), st.floats(-2, 0.5)
 HEAD = SquashedGaussian((1,))
@@ -73,8 +74,8 @@ def test_a_draw_is_a_sample_with_its_log_probability(numbers: list[float], seed:
     np.testing.assert_allclose(head.host_log_prob(outputs.numpy(), action.numpy()), log_prob, rtol=0.05, atol=0.05)
 
 
-@pytest.mark.parametrize("mean", [-60.0, -9.0, 0.0, 9.0, 60.0])
-@pytest.mark.parametrize("log_std", [-40.0, 0.0, 40.0])
+@for_each("mean", [-60.0, -9.0, 0.0, 9.0, 60.0])
+@for_each("log_std", [-40.0, 0.0, 40.0])
 def test_everything_is_finite_at_the_bounds(mean: float, log_std: float) -> None:
     """Actions that have rounded to 1, deviations beyond their bounds: no infinity, in value or gradient."""
     outputs = torch.tensor([[mean, log_std]] * 3, requires_grad=True)

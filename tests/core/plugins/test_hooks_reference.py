@@ -24,6 +24,7 @@ from rlplug_core.runs.journal import read
 from rlplug_core.testing.distributions import write_distribution
 from tests.core.fakes import ENVS, TINY
 from tests.core.wraps import HERE as WRAPS
+from tests.tables import for_each
 
 PAGES = Path(__file__).parents[3] / "docs" / "plugins"
 
@@ -247,7 +248,7 @@ def test_the_page_of_parts_holds_every_public_name() -> None:
     assert not re.findall(r"^\| `.*` \|\s*\|$", written, re.MULTILINE), "a part has no docstring or comment"
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@for_each("hook", HOOKS)
 def test_the_reference_gives_the_exact_signature(hook: str) -> None:
     """As Python sees it, independently of the script."""
     specification = getattr(importlib.import_module("rlplug_core.plugins.hook_specs"), hook)

@@ -29,6 +29,7 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array
 from tests.core.fakes import ENVS, TINY, assert_same, countdown
 from tests.core.wraps import HERE
+from tests.tables import for_each
 
 CHAIN = f"{ENVS}:Chain"
 AGED, TENFOLD = f"{HERE}:Aged", f"{HERE}:Tenfold"
@@ -50,8 +51,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
 # What is typed.
 
 
-@pytest.mark.parametrize(
-    ("options", "values"),
+@for_each(
+    "options, values",
     [
         ("", {"step": 0.1, "name": "x", "sizes": (1, 2)}),
         (":step=2", {"step": 2.0}),
@@ -61,7 +62,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
         (":step=2,step=3", {"step": 3.0}),
     ],
 )
-@pytest.mark.parametrize("name", [AGED, "tests.core.wraps:Aged"])
+@for_each("name", [AGED, "tests.core.wraps:Aged"])
 def test_options_stand_behind_the_name(name: str, options: str, values: dict[str, Any]) -> None:
     wrapping = WrapperSpec.parse(name + options)
     assert {key: getattr(wrapping.config, key) for key in values} == values
@@ -75,8 +76,8 @@ def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> No
     assert Plan.make(TINY, CHAIN, {"wrap": ["./wraps.py:Aged"]}).flat["wrap"] == [AGED]
 
 
-@pytest.mark.parametrize(
-    ("words", "error", "said"),
+@for_each(
+    "words, error, said",
     [
         (
             f"{AGED}:steps=2",

@@ -13,6 +13,7 @@ from rlplug_core.runs.messages import apart
 from rlplug_core.runs.policy import Policy
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import MASK, Act, Spec, tree_map
+from tests.tables import for_each
 
 PLACE = spaces.Box(-1, 1, (2,), np.float32)
 #: What becomes of Tuple((PLACE, Dict({"gear": Discrete(3), "pair": Tuple((Discrete(4), PLACE))}))).
@@ -93,9 +94,7 @@ IMAGE = spaces.Box(0, 255, (2, 2), np.uint8)
 PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
 
 
-@pytest.mark.parametrize(
-    ("space", "obs", "sentence"),
-    [
+@for_each("space, obs, sentence", [
         (spaces.Discrete(7), 7, r"observation is 7, and Discrete\(7\) has 0 to 6"),
         (spaces.Discrete(7), np.array([3, -1]), r"observation is -1, and Discrete\(7\) has 0 to 6"),
         (PAIRS, [[1, 3], [3, 260]], r"observation holds 260, and MultiDiscrete\(.*\) has 0 to 3 there"),
@@ -107,8 +106,7 @@ PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
         (IMAGE, np.full((2, 2), 0.5), r"observation holds 0.5, which is no uint8 as Box\(.*\) has them"),
         (IMAGE, np.full((3, 2, 2), 256), r"observation holds 256, which is no uint8 as Box\(.*\) has them"),
         (IMAGE, np.full((2, 2), np.inf), r"observation holds inf, which is no uint8 as Box\(.*\) has them"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_number_that_its_space_does_not_have_is_said(space: spaces.Space[Any], obs: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=f"^the {sentence}; look at the environment or the sensor that gave it$"):
         shown(space, obs)

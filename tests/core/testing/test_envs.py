@@ -15,6 +15,7 @@ from rlplug_core.protocols import Env
 from rlplug_core.testing import envs, multi_part_actions
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import Array, first_leaf, tree_map
+from tests.tables import for_each
 
 KINDS: list[type[Vector]] = [
     envs.Chain, envs.Truncated, envs.Recall, envs.Masked, envs.Pixels, envs.Bandit, envs.Continuous, envs.Exiting,
@@ -45,7 +46,7 @@ def play(env: Vector, obs: Any, steps: int) -> tuple[list[Any], Any]:
     return told, obs
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_state_is_exact(kind: type[Vector]) -> None:
     env = kind(3)
     assert isinstance(env, Env)
@@ -59,7 +60,7 @@ def test_state_is_exact(kind: type[Vector]) -> None:
     assert "Episode" in "".join(told + expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_the_space_describes_what_is_seen(kind: type[Vector]) -> None:
     env = kind(2)
     obs = env.reset(0).obs
@@ -70,7 +71,7 @@ def test_the_space_describes_what_is_seen(kind: type[Vector]) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_arrays_become_garbage_in_the_second_next_call(kind: type[Vector]) -> None:
     env = kind(2)
     now = env.reset(0)

@@ -8,6 +8,7 @@ import pytest
 
 from rlplug_core.testing import checks
 from tests.core import right_algorithms, sly_algorithms
+from tests.tables import for_each
 
 #: Each wrong algorithm, and the check that says so, with a word of what it says.
 SLY = {
@@ -33,7 +34,7 @@ RIGHT = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SLY)
+@for_each("name", SLY)
 def test_a_sly_one_is_caught_by_the_check_made_for_it(name: str) -> None:
     wanted, said = SLY[name]
     found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}")}
@@ -48,7 +49,7 @@ def test_one_that_counts_the_next_episode_in_is_tempted(name: str) -> None:
     assert "rewards of a row's next episode must not reach back" in found["learn-episodes"].outcome().message
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@for_each("name", RIGHT)
 def test_a_right_one_of_any_kind_passes(name: str) -> None:
     found = checks(f"{Path(right_algorithms.__file__)}:{name}")
     outcomes = {check.name: check.outcome() for check in found if check.name != "fresh-process"}

@@ -27,6 +27,7 @@ from rlplug_core.testing.multi_part_actions import Panel
 from rlplug_core.types import MASK, Array, Obs, State, Timestep
 from tests.core.wraps import HERE as WRAPS
 from tests.core.wraps import Centered
+from tests.tables import for_each
 
 HERE = Path(__file__).resolve()
 
@@ -312,7 +313,7 @@ def test_a_right_controller_passes(name: str) -> None:
     assert broken(controller_checks(name)) == {}
 
 
-@pytest.mark.parametrize("name", WRONG_CONTROLLERS)
+@for_each("name", WRONG_CONTROLLERS)
 def test_a_wrong_controller_fails_the_check_made_for_it(name: str) -> None:
     found = broken(controller_checks(f"{HERE}:{name}"))
     assert {*found} == WRONG_CONTROLLERS[name]
