@@ -2,12 +2,14 @@
 
     python bench/mutants.py --tree COPY --sample 300 --results mutants.jsonl    # continues where it stopped
     python bench/mutants.py --tree COPY --survivors mutants.jsonl --results more.jsonl --tests tests/algos
+    python bench/mutants.py --tree OTHER --before mutants.jsonl --results after.jsonl    # other tests, same sources
     python bench/mutants.py --tree COPY --results mutants.jsonl --check    # do the tests pass without a change?
     python bench/mutants.py --report mutants.jsonl
 
 COPY is a checkout that nobody edits meanwhile, whose packages are installed editable. Each mutant is one file with one
 change: a comparison, a number, an operator, a dropped statement, a swapped branch. The tests are those named after
-the module and those of `tests/core` that import it.
+the module and those of `tests/core` that import it. The results name the test that failed; `--before` runs that test
+first.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOMS = ("nets", "learning", "buffers", "loop", "runs")
 #: Seconds of processor time and of waiting that the tests of one mutant may take; a mutant that loops is killed.
@@ -160,24 +163,55 @@ def imports(text: str, path: str) -> bool:
     )
 
 
-def run(tree: Path, mutant: Mutant, tests: list[str]) -> str:
-    """Make the change, run the tests in a child, undo the change; return "killed", "survived" or "timeout"."""
+class FirstFailure:
+    """A pytest plugin that writes the name of the first test that fails into a pipe."""
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and self.pipe >= 0:
+            os.write(self.pipe, report.nodeid.encode())
+            self.pipe = -1
+
+
+def run(tree: Path, mutant: Mutant, tests: list[str]) -> tuple[str, str]:
+    """Make the change, run the tests in a child, undo the change.
+
+    Returns:
+        "killed", "survived" or "timeout", and the test that failed first or "".
+    """
     path = tree / mutant.path
     text = path.read_text(encoding="utf-8")
     times = path.stat()
     path.write_text(mutated(text, mutant), encoding="utf-8")
+    reader, writer = os.pipe()
+    os.set_blocking(
+        reader, False
+    )  # a process that the tests left behind may keep the other end open
     try:
         child = os.fork()
         if child == 0:
-            test(tree, tests)
-        return waited(child)
+            test(tree, tests, writer)
+        os.close(writer)
+        result = waited(child)
+        return result, failed_test(reader) if result == "killed" else ""
     finally:
+        os.close(reader)
         path.write_text(text, encoding="utf-8")
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def test(tree: Path, tests: list[str]) -> None:
-    """Run pytest in this process, which ends with it."""
+def failed_test(pipe: int) -> str:
+    """Return what a `FirstFailure` wrote, or "" if the tests could not be collected."""
+    try:
+        return os.read(pipe, 1000).decode()
+    except BlockingIOError:
+        return ""
+
+
+def test(tree: Path, tests: list[str], pipe: int) -> None:
+    """Run pytest in this process, which ends with it; the first failure is written to `pipe`."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     os.chdir(tree)
@@ -187,14 +221,22 @@ def test(tree: Path, tests: list[str]) -> None:
     import pytest
 
     options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-profile", "ci")
-    os._exit(int(pytest.main([*options, *tests])))
+    os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(pipe)])))
+
+
+def killers(tree: Path, row: dict[str, object]) -> list[str]:
+    """Return the test that killed a mutant before, if the tree still has it; a table may have joined its cases."""
+    file, _, name = str(row.get("killer", "")).partition("[")[0].partition("::")
+    path = tree / file
+    there = name and path.is_file() and f"def {name.rpartition('::')[2]}(" in path.read_text()
+    return [f"{file}::{name}"] if there else []
 
 
 def passes(tree: Path, tests: list[str]) -> bool:
     """Return whether tests pass without a change."""
     child = os.fork()
     if child == 0:
-        test(tree, tests)
+        test(tree, tests, -1)
     return waited(child) == "survived"
 
 
@@ -238,6 +280,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path)
     parser.add_argument("--survivors", type=Path, help="only mutants that survived in this file")
+    parser.add_argument(
+        "--before", type=Path, help="mutants of this file, the test that failed first"
+    )
     parser.add_argument("--tests", nargs="+", help="run these instead of the tests of the module")
     parser.add_argument(
         "--check", action="store_true", help="run the tests of all results without a change"
@@ -249,6 +294,7 @@ def main() -> None:
     tree = options.tree.resolve()
     sample = random.Random(options.seed).sample(list(mutants(tree)), options.sample)
     done = {str(row["key"]) for row in read(options.results)}
+    before = {str(row["key"]): row for row in read(options.before)}
     survived = {str(row["key"]) for row in read(options.survivors) if row["result"] == "survived"}
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode = True
@@ -265,10 +311,14 @@ def main() -> None:
     for mutant in sample:
         if mutant.key in done or (options.survivors and mutant.key not in survived):
             continue
-        tests = options.tests or tests_of(tree, mutant.path)
         started = time.monotonic()
-        result = run(tree, mutant, tests) if tests else "no tests"
+        tests = killers(tree, before.get(mutant.key, {}))
+        result, killer = run(tree, mutant, tests) if tests else ("survived", "")
+        if result == "survived":
+            tests = options.tests or tests_of(tree, mutant.path)
+            result, killer = run(tree, mutant, tests) if tests else ("no tests", "")
         row = {"key": mutant.key, **asdict(mutant), "result": result, "tests": tests}
+        row["killer"] = killer
         row["seconds"] = round(time.monotonic() - started, 1)
         with options.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
