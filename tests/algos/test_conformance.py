@@ -34,8 +34,8 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "impala-replay": ("impala", {"replay_ratio": 1.0}), "nstep-q-replay": ("nstep-q", {"replay_ratio": 2.0}),
 }  # fmt: skip
 CASES = {**{name: (name, options) for name, options in NAMES.items()}, **VARIANTS}
-#: Names that are one switch of DQN each; `rainbow` has all of them.
-REPEATED = ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn")
+#: Names that share a class with another one: switches of DQN, which `rainbow` all has, other runners, no replay.
+REPEATED = ("a3c", "vac", "apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "rainbow-iqn")
 SLOW = (*REPEATED, *VARIANTS)
 
 

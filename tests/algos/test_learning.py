@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,18 @@ DQN = {
 }  # fmt: skip
 ACTOR_CRITICS = [("a2c", A2C), ("a3c", A3C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR), ("vpg", VPG)]
 EVERY = [*ACTOR_CRITICS, ("dqn", DQN), ("acer", ACER)]
+Cases = Sequence[tuple[str, dict[str, Any]]]
+
+
+def algorithms(cases: Cases, *plain: str) -> pytest.MarkDecorator:
+    """Run a test on these algorithms, of which the plain tests take those that are named.
+
+    The plain tests train every algorithm on the bandit; the kit checks ends and cuts of episodes and masks of all.
+    """
+    return pytest.mark.parametrize(
+        ("algorithm", "options"),
+        [pytest.param(*case, id=case[0], marks=() if case[0] in plain else pytest.mark.slow) for case in cases],
+    )
 
 
 def values(learner: Any, obs: Any) -> np.ndarray[Any, Any]:
@@ -74,7 +86,7 @@ def mean_return(runner: Any, env: type[envs.Vector], episodes: int = 50) -> floa
     return evaluate(runner.snapshot().agent(), env(episodes), 1, Clock(1)).mean
 
 
-@pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])
+@algorithms(ACTOR_CRITICS, "a2c", "ppo")
 def test_value_bootstraps_from_the_true_successor_of_a_truncation(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
@@ -94,7 +106,7 @@ def test_action_values_bootstrap_through_truncation(trained: Callable[..., Any],
     assert found == pytest.approx(np.stack([LATE_VALUES] * 2, 1), rel=0.02)
 
 
-@pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])
+@algorithms(ACTOR_CRITICS, "a2c", "ppo", "trpo")
 def test_policy_learns_the_chain(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """Always right, and from the middle on the value is γ^(4 - place): termination is worth nothing more."""
     runner = trained(algorithm, "Chain", **options)
@@ -123,7 +135,7 @@ def test_action_values_of_the_chain(trained: Callable[..., Any], variant: dict[s
     assert found[0, 0] == pytest.approx(0, abs=0.03)
 
 
-@pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])
+@algorithms(ACTOR_CRITICS, "ppo", "acktr")
 def test_gaussian_policy_finds_the_best_action(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
@@ -152,7 +164,7 @@ def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, opt
             assert float(learner.critic(one)) == pytest.approx(0.9, abs=0.15)
 
 
-@pytest.mark.parametrize(("algorithm", "options"), EVERY, ids=[name for name, _ in EVERY])
+@algorithms(EVERY, "ppo", "dqn", "acer")
 def test_masks_are_kept_and_the_best_legal_action_is_learned(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
@@ -166,7 +178,7 @@ def test_masks_are_kept_and_the_best_legal_action_is_learned(
     [multi_part_actions.Dials, multi_part_actions.MaskedDials, multi_part_actions.Switches],
     ids=lambda env: env.__name__,
 )
-@pytest.mark.parametrize(("algorithm", "options"), [("a2c", A2C), ("ppo", PPO)], ids=["a2c", "ppo"])
+@algorithms([("a2c", A2C), ("ppo", PPO)], "a2c")
 def test_actions_of_several_choices(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any], env: type[envs.Vector]
 ) -> None:
@@ -175,19 +187,14 @@ def test_actions_of_several_choices(
     assert mean_return(runner, env) == (4 if env is multi_part_actions.MaskedDials else 1)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "options"), [("a2c", A2C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR)],
-    ids=["a2c", "ppo", "trpo", "acktr"],
-)  # fmt: skip
+@algorithms([("a2c", A2C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR)], "ppo")
 def test_actions_with_parts_of_every_kind(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """A point for each of three parts, from which levers take little."""
     runner = trained(algorithm, f"{PANELS}:Panel", **{**options, "total_timesteps": 12_000})
     assert mean_return(runner, multi_part_actions.Panel) > 2.8
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "options"), [("a2c", A2C), ("ppo", {**PPO, "learning_rate": 2e-3})], ids=["a2c", "ppo"]
-)
+@algorithms([("a2c", A2C), ("ppo", {**PPO, "learning_rate": 2e-3})], "a2c")
 def test_a_deviation_of_the_state_learns_where_to_be_sure(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:

@@ -84,8 +84,18 @@ def where(process: type[Tabular]) -> str:
     return f"{process.__module__}:{process.__name__}"
 
 
-@pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
-@pytest.mark.parametrize("name", LEARNERS)
+#: Every name in the trap, in which cuts and every action matter; in the drift one that replays and the online ones.
+DRIFTING = ("dqn", "vqn", "nstep-q")
+
+
+@pytest.mark.parametrize(
+    ("name", "process"),
+    [
+        pytest.param(name, PROCESSES[process], id=f"{name}-{process}", marks=() if plain else pytest.mark.slow)
+        for name in LEARNERS
+        for process, plain in (("trap", True), ("drift", name in DRIFTING))
+    ],
+)
 def test_best_action_values_are_reached(trained: Callable[..., Any], name: str, process: type[Tabular]) -> None:
     runner = trained(name, where(process), **LEARNERS[name])
     assert error(runner, process) < 0.01
@@ -116,7 +126,10 @@ def test_every_value_based_name_is_here() -> None:
     assert named == LEARNERS.keys() | SUMMING.keys() | recurrent | {"vsarsa"}
 
 
-@pytest.mark.parametrize(("process", "bar"), [(Drift, 0.01), (Trap, 0.03)], ids=["drift", "trap"])
+@pytest.mark.parametrize(
+    ("process", "bar"),
+    [pytest.param(Drift, 0.01, id="drift", marks=pytest.mark.slow), pytest.param(Trap, 0.03, id="trap")],
+)
 def test_sarsa_reaches_the_values_of_the_policy_that_explores(
     trained: Callable[..., Any], process: type[Tabular], bar: float
 ) -> None:
@@ -133,7 +146,7 @@ def test_sarsa_reaches_the_values_of_the_policy_that_explores(
     assert error(runner, process) > 0.1
 
 
-@pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
+@pytest.mark.parametrize("process", [pytest.param(Drift, id="drift", marks=pytest.mark.slow), Trap])
 def test_sarsa_reaches_the_best_values_as_exploration_ends(trained: Callable[..., Any], process: type[Tabular]) -> None:
     """Of the best actions: the others are taken no more, so their values stay those of a policy that is gone."""
     options = {

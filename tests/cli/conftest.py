@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from rlplug_cli.__main__ import main
 from rlplug_cli.mlflow import store
 from rlplug_core import plugins
 from rlplug_core.runs.journal import Journal
+from tests.cli.warm import call as call_warm
 
 
 @dataclass
@@ -72,9 +75,43 @@ def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return call
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Path]:
+    """A folder with `rlplug` and `run-script`, which fork from a process that has imported what they need."""
+    script = Path(__file__).with_name("warm.py")
+    with tempfile.TemporaryDirectory() as name:  # its path is short, as that of a socket must be
+        folder = Path(name)
+        for command, word in (("rlplug", ""), ("run-script", "--script ")):
+            client = f"{shlex.quote(sys.executable)} -IS {script} {folder / 'door'} {word}"
+            (folder / command).write_text(f'#!/bin/sh\nexec {client}"$@"\n', encoding="utf-8")
+            (folder / command).chmod(0o755)
+        limited = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # which is read once; the command does it, but later
+        words = [sys.executable, "-P", str(script), "serve", str(folder / "door")]
+        with subprocess.Popen(words, env=limited, text=True, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield folder
+            server.terminate()
+
+
 @pytest.fixture
-def process() -> Callable[..., Done]:
-    """The command in a process of its own."""
+def process(warm: Path) -> Callable[..., Done]:
+    """The command in a process of its own, a fork of one that has imported what it needs."""
+
+    def call(*words: str, **environment: str) -> Done:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            streams = (0, out.fileno(), err.fileno())
+            code = call_warm(str(warm / "door"), list(words), {**os.environ, **environment}, streams)
+            out.seek(0)
+            err.seek(0)
+            return Done(code, out.read(), err.read())
+
+    return call
+
+
+@pytest.fixture
+def new_process() -> Callable[..., Done]:
+    """The command in a new interpreter, which reads its variables as it starts."""
 
     def call(*words: str, **environment: str) -> Done:
         done = subprocess.run(

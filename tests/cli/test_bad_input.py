@@ -220,8 +220,9 @@ def test_an_option_that_every_run_has_is_refused_at_once(rlplug: Callable[..., A
 
 
 def test_unexpected_errors_name_the_authors_file(
-    rlplug: Callable[..., Any], place: Path, short: tuple[str, ...]
+    rlplug: Callable[..., Any], place: Path, short: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     (place / "mine.py").write_text(MINE)
     done = rlplug("run", "./mine.py:Broken", "CartPole-v1", *short)
     assert done.code == 1
@@ -241,8 +242,9 @@ class Later(PPO):
 
 
 def test_failures_are_recorded_only_during_a_run(
-    rlplug: Callable[..., Any], place: Path, short: tuple[str, ...]
+    rlplug: Callable[..., Any], place: Path, short: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     (place / "later.py").write_text(LATER)
     assert rlplug("run", "./later.py:Later", "CartPole-v1", "--name", "made", *short).code == 0
     (place / "gone").touch()

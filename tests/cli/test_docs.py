@@ -19,9 +19,7 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import sysconfig
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -206,24 +204,6 @@ def start(words: list[str]) -> subprocess.Popen[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Path]:
-    """A folder with an `rlplug` that forks from a process which has imported what it needs."""
-    script = Path(__file__).with_name("warm.py")
-    with tempfile.TemporaryDirectory() as name:  # its path is short, as that of a socket must be
-        folder, door = Path(name), Path(name, "door")
-        rlplug = folder / "rlplug"
-        rlplug.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {script} {door} "$@"\n', encoding="utf-8")
-        rlplug.chmod(0o755)
-        limited = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # which is read once; the command does it, but later
-        words = [sys.executable, "-P", str(script), "serve", str(door)]
-        with subprocess.Popen(words, env=limited, text=True, stdout=subprocess.PIPE) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-            yield folder
-            server.terminate()
-
-
 def until(process: subprocess.Popen[str], text: str) -> str:
     """What a process says until `text` is in it."""
     assert process.stdout is not None
@@ -263,7 +243,7 @@ def test_commands_of_a_page_run(page: Path, warm: Path, with_store: str, monkeyp
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             Path("snippet.py").write_text(abridged(block.text), encoding="utf-8")
-            assert_runs(Command(f"{shlex.quote(sys.executable)} -W error snippet.py"))
+            assert_runs(Command("run-script snippet.py"))
         elif block.language in ("sh", "console"):
             for command in commands(block):
                 if not command.line.startswith(tuple(ELSEWHERE)) and not command.line.startswith(". "):

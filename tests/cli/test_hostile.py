@@ -88,15 +88,15 @@ def test_spoiled_option_files_are_one_sentence(place: Path) -> None:
     "code", ["import os; os._exit(0)", "import os; os.kill(os.getpid(), 11)"], ids=["exit", "segv"]
 )
 def test_a_plugin_in_whose_import_the_process_dies_is_named(
-    place: Path, process: Callable[..., Done], code: str
+    place: Path, new_process: Callable[..., Done], code: str
 ) -> None:  # fmt: skip
-    done = process("run", "deadly", "CartPole-v1", **package(place, "deadly", f"import os; {code}"))
+    done = new_process("run", "deadly", "CartPole-v1", **package(place, "deadly", f"import os; {code}"))
     assert "rlplug: the process died while algorithm 'deadly' of deadly 1.0 was imported" in done.err
     assert "switch it off with -P no:deadly" in done.err
 
 
-def test_an_import_that_ends_well_says_nothing(place: Path, process: Callable[..., Done]) -> None:
-    done = process(
+def test_an_import_that_ends_well_says_nothing(place: Path, new_process: Callable[..., Done]) -> None:
+    done = new_process(
         "run",
         "fine",
         "CartPole-v1",
@@ -236,7 +236,11 @@ def test_a_sweep_file_of_another_account_lists_only_what_was_typed(rlplug: Calla
 
 
 @pytest.mark.parametrize(
-    "name", ["compare.html", "logs", "a2c-CartPole-v1-s1", "sweep.json", "lock", ".sweep.json.tmp", ".compare.html.tmp"]
+    "name",
+    [
+        *("compare.html", "logs", "a2c-CartPole-v1-s1", "sweep.json", "lock", ".sweep.json.tmp"),
+        pytest.param(".compare.html.tmp", marks=pytest.mark.slow),  # written as the one before
+    ],
 )
 def test_a_planted_link_in_a_sweep_leads_nowhere(rlplug: Callable[..., Done], place: Path, name: str) -> None:
     precious = victim(place)
@@ -250,7 +254,13 @@ def test_a_planted_link_in_a_sweep_leads_nowhere(rlplug: Callable[..., Done], pl
         assert (place / "victim").iterdir()
 
 
-@pytest.mark.parametrize("name", ["study.db", "history.png", "importance.png", "trial-0000-s1", "logs", "sweep.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("study.db", "history.png", "trial-0000-s1", "logs", "sweep.json"),
+        pytest.param("importance.png", marks=pytest.mark.slow),  # written as the one before
+    ],
+)
 def test_a_planted_link_in_a_study_leads_nowhere(rlplug: Callable[..., Done], place: Path, name: str) -> None:
     pytest.importorskip("optuna")
     precious = victim(place)

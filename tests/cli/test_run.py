@@ -234,6 +234,7 @@ def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: P
     assert not alive
 
 
+@pytest.mark.slow
 def test_two_first_runs_at_once_are_both_recorded(place: Path) -> None:
     started = [
         subprocess.Popen(

@@ -128,7 +128,8 @@ def assert_newest_is_linked(port: int, with_store: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+    "number",
+    [*(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
 )
 def test_nothing_is_left_however_it_ends(served: tuple[subprocess.Popen[str], int], number: signal.Signals) -> None:
     process, _ = served

@@ -110,6 +110,6 @@ def test_info_shows_a_wrapper_of_a_file(rlplug: Callable[..., Any], place: Path)
     assert rlplug("info", "./mine.py:Mine").out.splitlines()[0] == "wrapper    ./mine.py:Mine"
 
 
-def test_a_word_after_wrap_is_completed(rlplug: Callable[..., Any], process: Callable[..., Any]) -> None:
+def test_a_word_after_wrap_is_completed(rlplug: Callable[..., Any], new_process: Callable[..., Any]) -> None:
     line = {"COMP_WORDS": "rlplug run a2c CartPole-v1 --wrap fr", "COMP_CWORD": "5"}
-    assert process(_RLPLUG_COMPLETE="bash_complete", **line).out.split() == ["plain,frame-stack"]
+    assert new_process(_RLPLUG_COMPLETE="bash_complete", **line).out.split() == ["plain,frame-stack"]

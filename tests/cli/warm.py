@@ -2,17 +2,20 @@
 
     python warm.py serve SOCKET      the process that forks; it says when it is ready
     python warm.py SOCKET WORD...    `rlplug WORD...`, with the directory, the variables and the streams of this process
+    python warm.py SOCKET --script FILE    `python -W error FILE`
 
-Signals sent to the second go to the command, whose exit code it returns.
+Signals sent to the last two go to the command, whose exit code they return.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import Sequence
 
 #: What the first import of each takes a while.
@@ -61,27 +64,40 @@ def answer(link: socket.socket) -> None:
 
 def become(words: list[str], place: str, variables: dict[str, str], streams: Sequence[int]) -> None:
     """Be the command."""
-    from rlplug_cli.__main__ import main
-
     os.chdir(place)
     os.environ.clear()
     os.environ.update(variables)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.argv = ["rlplug", *words]
-    sys.exit(main())
+    if words[0] == "--script":
+        run_script(words[1])
+    else:
+        from rlplug_cli.__main__ import main
+
+        sys.argv = ["rlplug", *words]
+        sys.exit(main())
 
 
-def call(path: str, words: list[str]) -> int:
-    """Have the command run there, and wait for its end."""
+def run_script(path: str) -> None:
+    """Be `python -W error` of a script in the working directory."""
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    sys.argv = [path]
+    sys.path.insert(0, os.getcwd())
+    runpy.run_path(path, run_name="__main__")
+    sys.exit()
+
+
+def call(path: str, words: list[str], variables: dict[str, str], streams: Sequence[int], pass_on: bool = False) -> int:
+    """Have a command run there, and return its exit code; with `pass_on` it gets the signals of this process."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
-        message = json.dumps([words, os.getcwd(), dict(os.environ)]).encode()
-        socket.send_fds(link, [message], [0, 1, 2])
+        message = json.dumps([words, os.getcwd(), variables]).encode()
+        socket.send_fds(link, [message], streams)
         with link.makefile() as said:
             child = int(said.readline())
-            for number in PASSED_ON:
+            for number in PASSED_ON if pass_on else ():
                 signal.signal(number, lambda got, frame: os.kill(child, got))
             code = int(said.readline())
     return code if code >= 0 else 128 - code
@@ -92,4 +108,4 @@ if __name__ == "__main__":
     if first == "serve":
         serve(*others)
     else:
-        sys.exit(call(first, others))
+        sys.exit(call(first, others, dict(os.environ), (0, 1, 2), pass_on=True))

@@ -335,7 +335,7 @@ def group(leader: int) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("env", [f"{ENVS}:Chain", f"{ENVS}:Hanging"])
+@pytest.mark.parametrize("env", [pytest.param(f"{ENVS}:Chain", marks=pytest.mark.slow), f"{ENVS}:Hanging"])
 @pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS)
 def test_when_the_parent_is_killed_no_worker_stays(tmp_path: Path, env: str, origin: str) -> None:
     """Not even one that hangs in its environment."""
@@ -351,12 +351,12 @@ SIGNALS = [
     (signal.SIGINT, 130, True), (signal.SIGTERM, 143, False), (signal.SIGTERM, 143, True), (signal.SIGHUP, 129, True),
     (signal.SIGUSR1, 138, True),
 ]  # fmt: skip
-FIRST, SECOND = ORIGINS.values()
-#: Each signal once; the other origins are `slow`.
+#: The signals of a terminal and of a scheduler; `test_signals` sends the others to a run in one process.
+PLAIN = [(*SIGNALS[0], ORIGINS["the run"]), (*SIGNALS[1], ORIGINS["a server"])]
 SIGNALED = [
-    pytest.param(*told, origin, marks=() if (origin == FIRST) == (number % 2 == 0) else pytest.mark.slow)
-    for number, told in enumerate(SIGNALS)
-    for origin in (FIRST, SECOND)
+    pytest.param(*told, origin, marks=() if (*told, origin) in PLAIN else pytest.mark.slow)
+    for told in SIGNALS
+    for origin in ORIGINS.values()
 ]
 
 

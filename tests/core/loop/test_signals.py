@@ -70,7 +70,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, errors
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGUSR1, 138)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow), (signal.SIGUSR1, 138)]
+)
 def test_a_closed_terminal_and_a_warning_of_a_batch_system_save(
     start: Start, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -104,7 +106,7 @@ def test_a_warning_before_the_end_is_no_first_of_two() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("name", ["InPython", "InC"])
+@pytest.mark.parametrize("name", [pytest.param("InPython", marks=pytest.mark.slow), "InC"])
 def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path: Path, name: str) -> None:
     """In C, where Python hears no signal, too."""
     process = start(f"{STUCK}:{name}", runner="sync")
@@ -124,7 +126,7 @@ def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path:
     ("origin", "number"),
     [
         pytest.param(BESIDE, 2, marks=pytest.mark.slow),
-        (BESIDE, 3),
+        pytest.param(BESIDE, 3, marks=pytest.mark.slow),
         ("", 1),
         pytest.param("", 2, marks=pytest.mark.slow),
     ],
