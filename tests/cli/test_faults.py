@@ -39,6 +39,7 @@ def test_every_form_of_every_algorithm_is_in_the_table_of_kills() -> None:
     assert {(name, form) for name in plugins.ids("algorithms") for form in forms(name)} <= set(rows)
 
 
+@pytest.mark.slow  # `tests/core/runs/test_nothing_lost.py` lets file operations fail in one process
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the library that makes files fail needs a C compiler")
 def test_whatever_file_operation_fails_the_run_says_so_and_goes_on() -> None:
     rows = table("files", "0.01")

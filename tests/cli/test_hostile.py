@@ -27,7 +27,7 @@ from tests.faults.hostile import World, called, indexes, sentences, tomls
 
 RED = "\x1b[31mred\x1b]0;title\x07"
 A2C = "from rlplug_algos.policy_gradient.a2c import A2C as Algo"
-FEW = ("--total-timesteps", "2000", "--eval-episodes", "1", "--final-eval-episodes", "0", "-P", "no:mlflow")
+FEW = ("--total-timesteps", "400", "--eval-episodes", "1", "--final-eval-episodes", "0", "-P", "no:mlflow")
 
 
 def package(place: Path, name: str, code: str) -> dict[str, str]:

@@ -185,14 +185,14 @@ def test_a_policy_refuses_nan_and_predicts(run: Run) -> None:
     assert {int(stochastic.predict(np.zeros(size), deterministic=True)[0]) for _ in range(9)} == {int(action)}
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_a_policy_travels_to_another_process(run: Run, deterministic: bool) -> None:
+def test_policies_travel_to_another_process(run: Run) -> None:
     """A fresh one, with the weights of its checkpoint, whichever is the best by then."""
-    policy = load(run, "final", deterministic)
-    obs = np.random.default_rng(0).random((50, *(policy.observation_space.shape or ())))
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        assert pool.submit(policy, obs).result().tolist() == policy(obs).tolist()
-    assert "final-" in str(policy.__reduce__())
+        for deterministic in (True, False):
+            policy = load(run, "final", deterministic)
+            obs = np.random.default_rng(0).random((50, *(policy.observation_space.shape or ())))
+            assert pool.submit(policy, obs).result().tolist() == policy(obs).tolist()
+            assert "final-" in str(policy.__reduce__())
 
 
 def test_the_policy_of_an_export_travels(run: Run, tmp_path: Path) -> None:

@@ -28,10 +28,14 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+@pytest.fixture(autouse=True)
+def no_mlflow(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     plugins.refresh()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
     return train("a2c", CHAIN, OPTIONS, out=tmp_path, name="one")
 
 

@@ -72,14 +72,8 @@ def test_the_dilemma_is_solved_as_game_theory_has_it() -> None:
     assert run.evaluate(5, checkpoint="final").by_agent == {"row": 5.0, "column": 5.0}
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "env"),
-    [
-        pytest.param("ppo", BOARD, marks=pytest.mark.slow),
-        ("dqn", SPREAD),
-        pytest.param("ppo-recurrent", BOARD, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # `tests/algos/test_many_agents.py` resumes in one process
+@pytest.mark.parametrize(("algorithm", "env"), [("ppo", BOARD), ("dqn", SPREAD), ("ppo-recurrent", BOARD)])
 def test_killed_and_resumed_it_ends_with_the_same_bits(algorithm: str, env: str, place: Path) -> None:
     steps = {"ppo": "--n-steps", "dqn": "--learning-starts", "ppo-recurrent": "--n-steps"}[algorithm]
     words = ("run", algorithm, env, "--total-timesteps", "1500", steps, "32", "--checkpoint-every", "200")

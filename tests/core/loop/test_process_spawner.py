@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -41,34 +40,19 @@ def tell(rank: int, parent: Connection, lifeline: Connection) -> None:
     attend(run, parent, lifeline)
 
 
-@pytest.fixture(params=[True, False], ids=["the run", "a server"])
-def told(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], bool]]:
-    """A process with two children, and whether it shall have forked them itself."""
-    code = SCRIPT if request.param else f"{BESIDE}\n{SCRIPT}"
+@pytest.mark.parametrize("forked", [True, False], ids=["the run", "a server"])
+def test_a_run_is_forked_while_it_has_no_other_thread_and_no_fork_hides_that_it_died(forked: bool) -> None:
+    code = SCRIPT if forked else f"{BESIDE}\n{SCRIPT}"
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True, env=environ, cwd=Path(__file__).parents[3],
     ) as process:  # fmt: skip
-        yield process, request.param
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{[forked, forked]}\n"
+        assert len(group(process.pid)) >= 3
         process.kill()
-
-
-def test_a_run_is_forked_while_it_has_no_other_thread(told: tuple[subprocess.Popen[str], bool]) -> None:
-    process, forked = told
-    assert process.stdout is not None
-    assert process.stdout.readline() == f"{[forked, forked]}\n"
-    assert len(group(process.pid)) >= 3
-
-
-def test_no_fork_keeps_what_would_hide_from_another_that_the_run_has_died(
-    told: tuple[subprocess.Popen[str], bool],
-) -> None:
-    process, _ = told
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.kill()
-    until(lambda: not group(process.pid))
+        until(lambda: not group(process.pid))
 
 
 def test_where_threads_cannot_be_counted_or_a_gpu_is_at_work_a_server_does_it(
