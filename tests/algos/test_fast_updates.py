@@ -279,7 +279,11 @@ def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize(("cls", "config"), [one for one in CONTINUOUS if one[1].net == NETS[0]])
+#: One configuration of each class.
+THREADED = {cls: config for cls, config in CONTINUOUS if config.net == NETS[0]}
+
+
+@pytest.mark.parametrize(("cls", "config"), THREADED.items())
 def test_updates_whose_networks_have_threads_do_too(
     cls: Any, config: Any, loops: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

@@ -18,7 +18,6 @@ from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Step, tree_map
 from tests.core.buffers.test_frames import Film, film_of, plain
-from tests.tables import for_each
 
 CLOCK = Clock(1)
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -40,8 +39,8 @@ def steps(kind: str) -> Iterator[Step]:
     return film if kind == "stacked" else map(plain, film)
 
 
-@for_each("store, device", PLACES)
-@for_each("kind", ["uniform", "prioritized", "stacked"])
+@pytest.mark.parametrize(("store", "device"), PLACES)
+@pytest.mark.parametrize("kind", ["uniform", "prioritized", "stacked"])
 def test_a_batch_is_the_same_wherever_it_comes_from_and_goes(kind: str, store: str, device: str) -> None:
     here, there = buffer_for(kind), buffer_for(kind, store, device)
     for step in steps(kind):
