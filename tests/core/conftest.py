@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from rlplug_core import plugins
+
 # An example that takes long on a busy machine is no failure.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
@@ -33,3 +35,13 @@ def seeded() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave the mirror out of runs with hooks: it would start a process for each."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    plugins.refresh()
+    yield
+    monkeypatch.undo()
+    plugins.refresh()

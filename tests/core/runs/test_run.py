@@ -98,10 +98,8 @@ class Best:
         self.told.append(status)
 
 
-def test_objects_with_hooks_are_told_of_a_run_and_of_its_resumption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+@pytest.mark.usefixtures("no_mlflow")
+def test_objects_with_hooks_are_told_of_a_run_and_of_its_resumption(tmp_path: Path) -> None:
     first, second = Best(), Best()
     run = train(TINY, CHAIN, OPTIONS, out=tmp_path, hooks=[first])
     assert {"best", "periodic"} < set(first.told)

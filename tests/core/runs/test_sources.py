@@ -221,12 +221,12 @@ class Failing:
 """
 
 
+@pytest.mark.usefixtures("no_mlflow")
 def test_a_logger_may_be_a_file_of_ones_own_and_a_resume_has_it_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, LOGGER, "logger.py")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     run = train("tests.core.fakes:Tiny", CHAIN, {**OPTIONS, "log": ("./logger.py:Log",)}, out=tmp_path, name="run")
     assert run.options["log"] == [f"{tmp_path / 'logger.py'}:Log"]
     assert run.config["sources"]["log.0"]["file"] == str(tmp_path / "logger.py")
