@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rlplug_cli import loggers
 from rlplug_cli.loggers.following import numbers
 from rlplug_core import plugins
+from rlplug_core.config.files import open_regular
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.journal import read
@@ -134,3 +136,23 @@ def test_a_logger_is_short() -> None:
     assert {path.stem for path in folder.glob("*.py")} >= {"csv", "tensorboard", "wandb"}
     for path in folder.glob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 80, path.name
+
+
+def test_a_table_that_could_not_be_written_is_written_at_the_next_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One fault of the disk switched the logger off, and the table lacked all later rows for good."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    plugins.refresh()
+    opened = iter(range(100))
+
+    def full_at_first(*given: Any) -> Any:
+        if next(opened) < 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return open_regular(*given)
+
+    monkeypatch.setattr("rlplug_cli.loggers.csv.open_regular", full_at_first)
+    run = train("a2c", CHAIN, {**OPTIONS, "log": ("csv",)}, out=tmp_path, name="one")
+    assert "metrics.csv cannot be written: No space left on device; free some space" in capsys.readouterr().err
+    assert alike(in_table(run), run)
+    assert not run.directory.has_pending_hooks()

@@ -18,8 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlplug_core.runs.directory import RunDirectory
-from tests.faults.trials import Fault, differences, ended, started
+from tests.faults.trials import Fault, differences, done, ended, resumed, started
 
 #: What may befall each kind of operation; `faulty.c` says which letter is which.
 FAULTS = {
@@ -29,7 +28,7 @@ FAULTS = {
 WORDS = (
     "run", "a2c", "rlplug_core.testing.envs:Chain", "--total-timesteps", "60", "--num-envs", "2", "--eval-every", "30",
     "--eval-episodes", "2", "--final-eval-episodes", "3", "--log-every", "10", "--checkpoint-every", "20",
-    "--keep-checkpoints", "1", "--n-steps", "5",
+    "--keep-checkpoints", "1", "--n-steps", "5", "--log", "csv",
 )  # fmt: skip
 
 
@@ -70,10 +69,10 @@ def trial(fault: Fault, place: Path, whole: Path) -> tuple[bool, str]:
     code = ended(started(command, place, fault))
     if fault.error and (wrong := _unclear(code, said.read_text())):
         return code == 0, wrong
-    if code != 0 and RunDirectory(run).status() != "finished":
-        again = ["resume", "hit"] if (run / "config.json").exists() else command
-        if ended(started(again, place)) != 0:
-            return False, f"it does not go on: {said.read_text()[-200:]}"
+    if not (run / "config.json").exists():
+        done(command, place)
+    if failure := resumed(run, place):
+        return False, f"it does not continue: {failure}"
     return code == 0, "; ".join(differences(run, whole))
 
 

@@ -18,7 +18,7 @@ from rlplug_cli.commands.run import options_of
 from rlplug_core import plugins
 from rlplug_core.plugins import index
 from rlplug_core.plugins.names import usable
-from tests.faults.trials import differences, done, ended, started
+from tests.faults.trials import differences, done, ended, is_over, started
 
 #: More or fewer of them by hand.
 KILLS = int(os.environ.get("RLPLUG_KILLS", "10"))
@@ -72,6 +72,7 @@ def words(algorithm: str, form: str) -> list[str]:
     own = {option.name for option in options_of("algorithms", algorithm)}
     values = RUN | {name: value for name, value in OWN.items() if name in own}
     options = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    options += ["--log", "csv"]
     return ["run", algorithm, *env, *options, *FORMS[form][1]]
 
 
@@ -93,10 +94,12 @@ def killed(algorithm: str, form: str, place: Path, kills: int = KILLS, seed: int
         if ended(process) >= 0:
             break
         outcome.kills += 1
+        if is_over(run):
+            break
         again = ["resume", "killed"] if (run / "config.json").exists() else [*command, "--name", "killed"]
         process = started(again, place)
     code = ended(process)
-    outcome.wrong = differences(run, whole) if code == 0 else [(place / "said.txt").read_text()[-300:]]
+    outcome.wrong = differences(run, whole) if is_over(run) else [(place / "said.txt").read_text()[-300:], str(code)]
     return outcome
 
 

@@ -9,14 +9,19 @@ import ctypes
 import json
 import multiprocessing
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from rlplug_cli.loggers import csv
+from rlplug_cli.mlflow import episodes
 from rlplug_core.loop.process_spawner import without_main
+from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 
 #: What every process has imported when it begins.
@@ -83,7 +88,32 @@ def differences(run: Path, whole: Path) -> list[str]:
         if one != other:
             lost, twice = sum(each not in one for each in other), len(one) - len(other)
             wrong.append(f"{kind}: {lost} lost, {max(0, twice)} too many")
-    return wrong
+    return wrong + [f"{name} differs from the journal" for name in (csv.NAME, episodes.NAME) if stale(run, name)]
+
+
+def stale(run: Path, name: str) -> bool:
+    """Return whether a table of a run is not, byte for byte, the one that its journal gives."""
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place)
+        shutil.copy(run / "journal.jsonl", copy)
+        if name == episodes.NAME:
+            episodes.write(copy)
+        elif "csv" in json.loads((run / "config.json").read_bytes())["options"]["log"]:
+            csv.Table(copy / name, copy / "journal.jsonl")
+        tables = [path.read_bytes() if path.exists() else b"" for path in (run / name, copy / name)]
+    return tables[0] != tables[1]
+
+
+def is_over(run: Path) -> bool:
+    """Return whether a run is finished, and its hooks have written their tables."""
+    return RunDirectory(run).status() == "finished" and not RunDirectory(run).has_pending_hooks()
+
+
+def resumed(run: Path, place: Path) -> str:
+    """Resume a run that was killed or met a fault, unless nothing is left to do; return what it said if it failed."""
+    if is_over(run):
+        return ""
+    return "" if ended(started(["resume", run.name], place)) == 0 else (place / "said.txt").read_text()[-300:]
 
 
 def _main(words: list[str], place: str, fault: Fault | None) -> None:

@@ -18,7 +18,7 @@ from rlplug_core.runs import (
 __all__ = [
     "end_reason",
     "file_name",
-    "final_score",
+    "final_evaluation",
     "find_run",
     "no_update_note",
     "one_thread",
@@ -29,20 +29,15 @@ __all__ = [
 ]
 
 
-def final_score(run: Path) -> dict[str, object] | None:
-    """Return the last final evaluation of a run."""
-    return final_evaluation(run_records(run))
-
-
 def end_reason(run: Path) -> str:
     """Return why a run ended before its total, or "" if it did not."""
-    ends = [record.data for record in run_records(run) if record.kind == "end"]
+    ends = [record.data for record in run_records(run, "end")]
     return str(ends[-1].get("reason", "")) if ends else ""
 
 
 def no_update_note(run: Path) -> str:
     """Return a note if a run has made no update, else ""."""
-    if not is_untrained(run_records(run)):
+    if not is_untrained(run):
         return ""
     return "no update was made: the run ended before its first batch, so its weights are the initial ones"
 

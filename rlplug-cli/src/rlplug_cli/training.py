@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.lookup import end_reason, file_name, final_score, no_update_note, short_path
+from rlplug_cli.lookup import end_reason, file_name, final_evaluation, no_update_note, short_path
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
 from rlplug_core.config import figures
-from rlplug_core.errors import NotWritten, plain, warn
+from rlplug_core.errors import plain
 
 if TYPE_CHECKING:
     from rlplug_core.loop import Progress
@@ -39,7 +39,15 @@ def train(
         from rlplug_core.runs import train
 
         return train(
-            algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say
+            algorithm,
+            env,
+            values,
+            out=out,
+            name=name,
+            origins=origins,
+            watch=watch,
+            hooks=[episodes],
+            say=say,
         )
 
     train_and_report(title(algorithm, env, values, origins), train, as_json, quiet)
@@ -79,12 +87,6 @@ def train_and_report(
     else:
         with display(title, sys.stderr if as_json else sys.stdout) as watch:
             run = work(watch)
-    try:
-        episodes.refresh(run.path)
-    except (
-        NotWritten
-    ) as error:  # the journal can produce the table again, so the run has not failed
-        warn(str(error))
     if as_json:
         echo_json(result(run))
     else:
@@ -100,7 +102,7 @@ def result(run: Run) -> dict[str, object]:
         "name": run.name,
         "status": run.status,
         "reason": end_reason(run.path),
-        "final_eval": final_score(run.path),
+        "final_eval": final_evaluation(run.path),
         "mlflow": sent,
     }
 
@@ -108,7 +110,7 @@ def result(run: Run) -> dict[str, object]:
 def conclusion(run: Run) -> str:
     """Return the last lines of a run on a terminal."""
     lines = [f"run      {short_path(run.path)}"]
-    if found := final_score(run.path):
+    if found := final_evaluation(run.path):
         lines[:0] = final_lines(found)
     lines[:0] = [reason for reason in (end_reason(run.path), no_update_note(run.path)) if reason]
     if state := mirror.State.read(run.path):

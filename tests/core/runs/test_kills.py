@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from rlplug_core import plugins
 from rlplug_core.errors import UsageError
+from rlplug_core.plugins.hook_specs import hookimpl
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.curves import curves
@@ -98,3 +100,41 @@ def test_curves_are_columns_with_the_last_word_on_every_step(tmp_path: Path) -> 
     assert found["loss"].steps.tolist() == [10, 20, 30]
     assert found["loss"].values.tolist() == [1, 4, 6]
     assert list(curves(tmp_path / "journal.jsonl", ["loss", "nothing"])) == ["loss"]
+
+
+class Calls:
+    """Hooks that note their calls; the first end of a run fails."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    @hookimpl
+    def rlplug_run_start(self) -> None:
+        self.made.append("start")
+
+    @hookimpl
+    def rlplug_run_end(self, status: str) -> None:
+        self.made.append(status)
+        if len(self.made) == 2:
+            raise OSError("no space")
+
+
+def test_a_resume_after_the_end_calls_hooks_that_did_not_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed between its end record and its tables was finished, and never got them."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    plugins.refresh()
+    calls = Calls()
+    run = train(TINY, f"{ENVS}:Chain", OPTIONS, out=tmp_path, name="run", hooks=[calls])
+    assert "no space" in capsys.readouterr().err
+    before = run.journal.read_bytes()
+    resume(run.path, hooks=[calls])
+    assert calls.made == ["start", "finished"] * 2
+    (run.path / "lock").write_text("123")  # the number of a process that was killed
+    resume(run.path, hooks=[calls])
+    assert calls.made == ["start", "finished"] * 3
+    with pytest.raises(UsageError, match="is finished at step 200"):
+        resume(run.path, hooks=[calls])
+    assert calls.made == ["start", "finished"] * 3
+    assert (run.journal.read_bytes(), run.status) == (before, "finished")

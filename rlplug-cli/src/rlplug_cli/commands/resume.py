@@ -81,13 +81,20 @@ def command(
     path = find_run(run)
     one_thread()
     trust = confirm_trust(path, trust)
+    from rlplug_cli.mlflow import episodes
     from rlplug_cli.training import train_and_report
 
     def work(watch: Callable[[Any], None]) -> Run:
         from rlplug_core.runs import resume
 
         return resume(
-            path, total_timesteps=total_timesteps, rescale=rescale, watch=watch, trust=trust, on=on
+            path,
+            total_timesteps=total_timesteps,
+            rescale=rescale,
+            watch=watch,
+            hooks=[episodes],
+            trust=trust,
+            on=on,
         )
 
     train_and_report(f"resuming {path.name}", work, json, quiet)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
-from rlplug_cli.loggers.following import Follower, numbers
+from rlplug_cli.loggers.following import PREFIX, Follower, names, numbers
 from rlplug_core.config import open_regular, replace_file
+from rlplug_core.errors import NotWritten, RlplugError, warn
 from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import JournalRecord, read_journal, writing
 
@@ -31,40 +33,47 @@ def rlplug_run_log(run: RunView) -> None:
 def rlplug_run_end(run: RunView) -> None:
     if table := _tables.pop(run.path, None):  # a run may fail before it starts
         table.write()
+        if table.incomplete:
+            raise RlplugError(f"{table.path} lacks rows; 'rlplug resume' writes them")
 
 
 class Table:
-    """Return the columns `step`, `time` (seconds since the epoch) and one per metric; missing values are empty."""
+    """The columns `step`, `time` (seconds since the epoch) and one per metric; missing values are empty."""
 
     def __init__(self, path: Path, journal: Path) -> None:
         self.path = path
         self.follower = Follower(journal)
-        self.columns = ["step", "time"]
-        with writing(path):
-            replace_file(path, self._text([]))
+        self.columns: dict[str, None] = {}
+        self.incomplete = True  # it lacks rows: nothing was written yet, or a write failed
         self.write()
 
     def write(self) -> None:
-        """Append new rows; a new metric rewrites the whole table."""
-        records = [record for record in self.follower.new() if numbers(record)]
-        names = dict.fromkeys(name for record in records for name in numbers(record))
-        added = [name for name in names if name not in self.columns]
-        self.columns += added
-        with writing(self.path):
-            if added:
-                replace_file(
-                    self.path, self._text(read_journal(self.follower.journal), header=True)
-                )
-            elif records:
-                with open_regular(self.path, "ab") as file:
-                    file.write(self._text(records))
+        try:
+            with writing(self.path):
+                records = [] if self.incomplete else list(self.follower.new())
+                if self.incomplete or not names(records).keys() <= self.columns.keys():
+                    self._write_all()
+                elif records:
+                    with open_regular(self.path, "ab") as file:
+                        file.writelines(self._rows(records))
+        except NotWritten as error:  # the next call writes the whole table again
+            self.incomplete = True
+            warn(str(error))
 
-    def _text(self, records: Iterable[JournalRecord], header: bool = False) -> bytes:
-        text = io.StringIO()
-        table = csv.DictWriter(text, self.columns, lineterminator="\n")
-        if header:
-            table.writeheader()
-        for record in records:
-            if found := numbers(record):
-                table.writerow({"step": record.step, "time": record.time / 1000, **found})
-        return text.getvalue().encode()
+    def _write_all(self) -> None:
+        journal = self.follower.journal
+        self.follower.position = journal.stat().st_size  # only this process adds to it
+        self.columns = {"step": None, "time": None} | names(read_journal(journal, kinds=PREFIX))
+        rows = self._rows(read_journal(journal, kinds=PREFIX))
+        replace_file(self.path, chain([self._line(self.columns)], rows))
+        self.incomplete = False
+
+    def _rows(self, records: Iterable[JournalRecord]) -> Iterator[bytes]:
+        for record in filter(numbers, records):
+            row = {"step": record.step, "time": record.time / 1000, **numbers(record)}
+            yield self._line(row.get(name, "") for name in self.columns)
+
+    def _line(self, cells: Iterable[object]) -> bytes:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(cells)
+        return line.getvalue().encode()

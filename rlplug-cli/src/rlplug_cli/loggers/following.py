@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rlplug_core.runs import JournalRecord, tail_journal, valid_records
+from rlplug_core.runs import JournalRecord, locate_record, read_journal, tail_journal
 
 #: The kinds of records with metrics, and the prefix of their names.
 PREFIX = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}
@@ -16,12 +17,21 @@ class Follower:
 
     def __init__(self, journal: Path) -> None:
         self.journal = journal
+        #: The byte position after the last record that was passed on; 0 before the first time.
         self.position = 0
 
-    def new(self) -> list[JournalRecord]:
-        found = list(tail_journal(self.journal, self.position))
-        self.position = found[-1][1] if found else self.position
-        return valid_records(record for record, _ in found)
+    def new(self) -> Iterator[JournalRecord]:
+        """Yield the new records. A caller that fails before their end gets the rest the next time."""
+        if not self.position:
+            number = 0
+            for record in read_journal(self.journal):
+                number = record.seq
+                yield record
+            last = locate_record(self.journal, number)
+            self.position = last[1] if last is not None else 0
+        for record, position in tail_journal(self.journal, self.position):
+            yield record
+            self.position = position
 
 
 def numbers(record: JournalRecord) -> dict[str, float]:
@@ -39,3 +49,8 @@ def numbers(record: JournalRecord) -> dict[str, float]:
         for name, value in found.items()
         if not isinstance(value, bool) and math.isfinite(value)
     }
+
+
+def names(records: Iterable[JournalRecord]) -> dict[str, None]:
+    """Return the names of the metrics in records, in the order of their first values."""
+    return dict.fromkeys(name for record in records for name in numbers(record))

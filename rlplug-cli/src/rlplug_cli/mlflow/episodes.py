@@ -1,4 +1,4 @@
-"""All finished episodes of a run as one Parquet table, made from its journal."""
+"""All finished episodes of a run as one Parquet table, made from its journal at the run's end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TypeAlias
 
-from rlplug_core.config import is_regular
 from rlplug_core.loop import EPISODE_INFO
+from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import read_journal, writing
 
 Columns: TypeAlias = dict[str, list[float | None]]
@@ -15,12 +15,11 @@ NAME = "episodes.parquet"
 _COLUMNS = ("steps", "returns", "lengths", "workers")
 
 
-def refresh(run: Path) -> None:
-    """Write the table of a run, unless there is one that is newer than the journal."""
-    table = run / NAME
-    journal = run / "journal.jsonl"
-    if not is_regular(table) or table.lstat().st_mtime_ns < journal.lstat().st_mtime_ns:
-        write(run)
+@hookimpl
+def rlplug_run_end(run: RunView, status: str) -> None:
+    """Write the table of a finished run."""
+    if status == "finished":
+        write(run.path)
 
 
 def write(run: Path) -> Path | None:
@@ -29,16 +28,17 @@ def write(run: Path) -> Path | None:
     Columns: `step` (env step of the end), `return`, `length`, `worker`, `time` (of the record, milliseconds), and
     `info/NAME` for each number in `info` at the end of an episode; null without one.
     """
-    kept = list(read_journal(run / "journal.jsonl", kinds=("episodes",)))
-    said = dict.fromkeys(
-        name for record in kept for name in record.data if name.startswith(EPISODE_INFO)
-    )
-    columns: Columns = {name: [] for name in (*_COLUMNS, *said, "time")}
-    for record in kept:
+    columns: Columns = {name: [] for name in (*_COLUMNS, "time")}
+    for record in read_journal(run / "journal.jsonl", kinds=("episodes",)):
+        before = len(columns["time"])
         count = len(record.data["steps"])
-        for name in (*_COLUMNS, *said):
-            columns[name] += record.data.get(name, [None] * count)
         columns["time"] += [record.time] * count
+        for name, values in record.data.items():
+            if name in _COLUMNS or name.startswith(EPISODE_INFO):
+                columns.setdefault(name, [None] * before)
+                columns[name] += values
+        for values in columns.values():
+            values += [None] * (before + count - len(values))
     return _save(run / NAME, columns) if columns["steps"] else None
 
 

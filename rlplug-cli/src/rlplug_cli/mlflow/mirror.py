@@ -29,7 +29,15 @@ from rlplug_core.config import (
     replace_file,
 )
 from rlplug_core.errors import BadFile, UsageError, plain, warn
-from rlplug_core.runs import JournalRecord, RunDirectory, add_seal, genuine, tail_journal, writing
+from rlplug_core.runs import (
+    JournalRecord,
+    RunDirectory,
+    add_seal,
+    genuine,
+    locate_record,
+    tail_journal,
+    writing,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -264,16 +272,18 @@ class Mirror:
         This happens after a loss of power on an unreliable disk, or with a copy from a backup. Points that MLflow has
         are then not sent again, even if the run recorded them once more with another time.
         """
-        there = (
-            record
-            for record, _ in tail_journal(self.run / "journal.jsonl", 0, 0)
-            if record.seq == self.state.cursor
+        found = (
+            locate_record(self.run / "journal.jsonl", self.state.cursor)
+            if self.state.cursor
+            else None
         )
-        found = next(there, None)
-        if self.state.time and (found is None or found.time != self.state.time):
+        if self.state.time and (found is None or found[0].time != self.state.time):
             self.state.cursor = 0
             self.state.time = 0
             self.state.ahead = True
+        elif found is not None:
+            record, self._position = found
+            self._open_since = 0 if record.kind == "end" else record.time
 
     def _missing(self, client: MlflowClient, batch: Batch) -> list[tuple[str, float, int, int]]:
         """Return the points of a batch that MLflow does not have; all of them unless it was ahead of the journal."""

@@ -60,6 +60,11 @@ class RunProgress:
         """Seconds until the end at the current speed."""
         return (self.total - self.steps) / self.speed if self.speed > 0 else math.inf
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether an idle run is finished, and its tables and mirrors have everything."""
+        return self.status == "finished" and not RunDirectory(self.path).has_pending_hooks()
+
     def read_new_records(self) -> bool:
         """Read the journal's new records and return whether there were any."""
         journal = self.path / "journal.jsonl"

@@ -74,7 +74,7 @@ def run_sweep(
 
 def _run_all(pool: TaskPool, title: str, stream: TextIO | None) -> Interrupted | None:
     """Run every task of the pool; return the interruption, if a signal stopped it."""
-    waiting = [entry for entry in pool.entries.values() if entry.progress.status != "finished"]
+    waiting = [entry for entry in pool.entries.values() if not entry.progress.is_over]
     try:
         with (
             display(title, pool, stream, lambda: status_counts(pool)) as screen,

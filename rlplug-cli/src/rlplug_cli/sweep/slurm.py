@@ -103,11 +103,12 @@ def submit_sweep(
     """
     with lock_directory(directory):
         sweep = open_sweep(directory, "sweep", tasks)
-        unfinished = [
-            index
-            for index, task in enumerate(sweep.tasks)
-            if RunProgress(directory / task.name, 1).read_status() != "finished"
-        ]
+        unfinished = []
+        for index, task in enumerate(sweep.tasks):
+            progress = RunProgress(directory / task.name, 1)
+            progress.read_status()
+            if not progress.is_over:
+                unfinished.append(index)
         if not unfinished:
             return f"all {len(sweep.tasks)} runs of {directory} are finished: rlplug compare {shell_word(directory)}"
         cores = max(costs(sweep.tasks[index]) for index in unfinished)

@@ -92,7 +92,9 @@ class TaskPool:
             if code is None:
                 continue
             entry.job = None
-            killed = entry.progress.read_status() in ("killed", "waiting") and code >= 128
+            status = entry.progress.read_status()
+            unfinished = status in ("killed", "waiting", "finished") and not entry.progress.is_over
+            killed = unfinished and code >= 128
             stopping = entry.stopped or bool(self.signal)
             if killed and not stopping and entry.starts <= RESTARTS:
                 self.start(entry)

@@ -81,8 +81,8 @@ class RunningTrial:
 
 def can_start(entry: Entry) -> bool:
     """Return whether a run may start: it is not running or finished, and this process has not started it before."""
-    not_finished = entry.job is None and entry.progress.status != "finished"
-    return not_finished and not entry.starts and not entry.stopped
+    idle = entry.job is None and not entry.starts and not entry.stopped
+    return idle and not entry.progress.is_over
 
 
 def has_failed(entry: Entry) -> bool:

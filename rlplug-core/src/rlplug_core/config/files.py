@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
@@ -84,11 +85,16 @@ def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
         BadFile: as `opened`. OSError: it cannot be read.
     """
     with open_regular(path, limit=limit, follow=follow) as file:
-        return file.read(limit)
+        return file.read(
+            os.fstat(file.fileno()).st_size
+        )  # a read of `limit` bytes reserves as many
 
 
-def replace(path: Path, content: bytes) -> None:
+def replace(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file durably: a reader sees the old file or the new one, and an existing link is not followed.
+
+    Args:
+        content: all of it, or its parts.
 
     Raises:
         OSError: it cannot be written.
@@ -98,7 +104,7 @@ def replace(path: Path, content: bytes) -> None:
     with os.fdopen(
         os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb"
     ) as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)

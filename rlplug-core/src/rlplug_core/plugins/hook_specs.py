@@ -76,7 +76,11 @@ def rlplug_run_checkpoint(run: RunView, path: Path, reason: str) -> None:
 
 @hookspec
 def rlplug_run_end(run: RunView, status: str) -> None:
-    """Called once at the end, after the last journal record; `status` is `finished`, `failed` or `interrupted`."""
+    """Called at the end, after the last journal record; `status` is `finished`, `failed` or `interrupted`.
+
+    If a finished run's process was killed before all hooks had ended, or one of them failed, `resume` calls
+    `rlplug_run_start` and this again.
+    """
 
 
 @hookspec

@@ -47,6 +47,8 @@ class Hooks:
         self.write: Write = lambda kind, data: None
         #: Failures by plugin name.
         self.failed: dict[str, str] = {}
+        #: Whether a hook failed while it was called.
+        self.incomplete = False
         self.enabled = enabled
         self._manager = pluggy.PluginManager(specifications.PROJECT)
         self._manager.add_hookspecs(specifications)
@@ -195,6 +197,7 @@ class Hooks:
         try:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training continues
+            self.incomplete = True
             self._fail(
                 name,
                 f"hook plugin '{name}' failed in {hook} and is off for this run: {describe(error)}",

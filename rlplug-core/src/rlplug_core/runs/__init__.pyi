@@ -19,6 +19,7 @@ from rlplug_core.runs.inspection import Inspection as Inspection
 from rlplug_core.runs.inspection import first_frame as first_frame
 from rlplug_core.runs.inspection import inspect as inspect
 from rlplug_core.runs.journal import Record as JournalRecord
+from rlplug_core.runs.journal import locate as locate_record
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.journal import standing as valid_records
 from rlplug_core.runs.journal import tail as tail_journal
@@ -69,6 +70,7 @@ __all__ = [
     "has_display",
     "inspect",
     "is_untrained",
+    "locate_record",
     "plan_of",
     "probe",
     "read_curves",

@@ -282,7 +282,7 @@ def resume(
     """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
 
     A run that was killed before its first checkpoint starts again in its own directory; of one that was killed after
-    its last, the final evaluation is made up for.
+    its last, the final evaluation is made up for; of one that was killed after its end, the hooks are called again.
 
     Args:
         env: the environment, if no name rebuilds it or if it has moved.
@@ -366,6 +366,9 @@ def _resume(
         total_timesteps = limit  # recorded, so that a reproduction of the run rescales there too
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
         if status == "finished":
+            if run.directory.hooks_pending:
+                session(plan).call_hooks_again()
+                return
             raise _finish(run, saved, limit, components["events"]["ended"])
         session(plan).conclude(saved.step, components["events"]["ended"])
         return

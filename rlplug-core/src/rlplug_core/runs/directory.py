@@ -38,6 +38,9 @@ class RunDirectory:
         self.journal_path = path / "journal.jsonl"
         self.checkpoints_path = path / "checkpoints"
         self._marks: list[int] = []
+        #: Whether hooks have not been called to their end: the process was killed before, or one of them failed.
+        #: Meanwhile the file `lock` holds the number of that process.
+        self.hooks_pending = False
         _DIRECTORIES.add(self)
 
     @classmethod
@@ -132,6 +135,7 @@ class RunDirectory:
             raise UsageError(
                 f"run {self.path} cannot be locked: {error.strerror}; see whether it is yours"
             ) from error
+        self.hooks_pending = os.fstat(self._marks[0]).st_size > 0
         with writing(self.path / LOCK):
             os.ftruncate(self._marks[0], 0)
             os.pwrite(self._marks[0], str(os.getpid()).encode(), 0)
@@ -143,11 +147,13 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """The lock for the block, as in `lock`."""
+        """The lock for the block, as in `lock`. The file `lock` is empty afterwards, unless hooks are pending."""
         self.lock()
         try:
             yield
         finally:
+            if self.held and not self.hooks_pending:
+                os.ftruncate(self._marks[0], 0)
             self.unlock()
 
     @property
@@ -179,6 +185,11 @@ class RunDirectory:
     def status(self) -> str:
         """`running`, or how the last process left it: `finished`, `failed`, `interrupted`, `killed` without a word."""
         return "running" if self.running() else self.left()
+
+    def has_pending_hooks(self) -> bool:
+        """Return whether a process is writing this run, or ended before all hooks had been called."""
+        lock = self.path / LOCK
+        return regular(lock) and lock.lstat().st_size > 0
 
     def left(self) -> str:
         """Return how the last process left the run: `killed` if it left no end record."""

@@ -14,7 +14,7 @@ from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
-from rlplug_core.runs.listing import is_untrained, records, summary
+from rlplug_core.runs.listing import is_untrained, summary
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.trust import require_plugins
 from rlplug_core.types import Spec
@@ -59,7 +59,7 @@ def export_policy(
         policy = Policy(agent, env)
         program = env.spec if onnx or torchscript else None
         own = Spec(policy.observation_space, policy.action_space, 1, env.spec.id)
-        idle = is_untrained(records(directory.path), clock.steps)
+        idle = is_untrained(directory.path, clock.steps)
         text = card(found, config, about, own, untrained=idle, program=program)
         return write(out, agent, env, about, text, onnx=onnx, torchscript=torchscript)
     finally:

@@ -5,32 +5,41 @@ epoch, taken once. Kinds: `start`, `metrics`, `episodes`, `evaluation`, `checkpo
 `error`, `end`.
 
 A process that continues from a checkpoint supersedes later records: `after` in its `start` names the last
-record that the checkpoint had seen. `read` skips superseded records; nothing is ever deleted.
+record that the checkpoint had seen. `read` skips superseded records; nothing is ever deleted. `journal_reader` reads.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 from rlplug_core.config.files import open_regular
 from rlplug_core.runs.files import writing
-from rlplug_core.runs.schemas import Record, parse_record
+from rlplug_core.runs.journal_reader import (
+    BLOCK,
+    MEASURED,
+    last_number,
+    locate,
+    read,
+    read_backwards,
+    standing,
+    tail,
+)
+from rlplug_core.runs.schemas import Record
 
-__all__ = ["Journal", "Record", "read", "standing", "tail"]
-
-#: Kinds of records that training measures again when it continues from a checkpoint.
-MEASURED = ("metrics", "episodes", "evaluation", "final_eval")
-#: Largest number of bytes of a line; a longer one is not a record.
-LINE = 64 << 20
-#: Bytes that are read at once in search of the last line's end.
-BLOCK = 2**20
+__all__ = [
+    "MEASURED",
+    "Journal",
+    "Record",
+    "locate",
+    "read",
+    "read_backwards",
+    "standing",
+    "tail",
+]
 
 
 class Journal:
@@ -45,10 +54,9 @@ class Journal:
         self.path = path
         self._seen: dict[tuple[str, int, str], tuple[int, object]] = {}
         self.changed: list[str] = []
-        records = [record for record, _ in tail(path, 0, 0)] if path.exists() else []
-        self.seq = records[-1].seq if records else 0
+        self.seq = last_number(path) if path.exists() else 0
         self.after = self.seq if after is None else min(after, self.seq)
-        self._remember(records)
+        self._remember()
         with writing(path):
             self._file = open_regular(path, "ab+")  # open as long as the run
             self._size = _ends_with_newline(self._file.fileno())
@@ -97,8 +105,13 @@ class Journal:
             raise
         self._size += len(line)
 
-    def _remember(self, records: list[Record]) -> None:
-        for record in records:
+    def _remember(self) -> None:
+        """Keep the values of the measurements after the record `after`."""
+        if self.after == self.seq:
+            return
+        before = locate(self.path, self.after)
+        records = tail(self.path, before[1], self.after) if before else tail(self.path, 0, 0)
+        for record, _ in records:
             if record.seq > self.after and record.kind in ("metrics", "evaluation"):
                 for key, value in record.data.items():
                     self._seen[record.kind, record.step, key] = (record.time, value)
@@ -114,98 +127,6 @@ class Journal:
             elif found[1] != data[key]:
                 self.changed.append(f"{key} at step {step}")
         return moment
-
-
-def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Record]:
-    """The whole records with a sequence number above `after` that no later start took back.
-
-    Lines that a loss of power damaged are skipped. With `kinds`, other kinds are skipped too, most of
-    them without being parsed.
-    """
-    records = _whole(path, {*kinds, "start"} if kinds else ())
-    return (
-        one for one in standing(records) if one.seq > after and (not kinds or one.kind in kinds)
-    )
-
-
-def standing(records: Iterable[Record]) -> list[Record]:
-    """Those of a journal's records that no later start took back."""
-    kept: list[Record] = []
-    for record in records:
-        if record.kind == "start" and kept:
-            kept = [one for one in kept if not _is_superseded(one, record)]
-        kept.append(record)
-    return kept
-
-
-def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[Record, int]]:
-    """Yield the whole records from a byte position on, each with the position after it; stop before an unfinished line.
-
-    A caller that keeps the last position reads only new records the next time. Superseded ones are included. With the
-    sequence number of the `last` record before the position, a number that cannot come next counts as damage.
-    """
-    lines = _records_with_positions(path, position)
-    return (
-        (one, place)
-        for one, place in (lines if last is None else _in_order(lines, last))
-        if one is not None
-    )
-
-
-def _records_with_positions(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
-    """Yield the record of each finished line, None if it is damaged, and the position after it."""
-    with open_regular(path) as file:
-        file.seek(position)
-        for line in _lines(file):
-            if not line.endswith(b"\n") and len(line) < LINE:
-                return
-            position += len(line)
-            yield parse_record(line), position
-
-
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file, one that is too long in parts: a hole in a file would fill the memory."""
-    return iter(partial(file.readline, LINE), b"")
-
-
-def _in_order(
-    lines: Iterable[tuple[Record | None, int]], last: int
-) -> Iterator[tuple[Record, int]]:
-    """Yield records with numbers that rise from `last` by one more than the damaged lines between them."""
-    missing = 0
-    odd = None
-    for record, place in lines:
-        if record is not None and odd is not None and record.seq == odd[0].seq + 1:
-            yield odd
-        elif record is None or not last < record.seq <= last + 1 + missing:
-            missing += 1
-            odd = (record, place) if record is not None and record.seq > last else None
-            continue
-        last = record.seq
-        missing = 0
-        odd = None
-        yield record, place
-
-
-def _whole(path: Path, kinds: Collection[str]) -> Iterator[Record]:
-    """Yield every whole record of these kinds (default: all), superseded ones included."""
-    wanted = re.compile(f'"kind":"({"|".join(kinds)})"'.encode()).search
-    with open_regular(path) as file:
-        for line in _lines(file):
-            if kinds and not wanted(line):
-                continue
-            record = parse_record(line)
-            if record is not None and (not kinds or record.kind in kinds):
-                yield record
-
-
-def _is_superseded(record: Record, start: Record) -> bool:
-    """A final evaluation counts for the weights of its step, so a run that goes beyond it takes nothing back."""
-    if record.kind not in MEASURED or "after" not in start.data:
-        return False
-    return bool(record.seq > start.data["after"]) and (
-        record.kind != "final_eval" or record.step > start.step
-    )
 
 
 def _ends_with_newline(file: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rlplug_core.config.files import regular
 from rlplug_core.errors import BadFile, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.files import shell_word
-from rlplug_core.runs.journal import MEASURED, Record, read
+from rlplug_core.runs.journal import MEASURED, Record, read, read_backwards
 
 #: Where run directories are made.
 OUT = Path("runs")
@@ -111,15 +111,15 @@ def summary(path: Path) -> Summary:
         )
 
 
-def records(path: Path) -> list[Record]:
-    """A run's journal; empty for a run that was killed before its first record."""
+def records(path: Path, *kinds: str) -> Iterator[Record]:
+    """Yield the records of these kinds (default: all) of a run; none if it was killed before its first record."""
     journal = RunDirectory(path).journal_path
-    return list(read(journal)) if os.path.lexists(journal) else []
+    return read(journal, kinds=kinds) if os.path.lexists(journal) else iter(())
 
 
-def final_evaluation(journal: Iterable[Record]) -> dict[str, object] | None:
-    """Return the result of the last final evaluation."""
-    found = [record.data for record in journal if record.kind == "final_eval"]
+def final_evaluation(path: Path) -> dict[str, object] | None:
+    """Return the result of the last final evaluation of a run."""
+    found = [record.data for record in records(path, "final_eval")]
     return found[-1] if found else None
 
 
@@ -144,9 +144,12 @@ def remove(path: Path) -> None:
 def _summary(path: Path) -> Summary:
     directory = RunDirectory(path)
     config = directory.config
-    journal = records(path)
     first = int(config["options"].get("total_timesteps") or 0)
+    journal = list(records(path, "start", "evaluation", "final_eval", "end"))
+    starts = [record.data for record in journal if record.kind == "start"]
     means = [record.data["eval/return_mean"] for record in journal if record.kind == "evaluation"]
+    finals = [record.data for record in journal if record.kind == "final_eval"]
+    steps, seconds = _extent(path)
     return Summary(
         name=_name(path),
         path=str(path),
@@ -154,38 +157,38 @@ def _summary(path: Path) -> Summary:
         algorithm=str(config["algorithm"]),
         env=str(config["env"]),
         seed=config["options"].get("seed"),
-        steps=_steps(journal),
-        total_timesteps=_total(config["options"], journal),
+        steps=max([steps, *(one.step for one in journal if one.kind in MEASURED)]),
+        total_timesteps=_total(config["options"], starts),
         best=max(means, default=None),
         last=means[-1] if means else None,
-        final_eval=final_evaluation(journal),
+        final_eval=finals[-1] if finals else None,
         group=str(config["group"]),
         created=float(config["created"]),
-        seconds=_seconds(journal),
-        extensions=_risen(
-            first, extensions(first, [one.data for one in journal if one.kind == "start"])
-        ),
+        seconds=seconds,
+        extensions=_risen(first, extensions(first, starts)),
     )
 
 
-def _steps(journal: Sequence[Record]) -> int:
-    """Return how far a run has come: what earlier processes only said, as of a failure, may have been taken back."""
-    begun = max(
-        (number for number, record in enumerate(journal) if record.kind == "start"), default=0
-    )
-    counted = [
-        record.step for n, record in enumerate(journal) if n >= begun or record.kind in MEASURED
-    ]
-    return max(counted, default=0)
+def _extent(path: Path) -> tuple[int, float]:
+    """Return how far a run has come, and how long it trained, over all its processes.
+
+    Steps of earlier processes count only if they were measured: others, as of a failure, may have been taken back.
+    """
+    journal = RunDirectory(path).journal_path
+    steps = 0
+    last_process = True
+    for record in read_backwards(journal) if os.path.lexists(journal) else ():
+        if last_process or record.kind in MEASURED:
+            steps = max(steps, record.step)
+        if "perf/wall_s" in record.data:
+            return steps, float(record.data["perf/wall_s"])
+        last_process = last_process and record.kind != "start"
+    return steps, 0.0
 
 
-def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
+def _total(options: Mapping[str, Any], starts: Iterable[Mapping[str, Any]]) -> int | None:
     """Return the env step at which a run ends: its first total, or the latest extension."""
-    goals = [
-        record.data["limit"]
-        for record in journal
-        if record.kind == "start" and "limit" in record.data
-    ]
+    goals = [start["limit"] for start in starts if "limit" in start]
     return int(goals[-1]) if goals else options.get("total_timesteps")
 
 
@@ -225,27 +228,23 @@ def _name(path: Path) -> str:
 
 
 def ending(journal: Iterable[Record]) -> str:
-    """Return how the last process left a run: `finished`, `failed`, `interrupted`, or `killed` without a word."""
+    """Return how the last process left a run: `finished`, `failed`, `interrupted`; `killed` without an end record."""
     status = "killed"
     for record in journal:
-        status = str(record.data["status"]) if record.kind == "end" else "killed"
+        if record.kind in ("start", "end"):
+            status = str(record.data["status"]) if record.kind == "end" else "killed"
     return status
 
 
-def is_untrained(journal: Iterable[Record], step: int | None = None) -> bool:
-    """Return whether a run had made no update at a step, by default at its end, as far as its records say."""
-    counts = [
-        (record.step, record.data["perf/updates"])
-        for record in journal
-        if "perf/updates" in record.data
-    ]
-    then = [updates for at, updates in counts if step is not None and at >= step][:1] or [
-        n for _, n in counts[-1:]
-    ]
-    return bool(then) and not then[0]
-
-
-def _seconds(journal: Iterable[Record]) -> float:
-    """Return how long it trained, over all its processes."""
-    found = [record.data["perf/wall_s"] for record in journal if "perf/wall_s" in record.data]
-    return float(found[-1]) if found else 0.0
+def is_untrained(path: Path, step: int | None = None) -> bool:
+    """Return whether a run had made no update at a step, by default at its end, according to its records."""
+    journal = RunDirectory(path).journal_path
+    later: int | None = None
+    for record in read_backwards(journal, ("metrics",)) if os.path.lexists(journal) else ():
+        if "perf/updates" not in record.data:
+            continue
+        updates = int(record.data["perf/updates"])
+        if step is None or record.step < step:
+            return not (updates if later is None else later)
+        later = updates
+    return later == 0

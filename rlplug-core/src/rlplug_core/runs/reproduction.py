@@ -137,8 +137,7 @@ def _numbers(path: Path) -> dict[tuple[int, str], float]:
     """Return the recorded values by env step and name, without measured ones."""
     return {
         (record.step, key): value
-        for record in records(path)
-        if record.kind in ("metrics", "evaluation")
+        for record in records(path, "metrics", "evaluation")
         for key, value in record.data.items()
         if not key.startswith(MEASURED)
     }

@@ -154,17 +154,30 @@ class Session:
             self.status = "finished"
             self.ended = ended
 
+    def call_hooks_again(self) -> None:
+        """Call the hooks of a finished run: its process was killed before they had ended, or one of them failed."""
+        self.status = "finished"
+        self.directory.hooks_pending = True
+        with outlasting():
+            self.hooks.run_start(self.run)
+            self._call_end_hooks()
+
+    def _call_end_hooks(self) -> None:
+        self.hooks.run_end(self.run, self.status)
+        self.directory.hooks_pending = self.hooks.incomplete
+
     @contextmanager
     def _open_journal(self, after: int | None) -> Iterator[None]:
         """Open the journal, supersede records after `after`, and always write an end record."""
         self.journal = Journal(self.directory.journal_path, after)
+        self.directory.hooks_pending = True
         put_aside(self.directory.path / FAILURE)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
         with ExitStack() as closing:
             closing.enter_context(outlasting())
             closing.callback(self.journal.close)
-            closing.callback(lambda: self.hooks.run_end(self.run, self.status))
+            closing.callback(self._call_end_hooks)
             closing.callback(self._close_eval_env)
             try:
                 with (

@@ -1,0 +1,278 @@
+"""Reads journals of any length in bounded memory: forwards, backwards, or from a record that is found by its number.
+
+Most readers need a few kinds of records. Their lines are searched in blocks, and only these lines are parsed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+from rlplug_core.config.files import open_regular
+from rlplug_core.runs.schemas import Record, parse_record
+
+#: Kinds of records that training measures again when it continues from a checkpoint.
+MEASURED = ("metrics", "episodes", "evaluation", "final_eval")
+#: Largest number of bytes of a line; a longer one is not a record.
+LINE = 64 << 20
+#: Bytes that are read at once.
+BLOCK = 2**20
+
+
+def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Record]:
+    """Yield the whole records with a sequence number above `after` that no later start took back.
+
+    Lines that a loss of power damaged are skipped. With `kinds`, other kinds are skipped too, most of
+    them without being parsed. Records that are written meanwhile are left out.
+
+    Raises:
+        BadFile: the journal is not a regular file. OSError: it cannot be read.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        measures = not kinds or not set(kinds).isdisjoint(MEASURED)
+        starts = _Starts(_records(file, size, ("start",)) if measures else ())
+        for record, position in _records(file, size, kinds):
+            if record.seq > after and not starts.supersede(record, position):
+                yield record
+
+
+def read_backwards(path: Path, kinds: Collection[str] = ()) -> Iterator[Record]:
+    """Yield the records of `read` from the last to the first, so the newest ones of a long journal are found at once.
+
+    Raises:
+        BadFile: the journal is not a regular file. OSError: it cannot be read.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        starts = _Starts(_records(file, size, ("start",)))
+        for line, position in _lines_backwards(file, size):
+            record = parse_record(line)
+            if record is None or (kinds and record.kind not in kinds):
+                continue
+            if not starts.supersede(record, position):
+                yield record
+
+
+def standing(records: Iterable[Record]) -> list[Record]:
+    """Return those of a journal's records that no later start took back."""
+    kept: list[Record] = []
+    for record in records:
+        if record.kind == "start" and kept:
+            kept = [one for one in kept if not _is_superseded(one, record)]
+        kept.append(record)
+    return kept
+
+
+def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[Record, int]]:
+    """Yield the whole records from a byte position on, each with the position after it; stop before an unfinished line.
+
+    A caller that keeps the last position reads only new records the next time. Superseded ones are included. With the
+    sequence number of the `last` record before the position, a number that cannot come next counts as damage.
+    """
+    lines = _records_with_positions(path, position)
+    return (
+        (one, place)
+        for one, place in (lines if last is None else _in_order(lines, last))
+        if one is not None
+    )
+
+
+def locate(path: Path, number: int) -> tuple[Record, int] | None:
+    """Return the record with a sequence number and the byte position after it, or None if there is none.
+
+    Numbers rise, so it is searched by halves. If damaged lines mislead the search, the whole journal is read.
+    """
+    with open_regular(path) as file:
+        found = _search(file, number)
+    if found is None:
+        found = next((one for one in tail(path, 0, 0) if one[0].seq >= number), None)
+    return found if found is not None and found[0].seq == number else None
+
+
+def last_number(path: Path) -> int:
+    """Return the sequence number of the last whole record, 0 without one."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - BLOCK))
+        lines = file.read(BLOCK).split(b"\n")[1 if size > BLOCK else 0 : -1]
+    numbers = [record.seq for line in lines if (record := parse_record(line + b"\n"))]
+    # Two numbers that agree show that the first one is not damaged.
+    agreeing = next((one for one, following in pairwise(numbers) if following == one + 1), None)
+    if agreeing is None:
+        return max((record.seq for record, _ in tail(path, 0, 0)), default=0)
+    records = ((parse_record(line + b"\n"), 0) for line in lines)
+    return max(record.seq for record, _ in _in_order(records, agreeing - 1))
+
+
+def _search(file: IO[bytes], number: int) -> tuple[Record, int] | None:
+    """Search a record by halves; None if it is not found between numbers that fit."""
+    low = 0
+    high = os.fstat(file.fileno()).st_size
+    while high - low > BLOCK:
+        middle = (low + high) // 2
+        file.seek(middle)
+        start = middle + len(file.readline(LINE))
+        line = file.readline(LINE)
+        record = parse_record(line)
+        if record is None and line:
+            return None
+        if record is not None and record.seq <= number:
+            low = start
+        else:
+            high = middle
+    file.seek(low)
+    found: tuple[Record, int] | None = None
+    position = low
+    for line in _lines(file):
+        position += len(line)
+        record = parse_record(line)
+        if found is not None:
+            return found if record is not None and record.seq == number + 1 else None
+        if record is not None and record.seq == number:
+            found = record, position
+        elif record is None or record.seq > number:
+            return None
+    return found
+
+
+def _records_with_positions(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
+    """Yield the record of each finished line, None if it is damaged, and the position after it."""
+    with open_regular(path) as file:
+        file.seek(position)
+        for line in _lines(file):
+            if not line.endswith(b"\n") and len(line) < LINE:
+                return
+            position += len(line)
+            yield parse_record(line), position
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file, one that is too long in parts: a hole in a file would fill the memory."""
+    return iter(partial(file.readline, LINE), b"")
+
+
+def _in_order(
+    lines: Iterable[tuple[Record | None, int]], last: int
+) -> Iterator[tuple[Record, int]]:
+    """Yield records with numbers that rise from `last` by one more than the damaged lines between them."""
+    missing = 0
+    odd = None
+    for record, place in lines:
+        if record is not None and odd is not None and record.seq == odd[0].seq + 1:
+            yield odd
+        elif record is None or not last < record.seq <= last + 1 + missing:
+            missing += 1
+            odd = (record, place) if record is not None and record.seq > last else None
+            continue
+        last = record.seq
+        missing = 0
+        odd = None
+        yield record, place
+
+
+def _records(
+    file: IO[bytes], size: int, kinds: Collection[str] = ()
+) -> Iterator[tuple[Record, int]]:
+    """Yield every whole record of these kinds (default: all) in the first `size` bytes, with the position after it."""
+    lines = _search_lines(file, size, kinds) if kinds else _first_lines(file, size)
+    for line, position in lines:
+        record = parse_record(line)
+        if record is not None and (not kinds or record.kind in kinds):
+            yield record, position
+
+
+def _first_lines(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines that start in the first `size` bytes, each with the position after it."""
+    file.seek(0)
+    position = 0
+    for line in _lines(file):
+        if position >= size:
+            return
+        position += len(line)
+        yield line, position
+
+
+def _search_lines(
+    file: IO[bytes], size: int, kinds: Collection[str]
+) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines that name one of these kinds, each with the position after it."""
+    names = b"|".join(re.escape(kind).encode() for kind in kinds)
+    wanted = re.compile(rb'"kind":"(?:%s)"' % names)
+    file.seek(0)
+    position = 0
+    while position < size:
+        block = file.read(BLOCK)
+        block += file.readline(LINE)
+        end = 0
+        for match in wanted.finditer(block):
+            if match.start() < end:
+                continue
+            start = block.rfind(b"\n", 0, match.start()) + 1
+            end = block.find(b"\n", match.end()) + 1 or len(block)
+            yield block[start:end], position + end
+        position += len(block)
+        if not block:  # the file was cut off meanwhile
+            return
+
+
+def _lines_backwards(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the finished lines from the last one to the first, each with the position after it."""
+    rest = b""
+    end = size
+    while end > 0:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        block = file.read(end - start) + rest
+        first = block.find(b"\n") + 1 if start else 0
+        if start and not first and len(block) < LINE:  # no whole line yet
+            rest = block
+            end = start
+            continue
+        position = start + len(block)
+        for line in reversed(io.BytesIO(block[first:]).readlines()):
+            yield line, position
+            position -= len(line)
+        rest = block[:first]
+        end = start
+
+
+class _Starts:
+    """The starts of a journal, which supersede measurements before them."""
+
+    def __init__(self, starts: Iterable[tuple[Record, int]]) -> None:
+        self.records: list[Record] = []
+        self.positions: list[int] = []
+        for record, position in starts:
+            if "after" in record.data:
+                self.records.append(record)
+                self.positions.append(position)
+        #: The lowest `after` of each start and those that follow it.
+        self.lowest = [record.data["after"] for record in self.records]
+        for place in range(len(self.lowest) - 2, -1, -1):
+            self.lowest[place] = min(self.lowest[place], self.lowest[place + 1])
+
+    def supersede(self, record: Record, position: int) -> bool:
+        """Return whether a later start took back a record that ends at this position."""
+        later = bisect_right(self.positions, position)
+        if later == len(self.positions) or record.seq <= self.lowest[later]:
+            return False
+        if record.kind != "final_eval":
+            return record.kind in MEASURED
+        return any(_is_superseded(record, start) for start in self.records[later:])
+
+
+def _is_superseded(record: Record, start: Record) -> bool:
+    """A final evaluation counts for the weights of its step, so a run that goes beyond it takes nothing back."""
+    if record.kind not in MEASURED or "after" not in start.data:
+        return False
+    return bool(record.seq > start.data["after"]) and (
+        record.kind != "final_eval" or record.step > start.step
+    )
