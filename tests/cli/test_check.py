@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlplug_core.testing import CONTRACT
+from rlplug_core.testing.kit import algorithm_checks
 
 ALGORITHM = '''
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class Mine(A2C):
     Config = MineConfig
     runners = ("sync",)
 
-class Unnamed(Mine):
+class Unnamed(A2C):
+    runners = ("sync",)
     def learn(self, batch, now, clock):
         result = super().learn(batch, now, clock)
         return type(result)({"loss": result.metrics["loss/policy"]})
@@ -45,13 +47,16 @@ def algorithms(place: Path) -> str:
     return "./mine.py"
 
 
-def test_an_algorithm_in_a_file_passes_with_a_warning(rlplug: Callable[..., Any], algorithms: str) -> None:
+def test_an_option_without_help_is_the_only_failure_of_an_algorithm_in_a_file(
+    rlplug: Callable[..., Any], algorithms: str
+) -> None:
     done = rlplug("check", f"{algorithms}:Mine")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (1, "")
     lines = [line.split() for line in done.out.splitlines()]
     assert [line[0] for line in lines if len(line) == 1] == ["static", "import", "contract"]
     assert ["passed", "truncation"] in lines
-    assert "warned   help             no help for beta; write a comment after the field" in done.out
+    assert "failed   help             no help for beta; write a comment after the field" in done.out
+    assert [line[1] for line in lines if line[0] == "failed"] == ["help"]
     assert done.out.splitlines()[-1].endswith(f"; contract {CONTRACT}")
 
 
@@ -74,14 +79,19 @@ def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..
     found = {check["name"]: check for check in report["checks"]}
     assert [name for name, check in found.items() if check["status"] == "failed"] == ["metrics"]
     assert found["metrics"]["message"].startswith("a metric is named 'loss'")
-    assert found["help"]["provisional"]
+    assert not found["help"]["provisional"]
     assert found["copies"]["asks"].startswith("The buffer copies all data")
 
 
-def test_strict_lets_warnings_fail(rlplug: Callable[..., Any], algorithms: str) -> None:
+def test_strict_lets_warnings_fail(
+    rlplug: Callable[..., Any], algorithms: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert rlplug("check", f"{algorithms}:Mine").code == 1
+    monkeypatch.setattr(algorithm_checks, "CONTRACT", 1)  # the checks of contract 2 are provisional then
     done = rlplug("check", f"{algorithms}:Mine", "--strict", "--json")
     assert {check["status"] for check in json.loads(done.out)["checks"]} == {"passed", "skipped", "warned"}
     assert done.code == 1
+    assert rlplug("check", f"{algorithms}:Mine").code == 0
 
 
 def test_an_expected_failure_needs_a_reason_and_is_strict(rlplug: Callable[..., Any], algorithms: str) -> None:

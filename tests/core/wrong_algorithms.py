@@ -20,6 +20,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config, Count, NonNegative, Positive, log
 from rlplug_core.config.schedules import constant
+from rlplug_core.errors import UsageError
 from rlplug_core.learning.estimators import gae
 from rlplug_core.learning.update_rules import RMSProp
 from rlplug_core.nets.forward import fast_forward
@@ -332,6 +333,59 @@ class Normalized(Tiny):
 
     def mean(self, batch: Samples, value: Tensor) -> Tensor:
         return torch.dot(batch.weight, value) / batch.weight.sum().clamp(min=1e-8)
+
+
+class PlainMean(Tiny):
+    """Its second optimizer ignores the weights of the batch."""
+
+    def build(self) -> None:
+        super().build()
+        rate = constant(self.config.learning_rate)
+        self.optim = self.optimizer("critic", [self.critic], learning_rate=rate, rule=RMSProp())
+        self.policy_optim = self.optimizer("policy", [self.policy], learning_rate=rate, rule=RMSProp())
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        advantage, target = gae(batch, *batch.values(self.values), 0.99, 0.95)
+        samples = batch.samples(advantage, target, self.device)
+        error = samples.mean((self.critic(samples.obs) - samples.target).square())
+        norm = self.optim.minimize(error, clock)
+        log_prob, _ = self.policy.head.log_prob_and_entropy(self.policy(samples.obs), samples.action)
+        self.policy_optim.minimize(-(log_prob * samples.advantage).mean(), clock)
+        return Result({"loss/total": error.detach(), "loss/gradient_norm": norm})
+
+
+class NeedsAge(Tiny):
+    """Right, but only for vectors of six numbers, which a wrapper makes of a chain."""
+
+    def build(self) -> None:
+        if self.spec.obs.shape != (6,):
+            raise UsageError("NeedsAge takes observations of six numbers")
+        super().build()
+
+
+class ZeroTable(Tiny):
+    """Right: Q-learning on a table of eight bins of observations, which starts at 0; its policy never learns."""
+
+    actions: ClassVar[tuple[str, ...]] = ("Discrete",)
+
+    def build(self) -> None:
+        if len(self.spec.obs.shape or ()) != 1:
+            raise UsageError("ZeroTable takes vectors")
+        super().build()
+        self.register_buffer("table", torch.zeros(8, int(self.spec.action.n), dtype=torch.float64))
+
+    def _bins(self, obs: Array) -> Array:
+        width = obs.shape[-1]
+        return (np.abs(np.sin(12.9 * (obs.reshape(-1, width) @ np.arange(1, width + 1)))) * 8).astype(int) % 8
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        table = self.table.numpy()
+        _, successor = batch.values(lambda obs: table[self._bins(obs)].max(1))
+        target = batch.reward + 0.9 * ~batch.terminated * successor
+        at = self._bins(batch.obs[:-1]), batch.action.reshape(-1)
+        error = np.where(batch.weight > 0, batch.weight * (target - table[at].reshape(target.shape)), 0)
+        np.add.at(table, at, 0.1 * error.reshape(-1))
+        return Result({"loss/error": float(np.abs(error).mean())})
 
 
 class ReferringBuffer(RolloutBuffer):

@@ -13,10 +13,11 @@ import pytest
 from rlplug_core.errors import UsageError
 from rlplug_core.testing import Check, ProvisionalFailure, checks
 from rlplug_core.testing.envs import Chain
+from rlplug_core.testing.kit import algorithm_checks
 from rlplug_core.testing.kit.algorithm_checks import RULES
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
-from tests.core import wrong_algorithms
+from tests.core import wraps, wrong_algorithms
 from tests.core.testing import test_kit_close
 from tests.tables import for_each
 
@@ -30,7 +31,7 @@ WRONG = {
     "Floats": "actions", "Columns": "actions", "FlatExtras": "actions", "Blind": "masks",
     "Hoards": "updates", "Ungrouped": "metrics", "Squats": "metrics", "Infinite": "metrics", "Graphic": "metrics",
     "OwnTime": "clock", "Leaves": "leaks",
-    "CountsAbsent": "weight-zero", "TakesPauses": "pauses", "Normalized": "weight-scale", "Refers": "copies",
+    "CountsAbsent": "weight-zero", "TakesPauses": "pauses", "Refers": "copies",
     "CutsShort": "truncation", "CutsMostShort": "truncation", "GoesOn": "termination",
     "Unseeded": "seeding", "Deaf": "seeding",
     "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Nostalgic": "memory",
@@ -51,6 +52,8 @@ SEVERAL = {
     "NextEpisode": ["episodes", "truncation"],
     "GoesOnElsewhere": ["episodes", "termination"],
     "OwnSteps": ["async", "non-finite"],
+    "Normalized": ["episodes", "rewards", "weight-scale"],
+    "PlainMean": ["episodes", "rewards", "weight-scale"],
     "Restless": ["agents", "evaluation", "explore", "hidden-state"],
 }
 
@@ -123,6 +126,19 @@ def test_rows_that_are_absent_at_times_are_there_as_often_as_others(story: Story
         assert not np.all(there) or turns == 1
 
 
+def test_an_algorithm_that_needs_a_wrapper_is_checked_inside_it() -> None:
+    """The wrapper refuses some environments of the kit; a fresh process wraps too."""
+    assert "it accepts no environment" in of("NeedsAge")["spaces"].outcome().message
+    found = {check.name: check for check in checks(f"{FILE}:NeedsAge", wrap=[f"{wraps.__file__}:Aged"])}
+    for name in ("spaces", "actions", "updates", "resume", "fresh-process", "truncation"):
+        assert found[name].outcome().status == "passed", (name, found[name].outcome().message)
+
+
+def test_a_table_of_zeros_is_given_time_to_bootstrap() -> None:
+    """Its values are 0 at first, so the first successors of truncated steps change nothing."""
+    assert of("ZeroTable")["successors"].outcome().status == "passed"
+
+
 def test_every_check_has_a_wrong_algorithm() -> None:
     elsewhere = {"entry-point", "index", "presets", "import-light", "import-quiet", "help", "learn-episodes"}
     sly = {name for name, _ in test_kit_close.SLY.values()}
@@ -150,7 +166,8 @@ def test_a_check_that_does_not_apply_skips() -> None:
         of("Tiny")["entry-point"]()
 
 
-def test_a_provisional_check_warns_and_nothing_more() -> None:
+def test_a_provisional_check_warns_and_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithm_checks, "CONTRACT", 1)
     check = of("Silent")["help"]
     assert check.provisional
     with pytest.warns(ProvisionalFailure, match="no help for beta"):

@@ -49,6 +49,12 @@ COLORS = {
     help="Check it on this environment if none of the kit's environments suits it.",
 )
 @click.option(
+    "--wrap",
+    multiple=True,
+    metavar="NAME",
+    help="Check an algorithm inside this wrapper, NAME or NAME:option=value.",
+)
+@click.option(
     "--expect",
     "expected",
     multiple=True,
@@ -76,6 +82,7 @@ def command(
     words: tuple[str, ...],
     pairs: tuple[str, ...],
     env: str | None,
+    wrap: tuple[str, ...],
     expected: tuple[str, ...],
     learn: bool,
     strict: bool,
@@ -89,10 +96,21 @@ def command(
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported
     kind, name = _kind_and_name(words)
+    if wrap and kind != "algorithm":
+        raise UsageError(
+            f"--wrap: only an algorithm is checked inside wrappers, and '{name}' is not one"
+        )
     expectations = _expectations(expected)
     if kind == "algorithm":
         options = from_pairs(pairs, options_of("algorithms", name), name) if pairs else {}
-        found = checks(name, options=options, env=env, expected_failures=expectations, learn=learn)
+        found = checks(
+            name,
+            options=options,
+            env=env,
+            wrap=wrap,
+            expected_failures=expectations,
+            learn=learn,
+        )
     elif kind == "wrapper":
         found = wrapper_checks(name, env=env, expected_failures=expectations)
     else:

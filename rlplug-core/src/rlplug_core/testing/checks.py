@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unittest
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlplug_core.errors import UsageError, did_you_mean
@@ -81,6 +81,7 @@ def checks(
     *,
     options: Mapping[str, object] | None = None,
     env: str | None = None,
+    wrap: Sequence[str] = (),
     expected_failures: Mapping[str, str] | None = None,
     learn: bool = False,
 ) -> tuple[Check, ...]:
@@ -90,6 +91,8 @@ def checks(
         name: an installed algorithm's id, `module:Class` or `./file.py:Class`.
         options: option values, if the defaults make no update within 20,000 env steps.
         env: an environment as in `rlplug run`, if the algorithm accepts none of the kit's own.
+        wrap: wrappers for each environment, `NAME` or `NAME:option=value`, if the algorithm needs them; environments
+            of the kit that a wrapper refuses are left out.
         expected_failures: reasons by name of check. Strict: a check that passes nevertheless counts as failed.
         learn: include the checks that train, each for a few seconds.
 
@@ -97,7 +100,15 @@ def checks(
         UsageError: the algorithm does not exist, or an expected failure has no reason or names no check.
         PluginError: the plugin is disabled, incompatible or broken.
     """
-    return _checks("algorithm", name, expected_failures, dict(options or {}), env, learn=learn)
+    return _checks(
+        "algorithm",
+        name,
+        expected_failures,
+        dict(options or {}),
+        env,
+        wrap=tuple(wrap),
+        learn=learn,
+    )
 
 
 def env_checks(
@@ -134,6 +145,7 @@ def _checks(
     expected_failures: Mapping[str, str] | None,
     options: Mapping[str, object] | None = None,
     env: str | None = None,
+    wrap: tuple[str, ...] = (),
     learn: bool = False,
 ) -> tuple[Check, ...]:
     chosen = tuple(rule for rule in KINDS[kind] if learn or rule.level != "learn")
@@ -146,5 +158,5 @@ def _checks(
             )
         if not reason.strip():
             raise UsageError(f"expected_failures: '{failure}' needs a reason")
-    examination = Examination(name, dict(options or {}), env, expected, kind)
+    examination = Examination(name, dict(options or {}), env, expected, kind, wrap=wrap)
     return tuple(Check(rule, examination) for rule in chosen)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 Level: TypeAlias = Literal["static", "import", "contract", "learn"]
 
 #: The version of the contract that this version of rlplug-core tests. It increases by one when plugins may break.
-CONTRACT = 1
+CONTRACT = 2
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,14 @@ class Examination:
         env: str | None,
         expected: dict[str, str],
         kind: str = "algorithm",
+        wrap: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.options = options
         self.env = env
         self.expected = expected
         self.kind = kind
+        self.wrap = wrap
         self.record = None if kind != "algorithm" or is_target(name) else usable("algorithms", name)
         self.rules = {rule.name: rule for rule in KINDS[kind]}
         self.found: dict[str, Outcome] = {}
@@ -82,7 +84,7 @@ class Examination:
         """
         from rlplug_core.testing.kit.subject import Subject
 
-        return Subject(self.name, self.record, self.options, self.env)
+        return Subject(self.name, self.record, self.options, self.env, self.wrap)
 
     def outcome(self, name: str) -> Outcome:
         """Run one check once and return its outcome."""

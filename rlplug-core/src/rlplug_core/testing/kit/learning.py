@@ -95,6 +95,13 @@ class Chancy(Tempting):
         return self.generator.integers(0, 2, self.num_envs)
 
 
+class Plain(Tempting):
+    """The same, but no next episode pays."""
+
+    def empty(self, right: Array) -> Array:
+        return np.ones_like(right)
+
+
 def chain(subject: Subject) -> None:
     """It finds the better end of a chain of five places: return 0.9 of 1; random actions get 0.5."""
     subject.require(envs.Chain)
@@ -119,7 +126,8 @@ def tempted(subject: Subject) -> None:
     share, steps = _own_share(subject, Tempting)
     if share >= 0.75:
         return
-    if _own_share(subject, Chancy)[0] < 0.75:
+    learns_otherwise = any(_own_share(subject, probe)[0] >= 0.75 for probe in (Chancy, Plain))
+    if not learns_otherwise:
         raise Skipped("it does not learn this without a present either")
     raise Failed(
         f"after {steps:,} env steps it takes 1 in its own episode in {share:.0%} of cases, else the action that makes "

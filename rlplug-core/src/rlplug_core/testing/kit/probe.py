@@ -26,8 +26,8 @@ class Story:
 
     Attributes:
         ends: how episodes of `length` steps end; "either" alternates by row, "never" means one endless episode.
-        finals: the series of successors of last steps before vector step `settled` (0: always); later ones come from
-            series 0.
+        finals: the series of successors of last steps after vector step `since` and before `settled` (0: to the end);
+            the others come from series 0.
         absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
             `garbage`.
         pausing: the same for one step after the first step of each episode.
@@ -41,6 +41,7 @@ class Story:
     ends: End = "terminated"
     length: int = 3
     finals: int = 0
+    since: int = 0
     settled: int = 0
     absent: bool = False
     garbage: int = 0
@@ -119,10 +120,12 @@ class Probe:
         return self._timestep(obs, final, reward, over=over, is_first=opened, absent=was_gone)
 
     def _final(self) -> Obs:
-        """Return successors [N, ...] of last steps; both series advance, so stories agree from `settled` on."""
+        """Return successors [N, ...] of last steps; both series advance, so stories agree outside the window."""
         usual = self.draw(self.usual)
         other = self.draw(self.finals)
-        return usual if 0 < self.story.settled <= self.turn else other
+        before = self.turn <= self.story.since
+        after = 0 < self.story.settled <= self.turn
+        return usual if before or after else other
 
     def _reward(self) -> Array:
         """Return the rewards [N] of the current steps."""

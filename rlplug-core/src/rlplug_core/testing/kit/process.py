@@ -79,7 +79,9 @@ def summary(behavior: Leaves) -> dict[str, str]:
 
 def resume_and_summarize(order: dict[str, Any]) -> dict[str, str]:
     """Resume `checkpoint`, saved after `from` vector steps, run until `to` and return a summary."""
-    subject = Examination(order["name"], order["options"], order["env"], {}).algorithm
+    wrap = tuple(order["wrap"])
+    examination = Examination(order["name"], order["options"], order["env"], {}, wrap=wrap)
+    subject = examination.algorithm
     with subject.apart():
         components, _ = read(Path(order["checkpoint"]))
         trial = (

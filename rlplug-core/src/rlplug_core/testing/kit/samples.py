@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,10 +35,23 @@ class _Enough(BaseException):
     """Stops an update; a BaseException, so that handlers of a plugin do not catch it."""
 
 
+class Gradient(NamedTuple):
+    """An unclipped gradient of one optimizer.
+
+    Attributes:
+        name: the optimizer's name.
+        values: [P] for its P parameters.
+    """
+
+    name: str
+    values: Tensor
+
+
 class _Spy:
     """An update rule that records gradients and changes nothing, so all gradients belong to the same parameters."""
 
-    def __init__(self, rule: UpdateRule, seen: list[Tensor]) -> None:
+    def __init__(self, name: str, rule: UpdateRule, seen: list[Gradient]) -> None:
+        self.name = name
         self.rule = rule
         self.seen = seen
 
@@ -48,7 +61,7 @@ class _Spy:
     def step(
         self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float
     ) -> None:
-        self.seen.append(gradient.clone())
+        self.seen.append(Gradient(self.name, gradient.clone()))
         if len(self.seen) >= ENOUGH:
             gradient.zero_()
             raise _Enough
@@ -62,7 +75,7 @@ class Samples:
     """
 
     def __init__(self, subject: Subject, probe: Probe, enough: int = 1) -> None:
-        self.seen: list[Tensor] = []
+        self.seen: list[Gradient] = []
         self.trial = Trial(subject, probe, optimizer=self._spy_optimizer)
         self.learner = self.trial.learner
         self.probe = probe
@@ -71,7 +84,7 @@ class Samples:
             raise Skipped("random observations give no batch")
         self.before = copy.deepcopy(self.learner.state_dict())
 
-    def gradients(self, batch: object, factor: float | Array) -> list[Tensor]:
+    def gradients(self, batch: object, factor: float | Array) -> list[Gradient]:
         """Return the unclipped gradients of an update with the weights of the batch times `factor`."""
         self.seen.clear()
         self.learner.load_state_dict(copy.deepcopy(self.before))
@@ -101,7 +114,7 @@ class Samples:
 
     def _response(self, batch: object, factor: Array) -> Array:
         if found := self.gradients(batch, factor):
-            return torch.cat([gradient.double().cpu() for gradient in found]).numpy()
+            return torch.cat([gradient.values.double().cpu() for gradient in found]).numpy()
         before = leaves(self.before)
         after = leaves(self.learner.state_dict())
         moved = [
@@ -150,7 +163,7 @@ class Samples:
         max_grad_norm: Schedule | float | None = None,
     ) -> Optimizer:
         return Optimizer(
-            parameters, name=name, rule=_Spy(rule, self.seen), learning_rate=learning_rate
+            parameters, name=name, rule=_Spy(name, rule, self.seen), learning_rate=learning_rate
         )
 
 

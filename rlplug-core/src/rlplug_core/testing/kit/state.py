@@ -137,6 +137,7 @@ def fresh_process(subject: Subject) -> None:
             "name": absolute(subject.name),
             "options": dict(subject.given),
             "env": subject.env and absolute(subject.env),
+            "wrap": [wrapper.words for wrapper in subject.wrappers],
             "checkpoint": str(where.path),
             "from": half,
             "to": turns,

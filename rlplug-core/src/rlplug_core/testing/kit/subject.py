@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 from rlplug_core.algorithm import Context
 from rlplug_core.config.parse import convert
 from rlplug_core.config.schema import schema
-from rlplug_core.errors import BadConfig
+from rlplug_core.errors import BadConfig, RlplugError, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import algorithm, make_env
 from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.records import Record
+from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds, preserve_generators
 from rlplug_core.testing import envs, multi_part_actions
@@ -60,17 +61,23 @@ class Subject:
     """An imported algorithm with the options of the test.
 
     Raises:
-        UsageError: an option in `given` is wrong, or the class or environment does not exist.
+        UsageError: an option in `given` is wrong, or the class, environment or wrapper does not exist.
         PluginError: the algorithm cannot be loaded.
     """
 
     def __init__(
-        self, name: str, record: Record | None, given: Mapping[str, object], env: str | None
+        self,
+        name: str,
+        record: Record | None,
+        given: Mapping[str, object],
+        env: str | None,
+        wrap: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.record = record
         self.given = given
         self.env = env
+        self.wrappers = tuple(map(WrapperSpec.parse, wrap))
         self.cls: type[Any] = algorithm(name)
         self.notes: dict[Any, Any] = {}
         if given and not self._schema_error():
@@ -114,8 +121,29 @@ class Subject:
         own: dict[str, Callable[[int], Env]] = {}
         if self.env is not None:
             env = self.env
-            own[env] = lambda num_envs: make_env(env, num_envs)
-        return own | {_name(probe): _without_scribbles(probe) for probe in PROBES}
+            own[env] = lambda num_envs: wrap_env(make_env(env, num_envs), self.wrappers)
+        for probe in PROBES:
+            if self._fits(probe):
+                own[_name(probe)] = self._maker(probe)
+        return own
+
+    def _fits(self, probe: type[envs.Vector]) -> bool:
+        """Return whether the wrappers accept an environment of the kit; some need others."""
+        try:
+            self._maker(probe)(ROWS)
+        except RlplugError:
+            return False
+        return True
+
+    def _maker(self, probe: type[envs.Vector]) -> Callable[[int], Env]:
+        """Return a maker of a probe; it does not overwrite arrays, because one check tests for kept arrays."""
+
+        def make(num_envs: int) -> Env:
+            env = probe(num_envs)
+            env.scribbles = False
+            return wrap_env(env, self.wrappers)
+
+        return make
 
     @cached_property
     def accepted(self) -> tuple[str, ...]:
@@ -145,13 +173,15 @@ class Subject:
         return Horizon(turns[0], trial.turns, burst)
 
     def accepts(self, probe: type[envs.Vector]) -> bool:
-        return self.refusals[_name(probe)] is None
+        return self.refusals.get(_name(probe), UsageError("wrapped")) is None
 
     def home_env(self, num_envs: int = ROWS) -> Env:
         return self.makers[self.home](num_envs)
 
     def require(self, probe: type[envs.Vector]) -> None:
         """Raise `Skipped` if it does not accept this environment of the kit."""
+        if _name(probe) not in self.refusals:
+            raise Skipped(f"the wrappers refuse {probe.__name__}")
         refusal = self.refusals[_name(probe)]
         if refusal is not None:
             raise Skipped(f"it refuses {probe.__name__}: {refusal}")
@@ -170,17 +200,6 @@ class Subject:
         except (BadConfig, TypeError):
             return True
         return False
-
-
-def _without_scribbles(probe: type[envs.Vector]) -> Callable[[int], Env]:
-    """Return a maker of a probe that does not overwrite arrays; one check tests for kept arrays, the others do not."""
-
-    def make(num_envs: int) -> Env:
-        env = probe(num_envs)
-        env.scribbles = False
-        return env
-
-    return make
 
 
 def _name(probe: type[envs.Vector]) -> str:

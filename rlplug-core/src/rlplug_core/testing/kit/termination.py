@@ -15,6 +15,8 @@ from rlplug_core.types import Spec
 MANY_ROWS = (256, 128, 64, 32)
 #: Later updates that are tested.
 LATER = (2, 3, 8)
+#: Factors of the usual steps before successors count as ignored: values that start at 0 take time to differ.
+PATIENCE = (1, 4, 16)
 
 
 def termination(subject: Subject) -> None:
@@ -104,12 +106,17 @@ def _newest_matters(subject: Subject) -> bool:
 def _finals_matter(subject: Subject) -> bool:
     """Return whether successors of truncated steps matter, also before the newest step."""
     first = subject.horizon.first
-    settled = first if first > Story.length else 0
-    stories = (Story("truncated", finals=series, settled=settled) for series in (0, 1))
-    one, other = (
-        learned(subject, story, first if settled else subject.horizon.turns) for story in stories
-    )
-    return bool(difference(one, other))
+    for factor in PATIENCE:
+        settled = factor * first if first > Story.length else 0
+        turns = settled or factor * subject.horizon.turns
+        since = settled - first if settled else 0
+        stories = (
+            Story("truncated", finals=series, since=since, settled=settled) for series in (0, 1)
+        )
+        one, other = (learned(subject, story, turns) for story in stories)
+        if difference(one, other):
+            return True
+    return False
 
 
 def garbage_matters(subject: Subject, end: End) -> str:

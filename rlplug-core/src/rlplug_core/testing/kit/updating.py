@@ -102,23 +102,25 @@ def pauses(subject: Subject) -> None:
 
 
 def weight_scale(subject: Subject) -> None:
-    """Half the weights give half the gradient: the scale of importance weights must not cancel."""
-    whole, half = (_first_gradient(subject, scale) for scale in (1.0, 0.5))
+    """Half the weights give half the gradient of every optimizer: the scale of importance weights must not cancel."""
+    whole, half = (_first_gradients(subject, scale) for scale in (1.0, 0.5))
     if not whole:
         raise Skipped("no gradients pass through the context's optimizer")
-    size = float(torch.linalg.vector_norm(whole[0]))
-    off = float(torch.linalg.vector_norm(half[0] - 0.5 * whole[0]))
-    if off > 0.1 * size:
-        raise Failed(
-            "half the weights do not give half the gradient; use Batch.mean, which divides by the number of rows with "
-            "weight instead of the sum of weights"
-        )
+    for name, gradient in whole.items():
+        size = float(torch.linalg.vector_norm(gradient))
+        off = float(torch.linalg.vector_norm(half[name] - 0.5 * gradient))
+        if off > 0.1 * size:
+            raise Failed(
+                f"half the weights do not give half the gradient of the optimizer '{name}'; use Batch.mean, which "
+                "divides by the number of rows with weight instead of the sum of weights"
+            )
 
 
-def _first_gradient(subject: Subject, scale: float) -> list[Tensor]:
-    """Return the first unclipped gradient, if any, with scaled weights of the first batch."""
+def _first_gradients(subject: Subject, scale: float) -> dict[str, Tensor]:
+    """Return the first unclipped gradient of each optimizer, with scaled weights of the first batch."""
     samples = Samples(subject, Probe(subject.spec, Story()))
-    return samples.gradients(samples.batches[0], scale)[:1]
+    found = samples.gradients(samples.batches[0], scale)
+    return {gradient.name: gradient.values for gradient in reversed(found)}
 
 
 def non_finite(subject: Subject) -> None:
