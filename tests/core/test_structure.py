@@ -26,7 +26,7 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 #: The rooms of rlplug_core from the ground up: each imports only from those above it. The first is the vocabulary.
 ROOMS = (
     ("doors", "errors", "types", "clock", "processor", "seeds", "accelerator"),
-    ("batches", "learner_dataset", "protocols"),
+    ("arrays", "batches", "learner_dataset", "protocols"),
     ("config",),
     ("nets",),
     ("acting",),

@@ -132,6 +132,8 @@ class Algorithm(nn.Module, Generic[B]):
         self.inference_backend = context.inference_backend
         if context.cudagraphs and self.inference_backend == "auto":
             self.inference_backend = "cudagraphs"
+        if spec.device is not None:
+            self.inference_backend = self._backend_on(spec.device)
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
         self._recorded_steps = room().graphs(context.device) if context.cudagraphs else None
@@ -143,6 +145,19 @@ class Algorithm(nn.Module, Generic[B]):
             self.build()
         self.running = [module for module in self.modules() if isinstance(module, Running)]
         self._check_norms()
+
+    def _backend_on(self, device: torch.device) -> str:
+        """Return the backend that computes actions from tensors on a device.
+
+        Raises:
+            UsageError: NumPy was asked for.
+        """
+        if self.inference_backend == "numpy":
+            raise UsageError(
+                f"{self.spec.id} gives tensors on {device}, which NumPy does not compute with; leave "
+                "--inference-backend at auto"
+            )
+        return "torch"
 
     def _seed(self, seed: int) -> None:
         """Set the seed of initial weights; `torch.manual_seed` is slow, because it seeds every kind of device."""

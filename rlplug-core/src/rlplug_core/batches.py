@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.accelerator import overridable
+from rlplug_core.arrays import copy_of
 from rlplug_core.errors import UsageError
 from rlplug_core.types import Array, Obs, RecurrentState, first_leaf, tree_map
 
@@ -79,11 +80,9 @@ class Batch:
         }
 
     def to(self: T, device: torch.device) -> T:
-        return (
-            self
-            if device.type == "cpu"
-            else self.map(lambda tensor: tensor.to(device, non_blocking=True))
-        )
+        if device.type == "cpu" and self.weight.is_cpu:
+            return self
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def _in_parts(tree: Any, count: int, size: int) -> Iterable[Any]:
@@ -165,7 +164,9 @@ class Truncations:
 
 @dataclass(slots=True)
 class Rollout:
-    """T consecutive steps of N environments, as numpy arrays; valid until the buffer's next `add`.
+    """T consecutive steps of N environments, valid until the buffer's next `add`.
+
+    The fields are numpy arrays; if the environment gives tensors on a device, they are tensors there.
 
     Attributes:
         obs: [T + 1, N, ...]; the last row is the observation after the last action.
@@ -197,6 +198,12 @@ class Rollout:
         warnings.warn("Rollout.cuts is now Rollout.truncations", DeprecationWarning, stacklevel=2)
         return self.truncations
 
+    @property
+    def size(self) -> int:
+        """Return the number of steps of all environments, T * N."""
+        steps, num_envs = self.reward.shape
+        return int(steps * num_envs)
+
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """Return V(obs) and V(next_obs) of every step, both [T, N]; `critic` maps observations [B, ...] to [B]."""
         steps, num_envs = self.reward.shape
@@ -205,7 +212,7 @@ class Rollout:
         value = critic(self.views.all_obs).reshape(steps + 1, num_envs)
         successor = value[1:]
         if self.truncations.count:
-            successor = successor.copy()
+            successor = copy_of(successor)
             successor.reshape(-1)[self.truncations.index[: self.truncations.count]] = critic(
                 self.truncations.obs
             )[: self.truncations.count]
@@ -216,22 +223,21 @@ class Rollout:
         if self.views is None:
             self.views = Views(self)
         views = self.views
-        tensor = torch.from_numpy
         share = views.equal if self.whole else None
         samples = Samples(
             views.weight,
             share,
             views.obs,
             views.action,
-            tensor(advantage.reshape(-1)),
-            tensor(target.reshape(-1)),
+            torch.as_tensor(advantage.reshape(-1)),
+            torch.as_tensor(target.reshape(-1)),
             views.extras,
         )
         return samples.to(device)
 
 
 class Views:
-    """A rollout's storage as flat tensors, made once, because its memory stays the same."""
+    """A rollout's storage as flat tensors on the same device, made once, because its memory stays the same."""
 
     __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
 
@@ -239,14 +245,14 @@ class Views:
         steps, num_envs = rollout.reward.shape
 
         def flat(array: Array) -> Tensor:
-            return torch.from_numpy(array[:steps].reshape(steps * num_envs, *array.shape[2:]))
+            return torch.as_tensor(array[:steps].reshape(steps * num_envs, *array.shape[2:]))
 
         self.all_obs = tree_map(
             lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs
         )
-        self.equal = torch.full((steps * num_envs,), 1 / (steps * num_envs))
         stored = (rollout.weight, rollout.obs, rollout.action, rollout.extras)
         self.weight, self.obs, self.action, self.extras = (tree_map(flat, each) for each in stored)
+        self.equal = torch.full_like(self.weight, 1 / (steps * num_envs))
 
 
 def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
@@ -289,10 +295,10 @@ def rows_of(obs: Obs) -> int:
 
 
 def to_tensors(tree: object, device: torch.device) -> Any:
-    """Convert arrays to tensors on a device; on the CPU they share memory."""
+    """Convert arrays to tensors on a device; on the CPU they share memory. Tensors stay as they are on their device."""
     if device.type == "cpu":
-        return tree_map(torch.from_numpy, tree)
-    return tree_map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), tree)
+        return tree_map(torch.as_tensor, tree)
+    return tree_map(lambda array: torch.as_tensor(array).to(device, non_blocking=True), tree)
 
 
 def check_standardize(on: bool, samples: int) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from torch import nn
+from torch import Tensor, device, nn
 
 from rlplug_core.clock import Clock, Steering
 from rlplug_core.types import (
@@ -34,6 +34,7 @@ from rlplug_core.types import (
     Obs,
     RecurrentState,
     Result,
+    Space,
     Spec,
     State,
     Step,
@@ -62,6 +63,34 @@ class Env(Stateful, Protocol):
     def reset(self, seed: int) -> Timestep: ...
     def step(self, action: Array) -> Timestep: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class TensorEnv(Protocol):
+    """N environments as tensors [N, ...] on one device: Gymnasium's vector interface, with torch in place of numpy.
+
+    rlplug takes it wherever it takes a vector of Gymnasium's, and copies nothing to the host. `metadata
+    ["autoreset_mode"]` says when a finished row is reset; under SAME_STEP the last observations of episodes are in
+    `info["final_obs"]` [N, ...]. With `state_dict` and `load_state_dict` of `Stateful`, runs resume exactly.
+    """
+
+    num_envs: int
+
+    @property
+    def device(self) -> device | str: ...
+    @property
+    def metadata(self) -> Mapping[str, object]: ...
+    @property
+    def single_observation_space(self) -> Space: ...
+    @property
+    def single_action_space(self) -> Space: ...
+    def reset(self, *, seed: int | None = None, options: State | None = None) -> tuple[Obs, State]:
+        """Start every row, or those in `options["reset_mask"]` [N]; return observations and `info`."""
+        ...
+
+    def step(self, action: Tensor, /) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
+        """Return observations, rewards [N], terminated [N], truncated [N], and `info`."""
+        ...
 
 
 @runtime_checkable
@@ -222,6 +251,24 @@ class SupportsAdoptVector(Protocol):
 
 
 @runtime_checkable
+class SupportsDevice(Protocol):
+    """A provider with environments that return tensors on a device."""
+
+    def on_device(self, device: str) -> Provider:
+        """Return a provider of the same environments that makes them on this device, such as `cuda`."""
+        ...
+
+
+@runtime_checkable
+class SupportsTensors(Protocol):
+    """An agent that can act on tensors on a device."""
+
+    def use_tensors(self, num_envs: int, device: device) -> None:
+        """Act on tensors [num_envs, ...] on this device until the next call of `initial`."""
+        ...
+
+
+@runtime_checkable
 class SupportsHold(Protocol):
     """A provider that can adapt a foreign environment that exists already."""
 
@@ -372,6 +419,7 @@ __all__ = [
     "SupportsAdopt",
     "SupportsAdoptVector",
     "SupportsArguments",
+    "SupportsDevice",
     "SupportsEnded",
     "SupportsEvaluated",
     "SupportsEvaluation",
@@ -383,5 +431,7 @@ __all__ = [
     "SupportsRestart",
     "SupportsSettings",
     "SupportsSources",
+    "SupportsTensors",
+    "TensorEnv",
     "Wrapper",
 ]

@@ -14,7 +14,7 @@ import gymnasium
 import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+from torch import Tensor, device
 
 #: An array of numpy's, of any type and shape.
 Array: TypeAlias = npt.NDArray[Any]
@@ -64,7 +64,8 @@ class Spec:
     `turns` says that they act in turn: then rows wait, as `Timestep.turn` says.
     `inexact` says why the environment's state cannot be captured; it is empty if it can. `limit` is the number of
     steps after which episodes are truncated; 0 if it is unknown. `goals` computes the rewards of other goals, if any;
-    `no_goals` says why there are no goals, if there might be.
+    `no_goals` says why there are no goals, if there might be. `device` is set if the environment gives and takes
+    tensors there: then the arrays of its timesteps, and those of steps, actions and rollouts, are tensors.
     """
 
     obs: Space
@@ -78,6 +79,7 @@ class Spec:
     kinds: tuple[str, ...] = ()
     turns: bool = False
     no_goals: str = field(default="", compare=False, repr=False)
+    device: device | None = field(default=None, compare=False, repr=False)
 
     def without_goals(self, wrapper: str) -> Spec:
         """Return the same spec without goals, for a wrapper that changes rewards or goals: `goals` ignores it."""

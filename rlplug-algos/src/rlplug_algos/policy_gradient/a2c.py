@@ -103,7 +103,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
         samples = self.policy.with_noise(samples) if now.noisy else samples
         loss, metrics = self.loss(self.critic.normalize(samples), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.weight.size
+            loss, clock, age=batch.size
         )
         self.critic.update_stats(samples)
         explained = rl.explained_variance(rollout, advantage, target)

@@ -91,7 +91,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.weight.size
+            loss, clock, age=batch.size
         )
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
@@ -102,9 +102,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         value, next_value = batch.values(
             lambda obs: (self.predict_probs(obs, noise) * self.predict_q(obs)).sum(-1)
         )
-        obs = rl.tree_map(
-            lambda array: array[:-1].reshape(batch.reward.size, *array.shape[2:]), batch.obs
-        )
+        obs = rl.tree_map(lambda array: array[:-1].reshape(batch.size, *array.shape[2:]), batch.obs)
         action = batch.action.reshape(-1, 1)
         old_prob = np.take_along_axis(
             softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1

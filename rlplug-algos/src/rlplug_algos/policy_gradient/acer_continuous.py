@@ -88,7 +88,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         samples = self.retrace_targets(batch, now)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.weight.size
+            loss, clock, age=batch.size
         )
         self.average.move(1 - now.average_policy_decay)
         return rl.Result(metrics)
@@ -96,7 +96,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
     def retrace_targets(self, batch: rl.Rollout, now: ContinuousACERConfig) -> rl.Samples:
         """Return samples with Retrace targets; advantages are of returns without truncated weights (section 5.2)."""
         head = self.head
-        count = batch.reward.size
+        count = batch.size
         value, next_value = batch.values(self.predict_value)
         obs = rl.tree_map(lambda array: array[:-1].reshape(count, *array.shape[2:]), batch.obs)
         action = batch.action.reshape(count, -1)

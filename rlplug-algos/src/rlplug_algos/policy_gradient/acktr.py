@@ -96,7 +96,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         self.update_fisher(normalized, now, clock)
         loss, metrics = self.loss(normalized, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.weight.size
+            loss, clock, age=batch.size
         )
         self.kfac.rescale(self.critic.output, self.critic.update_stats(samples))
         return rl.Result(metrics)

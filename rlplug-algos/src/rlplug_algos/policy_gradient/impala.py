@@ -101,7 +101,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         samples = self.policy.with_noise(batch.samples(advantage, value_target, self.device))
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
-            loss, clock, age=batch.weight.size
+            loss, clock, age=batch.size
         )
         return rl.Result(metrics)
 

@@ -88,7 +88,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
                 value_loss = minibatch.mean(
                     (self.critic.normalized(minibatch.obs) - minibatch.target).square()
                 )
-                norm = self.critic_optimizer.minimize(value_loss, clock, age=batch.weight.size)
+                norm = self.critic_optimizer.minimize(value_loss, clock, age=batch.size)
         return rl.Result(
             {
                 **metrics,

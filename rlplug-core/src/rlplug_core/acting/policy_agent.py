@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from rlplug_core.arrays import DeviceDraws
 from rlplug_core.clock import Clock
 from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.heads import Head
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.recurrent import RecurrentPolicy
 from rlplug_core.nets.torch_forward import TorchForward
@@ -24,7 +27,7 @@ class NetworkAgent:
         self.network = network
         self.seeds = seeds
         self.forward = fast_forward(network, inference_backend)
-        self.draws: Draws | None = None
+        self.draws: Draws | DeviceDraws | None = None
 
     def weights(self) -> State:
         return dict(self.network.state_dict())
@@ -34,6 +37,10 @@ class NetworkAgent:
             self.seeds.generator(), lambda generator, size: self.noise(generator, (size, num_envs))
         )
         return None
+
+    def use_tensors(self, num_envs: int, device: torch.device) -> None:
+        """Act on tensors on a device, and draw random numbers there, until the next call of `initial`."""
+        self.draws = DeviceDraws(self.seeds, device, num_envs, self.noise)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         """A block of random numbers [draws, N, k], one draw per step."""
@@ -146,11 +153,9 @@ class PolicyAgent(NetworkAgent):
         if not explore or self.draws is None:
             return Act(self.head.mode(outputs), recurrent_state, NO_EXTRAS)
         action = self.head.sample(outputs, self.draws.next(len(outputs)))
-        if self.log_prob:
-            return Act(
-                action, recurrent_state, {"log_prob": self.head.host_log_prob(outputs, action)}
-            )
-        return Act(action, recurrent_state, NO_EXTRAS)
+        if not self.log_prob:
+            return Act(action, recurrent_state, NO_EXTRAS)
+        return Act(action, recurrent_state, {"log_prob": log_prob_of(self.head, outputs, action)})
 
     def state_dict(self) -> State:
         return (
@@ -163,3 +168,10 @@ class PolicyAgent(NetworkAgent):
         super().load_state_dict(state)
         if self.held is not None:
             self.held.load_state_dict(state["held"])
+
+
+def log_prob_of(head: Head, outputs: Array, action: Array) -> Array:
+    """Compute log-probabilities [B] of actions, as arrays or on the device of the outputs."""
+    if isinstance(outputs, Tensor):
+        return head.log_prob(outputs, action)
+    return head.host_log_prob(outputs, action)

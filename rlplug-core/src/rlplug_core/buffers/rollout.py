@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import numpy as np
+import torch
 
+from rlplug_core.arrays import copy_of, is_on_device, to_device, zeros
 from rlplug_core.batches import Rollout, Truncations, rows_of
 from rlplug_core.buffers.storage import check_extras
 from rlplug_core.clock import Clock
-from rlplug_core.types import Array, Obs, Result, State, Step, tree_map
+from rlplug_core.types import Array, Obs, Result, State, Step, first_leaf, tree_map
 
 
 class RolloutBuffer:
@@ -19,6 +21,9 @@ class RolloutBuffer:
 
     The true successor of a step is the next row's observation; it is stored separately only if an episode was
     truncated. With `agents` above 1 it is then stored for all rows of that world, because a critic may need them.
+
+    Steps with tensors are stored on their device. To know which episodes were truncated would mean to wait for the
+    device, so `finals` [T, N, ...] takes the successors of every step, and `batches` looks once.
     """
 
     def __init__(self, steps: int, agents: int = 1) -> None:
@@ -26,6 +31,7 @@ class RolloutBuffer:
         self.agents = agents
         self.position = 0
         self.rollout: Rollout | None = None
+        self.finals: Obs = None
 
     def add(self, step: Step, source: int = 0) -> None:
         t = self.position % self.steps
@@ -35,9 +41,7 @@ class RolloutBuffer:
         if t == 0:
             data.truncations.count = 0
             memory = step.recurrent_state
-            data.recurrent_state = (
-                None if memory is None else tree_map(lambda array: array.copy(), memory)
-            )
+            data.recurrent_state = tree_map(copy_of, memory)
         put(data.obs, t, step.obs)
         data.action[t] = step.action
         data.reward[t] = step.reward
@@ -57,8 +61,16 @@ class RolloutBuffer:
         if self.position < self.steps or self.rollout is None:
             return ()
         self.position = 0
+        if self.finals is not None:
+            self.rollout.truncations = self._cuts_of(self.rollout.truncated)
         self.rollout.whole = bool(self.rollout.weight.all())
         return (self.rollout,)
+
+    def _cuts_of(self, truncated: Array) -> Truncations:
+        """Return the successors of the steps [T, N] that truncated an episode before the last one."""
+        index = torch.as_tensor(truncated[:-1].reshape(-1)).nonzero().squeeze(-1)
+        obs = tree_map(lambda array: array.flatten(0, 1).index_select(0, index), self.finals)
+        return Truncations(obs, cast("Array", index), len(index))
 
     def feedback(self, batch: Rollout, result: Result) -> None:
         """Rollouts have no priorities."""
@@ -74,7 +86,7 @@ class RolloutBuffer:
         data = self.rollout
         t = self.position
         used = self.rollout.truncations.count
-        head = lambda array: array[: t + (t == self.steps)].copy()  # noqa: E731
+        head = lambda array: copy_of(array[: t + (t == self.steps)])  # noqa: E731
         fields = (
             "obs",
             "action",
@@ -90,16 +102,29 @@ class RolloutBuffer:
             "data": {name: tree_map(head, getattr(data, name)) for name in fields},
             "recurrent_state": data.recurrent_state,
             "cuts": {
-                "obs": tree_map(lambda array: array[:used].copy(), data.truncations.obs),
-                "index": data.truncations.index[:used].copy(),
+                "obs": tree_map(lambda array: copy_of(array[:used]), data.truncations.obs),
+                "index": copy_of(data.truncations.index[:used]),
             },
+            **self._state_on_device(head),
+        }
+
+    def _state_on_device(self, head: Callable[[Array], Array]) -> State:
+        if self.finals is None:
+            return {}
+        return {
+            "finals": tree_map(head, self.finals),
+            "device": str(first_leaf(self.finals).device),
         }
 
     def load_state_dict(self, state: State) -> None:
         self.position = state["position"]
         self.rollout = None
+        self.finals = None
         if self.position == 0:
             return
+        if "device" in state:
+            state = {**state, **to_device(_tensors_of(state), torch.device(state["device"]))}
+            self.finals = tree_map(lambda a: self._grown(a, False), state["finals"])
         saved = state["data"]
         cuts = state["cuts"]
         self.rollout = data = Rollout(
@@ -107,11 +132,12 @@ class RolloutBuffer:
                 name: tree_map(lambda a, n=name: self._grown(a, n == "obs"), tree)
                 for name, tree in saved.items()
             },
-            truncations=Truncations(
-                cuts["obs"], np.asarray(cuts["index"], dtype=np.int64), len(cuts["index"])
-            ),
+            truncations=Truncations(cuts["obs"], cuts["index"], len(cuts["index"])),
             recurrent_state=state["recurrent_state"],
         )
+        if self.finals is not None:
+            return
+        data.truncations.index = np.asarray(cuts["index"], dtype=np.int64)
         self._grow(
             data.truncations,
             max(len(data.truncations.index), data.reward.shape[1]),
@@ -122,13 +148,14 @@ class RolloutBuffer:
         num_envs = rows_of(step.obs)
 
         def space(length: int, like: object, dtype: object = None) -> Any:
-            return tree_map(
-                lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like
-            )
+            return tree_map(lambda array: zeros((length, *array.shape), array, dtype), like)
 
         check_extras(step.extras, num_envs)
         t = self.steps
-        cuts = Truncations(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
+        self.finals = space(t, step.obs) if is_on_device(step.reward) else None
+        cuts = Truncations(
+            tree_map(copy_of, step.obs), zeros((num_envs,), step.reward, np.int64), 0
+        )
         return Rollout(
             obs=space(t + 1, step.obs),
             action=space(t, step.action),
@@ -143,6 +170,9 @@ class RolloutBuffer:
         )
 
     def _cut(self, cuts: Truncations, t: int, step: Step) -> None:
+        if self.finals is not None:
+            put(self.finals, t, step.next_obs)
+            return
         num_envs = len(step.truncated)
         truncated = step.truncated.reshape(-1, self.agents).any(1).repeat(self.agents)
         for row in np.flatnonzero(truncated):
@@ -164,7 +194,7 @@ class RolloutBuffer:
         )
 
     def _grown(self, array: Array, obs: bool) -> Array:
-        grown = np.zeros((self.steps + obs, *array.shape[1:]), array.dtype)
+        grown = zeros((self.steps + obs, *array.shape[1:]), array)
         grown[: len(array)] = array
         return grown
 
@@ -176,3 +206,8 @@ def put(store: Any, index: Any, value: Any) -> None:
             put(part, index, value[key])
     else:
         store[index] = value
+
+
+def _tensors_of(state: State) -> State:
+    """Return the parts of a saved state that hold tensors."""
+    return {name: state[name] for name in ("data", "recurrent_state", "cuts", "finals")}

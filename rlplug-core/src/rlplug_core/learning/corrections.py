@@ -27,7 +27,7 @@ def log_probs(
     Returns:
         Log-probabilities [T, N] in nats; 0 in rows of weight 0.
     """
-    rows = rollout.reward.size
+    rows = rollout.size
     obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
     seen = outputs(obs, policy.noise_of(rollout.extras))
     found = policy.head.host_log_prob(seen, rollout.action.reshape(rows, *rollout.action.shape[2:]))

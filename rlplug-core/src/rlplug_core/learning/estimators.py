@@ -1,4 +1,4 @@
-"""Estimators of returns and advantages over rollouts, in numpy on the host; arrays are [T, N]."""
+"""Estimators of returns and advantages over rollouts, where these are: numpy arrays or tensors, [T, N]."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from rlplug_core.accelerator import kernel, overridable
+from rlplug_core.arrays import cast, copy_of, is_on_device, namespace, zeros
 from rlplug_core.batches import Rollout
 from rlplug_core.types import Array
 
@@ -39,12 +40,13 @@ def gae(
     delta = rollout.reward + gamma * next_value * ~rollout.terminated - value
     decay = (gamma * lam) * ~ended
     if not rollout.whole:
-        delta = np.where(valid, delta, 0)
-        decay = np.where(valid, decay, 1)
+        xp = namespace(value)
+        delta = xp.where(valid, delta, 0)
+        decay = xp.where(valid, decay, 1)
     advantage = _backwards(delta, decay)
     if not rollout.whole:
         advantage *= valid
-    return advantage, advantage + value.astype(np.float32, copy=False)
+    return advantage, advantage + cast(value, np.float32)
 
 
 def _backwards(delta: Array, decay: Array) -> Array:
@@ -52,8 +54,8 @@ def _backwards(delta: Array, decay: Array) -> Array:
 
     Few long columns go as lists, which have less to do for a number; the bits are the same.
     """
-    found = np.empty(delta.shape, dtype=np.float32)
-    if delta.shape[1] <= min(FEW, len(delta)):
+    found = zeros(delta.shape, delta, np.float32)
+    if delta.shape[1] <= min(FEW, len(delta)) and not is_on_device(delta):
         for column in range(delta.shape[1]):
             running = 0.0
             backwards = []
@@ -64,7 +66,7 @@ def _backwards(delta: Array, decay: Array) -> Array:
                 backwards.append(running)
             found[::-1, column] = backwards
         return found
-    total = np.zeros(delta.shape[1], dtype=np.float32)
+    total = zeros(delta.shape[1:], delta, np.float32)
     for t in range(len(delta) - 1, -1, -1):
         total = delta[t] + decay[t] * total
         found[t] = total
@@ -73,12 +75,13 @@ def _backwards(delta: Array, decay: Array) -> Array:
 
 def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> Array:
     """Successor values that skip rows of weight 0, whatever these hold: V of the next valid row of the same chain."""
-    next_value = next_value.copy()
+    xp = namespace(value)
+    next_value = copy_of(next_value)
     upcoming = next_value[-1]
     for t in range(len(value) - 1, -1, -1):
         if t < len(value) - 1:
-            next_value[t] = np.where(ended[t] | valid[t + 1], next_value[t], upcoming)
-        upcoming = np.where(valid[t], value[t], upcoming)
+            next_value[t] = xp.where(ended[t] | valid[t + 1], next_value[t], upcoming)
+        upcoming = xp.where(valid[t], value[t], upcoming)
     return next_value
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlplug_core.arrays import copy_of, to_device
 from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
 from rlplug_core.loop.info_columns import InfoColumns
+from rlplug_core.plugins.device_episodes import EndedRows, read
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env, SupportsRestart
+from rlplug_core.protocols import (
+    Agent,
+    AnyBuffer,
+    AnyLearner,
+    Env,
+    SupportsRestart,
+    SupportsTensors,
+)
 from rlplug_core.types import (
     Act,
     Array,
     Episode,
     RecurrentState,
+    Spec,
     State,
     Step,
     Timestep,
@@ -32,7 +43,7 @@ class StepAgent:
     def __init__(self, agent: Agent, env: Env, seed: int) -> None:
         self.agent = agent
         self.env = env
-        self.recurrent_state = agent.initial(env.spec.num_envs)
+        self.recurrent_state = start(agent, env.spec)
         self.now = env.reset(seed)
         self.is_first = self.now.is_first
         self.held: Act | None = None
@@ -48,6 +59,24 @@ class StepAgent:
         self.now = self.env.step(act.action)
         self.is_first, self.recurrent_state = carry_over(self.now, act, first, before)
         return act
+
+
+def start(agent: Agent, spec: Spec) -> RecurrentState:
+    """Return an agent's memory before the first step in an environment, and let it act where its rows are.
+
+    Raises:
+        UsageError: the environment gives tensors, which the agent does not take.
+    """
+    memory = agent.initial(spec.num_envs)
+    if spec.device is None:
+        return memory
+    if not isinstance(agent, SupportsTensors):
+        raise UsageError(
+            f"{type(agent).__name__} acts on arrays, and {spec.id} gives tensors on {spec.device}; give the agent "
+            "'use_tensors', as rl.NetworkAgent has it, or use an environment on the host"
+        )
+    agent.use_tensors(spec.num_envs, spec.device)
+    return None if memory is None else to_device(memory, spec.device)
 
 
 def holding(turn: Array, act: Act, held: Act | None) -> Act:
@@ -77,6 +106,8 @@ def carry_over(
     return now.is_first | (first & ~now.valid), tree_where(now.valid, act.recurrent_state, before)
 
 
+#: The most steps on a device that wait to be read.
+MOST_UNREAD = 1_024
 #: The entries that lead to environments in the state of a runner.
 _TO_ENVS = ("actor", "actors", "workers", "all", "env")
 
@@ -98,6 +129,8 @@ class Actor:
         #: The learner's signals; None if it names none.
         self.signals = InfoColumns.of(learner, env)
         self.episodes: list[tuple[int, Episode]] = []
+        #: Steps that ended episodes on a device, not read yet.
+        self.unread: list[tuple[int, EndedRows]] = []
 
     def reset(self, seed: int) -> None:
         """Begin every environment for the first time, by the run's seed of environments."""
@@ -110,7 +143,7 @@ class Actor:
         self.is_first = now.is_first
         self.turn = now.turn
         self.held: Act | None = None
-        self.recurrent_state = self.agent.initial(self.env.spec.num_envs)
+        self.recurrent_state = start(self.agent, self.env.spec)
 
     def step(self) -> Step:
         """Act in every environment once; return the transition of every row."""
@@ -132,7 +165,7 @@ class Actor:
         if self.signals is not None:
             extras = self.signals.add_to(extras, now.valid)
         if now.episodes:
-            self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
+            self._note(now.episodes)
         return Step(
             obs=obs,
             action=act.action,
@@ -147,25 +180,40 @@ class Actor:
             recurrent_state=recurrent_state,
         )
 
+    def _note(self, episodes: Sequence[Episode]) -> None:
+        """Keep episodes that have just ended; those on a device are read later, many at once."""
+        steps = self.clock.steps
+        if not isinstance(episodes, EndedRows):
+            self.episodes += [(steps, episode) for episode in episodes]
+            return
+        self.unread.append((steps, episodes))
+        if len(self.unread) == MOST_UNREAD:
+            self._read()
+
+    def _read(self) -> None:
+        self.episodes += read(self.unread)
+        self.unread = []
+
     def take_episodes(self) -> list[tuple[int, Episode]]:
         """The episodes that finished since the last call, each with the clock's steps at that moment."""
+        self._read()
         taken = self.episodes
         self.episodes = []
         return taken
 
     def state_dict(self) -> State:
-        copy = lambda array: array.copy()  # noqa: E731
+        self._read()
         return {
             "env": self.env.state_dict(),
             "agent": self.agent.state_dict(),
-            "obs": tree_map(copy, self.obs),
-            "is_first": self.is_first.copy(),
-            "recurrent_state": tree_map(copy, self.recurrent_state),
+            "obs": tree_map(copy_of, self.obs),
+            "is_first": copy_of(self.is_first),
+            "recurrent_state": tree_map(copy_of, self.recurrent_state),
             "episodes": [[steps, *episode.plain()] for steps, episode in self.episodes],
-            "turn": tree_map(copy, self.turn),
+            "turn": tree_map(copy_of, self.turn),
             "held": None
             if self.held is None
-            else [self.held.action.copy(), tree_map(copy, self.held.extras)],
+            else [self.held.action.copy(), tree_map(copy_of, self.held.extras)],
             **({} if self.signals is None else {"signals": self.signals.state_dict()}),
         }
 
@@ -175,10 +223,13 @@ class Actor:
             self._begin_anew(state["env"])
         else:
             self.env.load_state_dict(state["env"])
-            self.agent.initial(self.env.spec.num_envs)
-            self.obs = state["obs"]
-            self.is_first = state["is_first"]
-            self.recurrent_state = state["recurrent_state"]
+            start(self.agent, self.env.spec)
+            own = {name: state[name] for name in ("obs", "is_first", "recurrent_state")}
+            if self.env.spec.device is not None:
+                own = to_device(own, self.env.spec.device)
+            self.obs = own["obs"]
+            self.is_first = own["is_first"]
+            self.recurrent_state = own["recurrent_state"]
             held = state.get("held")
             self.turn = state.get("turn")
             self.held = None if held is None else Act(held[0], None, held[1])

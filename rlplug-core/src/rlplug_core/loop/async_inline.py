@@ -149,6 +149,7 @@ class Inline:
     """The workers one vector step each in turn, in this process: deterministic; one worker gives the bits of `sync`."""
 
     name = "async"
+    on_device = False
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.clock = clock

@@ -117,6 +117,7 @@ class Processes:
     """Worker processes over shared parameters; resumed runs are state-complete, not bit-exact."""
 
     name = "async"
+    on_device = False
     inexact = (
         "asynchronous worker processes arrive in an order that nothing fixes; --inline is exact"
     )

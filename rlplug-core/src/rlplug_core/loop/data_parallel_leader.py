@@ -34,6 +34,7 @@ class LearnerProcesses:
     """
 
     name = "sync"
+    on_device = False
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.plan = plan

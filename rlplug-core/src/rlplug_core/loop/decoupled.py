@@ -37,6 +37,7 @@ class Decoupled:
     """One learner, and actors somewhere: in line, in processes."""
 
     name = "decoupled"
+    on_device = False
 
     def __init__(
         self, learner: AnyLearner, buffer: SupportsSources, fleet: Fleet, clock: Clock

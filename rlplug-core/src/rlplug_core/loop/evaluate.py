@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlplug_core.arrays import to_host
 from rlplug_core.clock import Clock
 from rlplug_core.config.numbers import figures
 from rlplug_core.loop.actor import StepAgent
@@ -156,7 +157,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         running = np.zeros(num_envs)
         for step in range(longest(env, clock)):  # noqa: B007  # the length of a cut episode is read below
             player.step(clock, explore)
-            running += player.now.reward
+            running += to_host(player.now.reward)
             for episode in player.now.episodes:
                 ended.setdefault(episode.row, episode)
             if len(ended) == num_envs:

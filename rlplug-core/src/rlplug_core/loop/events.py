@@ -60,6 +60,8 @@ class Runner(Protocol):
     """The part of a runner that events use."""
 
     clock: Clock
+    #: Whether `episodes` waits for a device; then it is called for records only, and not for the display.
+    on_device: bool
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         """The episodes since the last call as (steps, worker, episode)."""
@@ -358,7 +360,8 @@ class Events:
         self.aside[name] += self.now() - began
 
     def _spent(self) -> None:
-        self._collect()
+        if self.follows_episodes or not self.runner.on_device:
+            self._collect()
         before = self.limits.reason
         self.limits.spent(self.episodes, self.now() - self.began, self.clock)
         self._note(self.limits.reason if self.limits.reason != before else "")

@@ -17,6 +17,7 @@ class Offline:
     """One process, one learner, one data set; every batch is a step of the clock."""
 
     name = "offline"
+    on_device = False
     inexact = ""
 
     def __init__(self, learner: AnyLearner, buffer: RecordedReplay, clock: Clock) -> None:

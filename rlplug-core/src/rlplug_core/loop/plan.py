@@ -94,6 +94,9 @@ class Plan:
         eval_source = _for_evaluation(source, values, eval_arguments)
         _known_options(algorithm, values, names | own)
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
+        same = eval_source is source
+        source = replace(source, device=options.device)
+        eval_source = source if same else replace(eval_source, device=options.device)
         places = {name: absolute(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)

@@ -130,6 +130,7 @@ class Sync:
         self.make_env = make_env
         self.learner = actor.learner
         self.inexact = "" if make_env else actor.env.spec.inexact
+        self.on_device = actor.env.spec.device is not None
         self.meter = Meter()
 
     def run(self, poll: Callable[[], None]) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
+from rlplug_core.arrays import is_on_device, namespace, to_host, zeros
 from rlplug_core.batches import Rollout, Views
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
@@ -168,8 +169,8 @@ class RewardScale(Running):
     """Rewards over the deviation of the discounted return, so that values have the same size in every environment.
 
     The return is summed as R = r + gamma R, from 0 at the start of an episode; only its deviation is used, so rewards
-    keep their sign. A rollout is scaled by the statistics before it, the first one by its own. The state is on the
-    host, like rollouts; the returns that a run reports come from the environment and are not scaled.
+    keep their sign. A rollout is scaled by the statistics before it, the first one by its own. The state is where
+    rollouts are; the returns that a run reports come from the environment and are not scaled.
     """
 
     def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:
@@ -178,38 +179,50 @@ class RewardScale(Running):
         self.clip = clip
         self.norm = RunningNorm(())
         self.running: Array = np.zeros(0)  # R [N] of every row
+        #: Whether any rollout was absorbed; asked without a look at the device.
+        self.has_scale = False
 
     def forward(self, rollout: Rollout) -> Rollout:
         """The rollout with its rewards scaled, and cut at `clip`."""
         scale = self
-        if (
-            not self.norm.count.numpy()
-        ):  # unscaled it would teach the critic returns of another size than all later
+        if not self.has_scale:
+            # Unscaled it would teach the critic returns of another size than all later.
             scale = RewardScale(self.gamma)
             scale.update_stats(rollout, Clock(1))
-        reward = (rollout.reward * scale.norm.scale.numpy()).clip(-self.clip, self.clip)
+        on_device = is_on_device(rollout.reward)
+        factor = scale.norm.scale if on_device else scale.norm.scale.numpy()
+        reward = (rollout.reward * factor).clip(-self.clip, self.clip)
         if rollout.views is None:  # they are of the buffer's memory, which stays, and of no reward
             rollout.views = Views(rollout)
         return replace(rollout, reward=reward)
 
     def update_stats(self, batch: Rollout, clock: Clock) -> None:
-        steps, num_envs = batch.reward.shape
         gamma = self.gamma(clock.progress)
-        returns = np.empty((steps, num_envs))
-        running = self.running if len(self.running) == num_envs else np.zeros(num_envs)
+        xp = namespace(batch.reward)
+        returns = zeros(batch.reward.shape, batch.reward, np.float64)
+        running = self._running_like(returns[0])
         for t, (reward, first, weight) in enumerate(
             zip(batch.reward, batch.is_first, batch.weight, strict=True)
         ):
-            running = np.where(first, 0, running)
-            running = np.where(weight > 0, reward + gamma * running, running)
+            running = xp.where(first, 0, running)
+            running = xp.where(weight > 0, reward + gamma * running, running)
             returns[t] = running
         self.running = running
+        self.has_scale = True
+        self.norm.to(torch.as_tensor(returns).device)
         self.norm.update(
-            torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1))
+            torch.as_tensor(returns.reshape(-1)), torch.as_tensor(batch.weight.reshape(-1))
         )
 
+    def _running_like(self, rows: Obs) -> Obs:
+        """Return R [N] where the rollout is; zeros if it has other rows."""
+        if len(self.running) != len(rows):
+            return rows
+        return torch.as_tensor(self.running).to(rows) if is_on_device(rows) else self.running
+
     def get_extra_state(self) -> State:
-        return {"running": self.running}
+        return {"running": to_host(self.running)}
 
     def set_extra_state(self, state: State) -> None:
         self.running = np.array(state["running"])
+        self.has_scale = len(self.running) > 0

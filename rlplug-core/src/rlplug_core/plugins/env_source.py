@@ -27,6 +27,7 @@ from rlplug_core.plugins.user_envs import (
     hold,
     is_world,
     make_from_code,
+    with_device,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class EnvSource:
         given: a class, a function or an object passed in Python.
         unnamed: the reason why no name can rebuild it, or empty.
         copied: a copy of an object before its first use, for evaluations; or the reason why there is none.
+        device: where environments are made that give tensors on a device.
     """
 
     name: str
@@ -54,6 +56,7 @@ class EnvSource:
     given: Any = None
     unnamed: str = ""
     copied: Any = None
+    device: str = "cpu"
 
     def make(self, num_envs: int) -> Env:
         """Make `num_envs` environments, or return an object unchanged.
@@ -65,11 +68,16 @@ class EnvSource:
         if isinstance(self.given, _Copies):
             return self.given(num_envs)
         if self.given is None:
-            return make_env(self.name, num_envs, self.arguments)
+            return make_env(self.name, num_envs, self.arguments, self.device)
         return (
             hold(self.given, self.name)
             if self.is_object
-            else make_from_code(self.given, self.name, num_envs, self.arguments)
+            else make_from_code(
+                self.given,
+                self.name,
+                num_envs,
+                with_device(self.given, self.arguments, self.device),
+            )
         )
 
     def make_shown(self, render_mode: str) -> Env:

@@ -15,7 +15,7 @@ from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, env_parts, provider_in, usable
 from rlplug_core.plugins.records import Record
-from rlplug_core.plugins.user_envs import call_user_code, make_from_code, takes
+from rlplug_core.plugins.user_envs import call_user_code, make_from_code, takes, with_device
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env, Provider
@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 RENDER_MODE = "render_mode"
 
 
-def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None = None) -> Env:
+def make_env(
+    env_id: str,
+    num_envs: int,
+    arguments: Mapping[str, object] | None = None,
+    device: str = "cpu",
+) -> Env:
     """Make `num_envs` environments as one, from an id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
 
     The last two name a class or a function of the kinds that `rlplug_core.plugins.user_envs.make_from_code` describes.
 
     Args:
         arguments: keyword arguments for the class, the function, or the registered id.
+        device: where environments are made that give tensors on a device.
 
     Raises:
         UnknownEnv: no provider knows the id. MissingPackage: a package it needs is not installed.
@@ -39,8 +45,16 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
     arguments = arguments or {}
     code = load_code(env_id)
     if code is not None:
-        return make_from_code(code, env_id, num_envs, arguments)
-    return by_provider(env_id, arguments, lambda maker, known: maker.make(known, num_envs))
+        return make_from_code(code, env_id, num_envs, with_device(code, arguments, device))
+
+    def make(maker: Provider, known: str) -> Env:
+        from rlplug_core.protocols import SupportsDevice  # with torch, so only here
+
+        if isinstance(maker, SupportsDevice) and "device" not in arguments:
+            maker = maker.on_device(device)
+        return maker.make(known, num_envs)
+
+    return by_provider(env_id, arguments, make)
 
 
 def by_provider(

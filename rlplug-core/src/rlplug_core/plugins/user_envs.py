@@ -55,7 +55,7 @@ def make_from_code(code: object, name: str, num_envs: int, arguments: Mapping[st
         return adopt(_beginning(first, make, name), num_envs, name)
     if is_world(first):
         return adopted_worlds(_beginning(first, make, name), num_envs, name)
-    if isinstance(first, VectorEnv):
+    if isinstance(first, VectorEnv) or is_tensor_env(first):
         first = adopt_vector(_beginning(first, make, name), name)
     return check_env(first, name, num_envs)
 
@@ -152,6 +152,21 @@ def adopt_vector(make: Callable[[], object], name: str) -> Env:
     return call_user_code(lambda: adopter.adopt_vector(make, name), name)
 
 
+def is_tensor_env(env: object) -> bool:
+    """Return whether an object is a vector of environments that declares a device for its tensors."""
+    from rlplug_core.protocols import TensorEnv  # with torch, so only here
+
+    return isinstance(env, TensorEnv)
+
+
+def with_device(code: object, arguments: Mapping[str, object], device: str) -> Mapping[str, object]:
+    """Add the run's device to the arguments of code that makes rows on a device: it takes `num_envs` and `device`."""
+    parameters = _parameters(code)
+    if "device" in arguments or not {ROWS, "device"} <= parameters.keys():
+        return arguments
+    return {**arguments, "device": device}
+
+
 def is_world(env: object) -> bool:
     """Return whether an object is a world of many agents with one of PettingZoo's interfaces."""
     parts = ("possible_agents", "observation_space", "action_space", "reset", "step")
@@ -183,7 +198,7 @@ def hold(env: object, name: str) -> Env:
 
     if is_world(env):
         return _worlds(name, lambda adopter: adopter.hold_world(env, name))
-    if not isinstance(env, Single | VectorEnv):
+    if not isinstance(env, Single | VectorEnv) and not is_tensor_env(env):
         return check_env(env, name, None)
     adopter = build(usable("envs", DEFAULT))
     if not isinstance(adopter, SupportsHold):

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import gymnasium
@@ -29,6 +30,7 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
 from rlplug_envs.games import World, game_of
 from rlplug_envs.needs_wrapper import build_or_defer
+from rlplug_envs.tensors.adapter import TensorAdapter, is_tensor_env
 from rlplug_envs.vector import SerialEnvs, Wrap
 from rlplug_envs.watch import say_learning
 
@@ -114,8 +116,12 @@ class Gymnasium:
         return made
 
     def adopt_vector(self, make: MakeVector, id: str) -> Env:
-        """A vector of environments that no registry holds."""
-        return Adapter(make, id)
+        """A vector of environments that no registry holds, of arrays or of tensors on a device."""
+        first: Any = make()
+        if is_tensor_env(first):
+            return TensorAdapter(lambda: first, id)
+        made = chain([first], iter(make, None))
+        return Adapter(lambda: next(made), id)
 
     def adopt_worlds(self, make: Callable[[], World], num_envs: int, id: str) -> Env:
         """`num_envs` worlds of many agents that `make` makes, with either interface of PettingZoo."""
@@ -127,6 +133,9 @@ class Gymnasium:
 
     def hold(self, env: GymEnv | GymVector, id: str) -> Env:
         """An environment that exists already, or a vector of them; it stays open, and cannot resume exactly."""
+        given: Any = env
+        if is_tensor_env(given):
+            return TensorAdapter(lambda: given, id, HELD)
         if isinstance(env, gymnasium.vector.VectorEnv):
             return HeldVector(lambda: env, id, HELD)
         say_learning(env, id)

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rlplug_core.arrays import cast
 from rlplug_core.types import Array
 
 
@@ -19,14 +20,14 @@ class Bernoulli:
         self.size = math.prod(shape)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return generator.logistic(size=(*shape, self.size)).astype(np.float32)
+        return cast(generator.logistic(size=(*shape, self.size)), np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """A logit plus logistic noise is above 0 with the probability of 1."""
         return self.mode(outputs + noise)
 
     def mode(self, outputs: Array) -> Array:
-        return (outputs > 0).astype(np.int8).reshape(-1, *self.shape)
+        return cast(outputs > 0, np.int8).reshape(-1, *self.shape)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         signs = 1 - 2 * action.reshape(outputs.shape).astype(np.float32)

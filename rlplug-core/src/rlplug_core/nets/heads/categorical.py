@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
+from rlplug_core.arrays import cast
 from rlplug_core.nets.heads.masks import ILLEGAL
 from rlplug_core.types import Array
 
@@ -21,7 +22,7 @@ class Categorical:
         self.size = size
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return generator.gumbel(size=(*shape, self.size)).astype(np.float32)
+        return cast(generator.gumbel(size=(*shape, self.size)), np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """The Gumbel-max trick: argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
@@ -77,7 +78,7 @@ class MultiCategorical:
         self._columns = torch.from_numpy(self.columns)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return generator.gumbel(size=(*shape, self.size)).astype(np.float32)
+        return cast(generator.gumbel(size=(*shape, self.size)), np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """The Gumbel-max trick in every place."""
@@ -120,6 +121,8 @@ class MultiCategorical:
         return nn.functional.pad(outputs, (0, 1), value=ABSENT)[:, self._columns]
 
     def _host_places(self, outputs: Array) -> Array:
+        if isinstance(outputs, Tensor):
+            return self.places(outputs)
         if self.even:
             return outputs.reshape(-1, *self.columns.shape)
         absent = np.full((len(outputs), 1), ABSENT, np.float32)

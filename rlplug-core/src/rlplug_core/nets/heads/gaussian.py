@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import kernel, overridable
+from rlplug_core.arrays import namespace
 from rlplug_core.types import Array
 
 
@@ -29,7 +30,9 @@ class Gaussian:
 
     @kernel
     def sample(self, outputs: Array, noise: Array) -> Array:
-        action: Array = outputs[:, : self.dims] + np.exp(outputs[:, self.dims :]) * noise
+        action: Array = (
+            outputs[:, : self.dims] + namespace(outputs).exp(outputs[:, self.dims :]) * noise
+        )
         return action if action.shape[1:] == self.shape else action.reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:

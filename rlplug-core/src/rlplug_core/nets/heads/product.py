@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.arrays import cast, namespace
 from rlplug_core.nets.actions import parts
 from rlplug_core.nets.heads.protocol import Head
 from rlplug_core.types import Array
@@ -74,7 +75,7 @@ class Product:
         self.columns = torch.tensor(columns, dtype=torch.int64)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return np.concatenate([member.head.noise(generator, shape) for member in self.members], -1)
+        return _concatenate([member.head.noise(generator, shape) for member in self.members])
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         return _beside(
@@ -119,9 +120,13 @@ class Beside(nn.Module):
 
 def _beside(actions: Iterable[Array]) -> Array:
     """Actions [B, ...] of the parts as columns [B, k]."""
-    return np.concatenate(
-        [each.reshape(len(each), -1).astype(np.float32, copy=False) for each in actions], -1
-    )
+    return _concatenate([cast(each.reshape(len(each), -1), np.float32) for each in actions])
+
+
+def _concatenate(columns: Sequence[Array]) -> Array:
+    """Concatenate arrays, or tensors, along their last dimension."""
+    joined: Array = namespace(columns[0]).concatenate(columns, -1)
+    return joined
 
 
 def _sum(terms: Iterable[Tensor]) -> Tensor:

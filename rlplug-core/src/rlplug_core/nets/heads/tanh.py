@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
+from rlplug_core.arrays import namespace
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.heads.gaussian import Gaussian
 from rlplug_core.types import Array, Space
@@ -27,14 +28,15 @@ class SquashedGaussian(Gaussian):
     BOUND = 1 - 2.0**-24
 
     def sample(self, outputs: Array, noise: Array) -> Array:
+        xp = namespace(outputs)
         mean = outputs[:, : self.dims]
         log_std = outputs[:, self.dims :].clip(*self.LOG_STD)
-        action: Array = np.tanh(mean + np.exp(log_std) * noise)
+        action: Array = xp.tanh(mean + xp.exp(log_std) * noise)
         return action.reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
         """tanh of the mean, as in the authors' evaluation: the median of every action."""
-        action: Array = np.tanh(outputs[:, : self.dims])
+        action: Array = namespace(outputs).tanh(outputs[:, : self.dims])
         return action.reshape(-1, *self.shape)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:

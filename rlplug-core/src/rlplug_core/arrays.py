@@ -1,0 +1,151 @@
+"""One code for numpy arrays on the host and for torch tensors on a device.
+
+Environments may return their rows as tensors on a device (`protocols.TensorEnv`). The fields of `Timestep`, `Step`,
+`Act` and `Rollout` then hold tensors, and the same functions compute with them: they ask `namespace` for the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, State, first_leaf
+
+#: An array of numpy's or a tensor, whatever its library.
+Either: TypeAlias = Any
+#: The same on both sides of a function.
+A = TypeVar("A")
+#: The type of a tensor for each of numpy's.
+DTYPES = {
+    np.dtype(np.bool_): torch.bool,
+    np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.int8): torch.int8,
+    np.dtype(np.int16): torch.int16,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+}
+
+
+def namespace(array: object) -> Either:
+    """Return the library that computes with an array: torch for a tensor, else numpy."""
+    return torch if isinstance(array, Tensor) else np
+
+
+def is_on_device(tree: object) -> bool:
+    """Return whether the leaves of a nested dictionary are tensors."""
+    return isinstance(first_leaf(tree), Tensor)
+
+
+def copy_of(array: A) -> A:
+    """Return a copy of an array or a tensor."""
+    whole: Either = array
+    copy: A = whole.clone() if isinstance(array, Tensor) else whole.copy()
+    return copy
+
+
+def zeros(shape: tuple[int, ...], like: A, dtype: Either = None) -> A:
+    """Return zeros in the library, on the device and of the type of `like`; `dtype` is numpy's."""
+    made: Either
+    if isinstance(like, Tensor):
+        kind = like.dtype if dtype is None else DTYPES[np.dtype(dtype)]
+        made = torch.zeros(shape, dtype=kind, device=like.device)
+    else:
+        made = np.zeros(shape, np.asarray(like).dtype if dtype is None else dtype)
+    same_kind: A = made
+    return same_kind
+
+
+def cast(array: A, dtype: Either) -> A:
+    """Return an array or a tensor with one of numpy's types; the same one if it has the type already."""
+    whole: Either = array
+    if isinstance(array, Tensor):
+        tensor: A = whole.to(DTYPES[np.dtype(dtype)])
+        return tensor
+    converted: A = whole.astype(dtype, copy=False)
+    return converted
+
+
+def to_host(array: Either) -> Array:
+    """Return an array; a tensor is copied from its device, which has to finish its work first."""
+    found: Array = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
+    return found
+
+
+def to_device(tree: Either, device: torch.device) -> Either:
+    """Return nested dictionaries of arrays or tensors as tensors on a device."""
+    if isinstance(tree, dict):
+        return {key: to_device(value, device) for key, value in tree.items()}
+    return None if tree is None else torch.as_tensor(tree, device=device)
+
+
+class DeviceGenerator:
+    """Draws random tensors on a device, by the names that numpy's `Generator` has; nothing waits for the device."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self.device = device
+        self.generator = torch.Generator(device)
+        self.generator.manual_seed(seed)
+
+    def _empty(self, size: tuple[int, ...]) -> Tensor:
+        return torch.empty(size, device=self.device)
+
+    def standard_normal(self, size: tuple[int, ...], dtype: object = None) -> Tensor:
+        """Draw standard normal numbers of float32."""
+        return self._empty(size).normal_(generator=self.generator)
+
+    def random(self, size: tuple[int, ...], dtype: object = None) -> Tensor:
+        """Draw uniform numbers of float32 in [0, 1)."""
+        return self._empty(size).uniform_(generator=self.generator)
+
+    def gumbel(self, size: tuple[int, ...]) -> Tensor:
+        """Draw from the standard Gumbel distribution: minus the logarithm of exponential numbers."""
+        return self._empty(size).exponential_(generator=self.generator).log_().neg_()
+
+    def logistic(self, size: tuple[int, ...]) -> Tensor:
+        """Draw from the standard logistic distribution, the difference of two Gumbel numbers."""
+        return self.gumbel(size) - self.gumbel(size)
+
+    def state_dict(self) -> State:
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Either]) -> None:
+        self.generator.set_state(state["generator"].cpu())
+
+
+class DeviceDraws:
+    """`seeds.Draws` on a device: every call draws for itself, because many rows need no blocks.
+
+    Args:
+        seeds: seeds of the generator.
+        device: where numbers are drawn.
+        rows: how many rows a draw has if the caller does not say it.
+        draw: returns a block [1, rows, …] of random numbers.
+    """
+
+    def __init__(
+        self,
+        seeds: Seeds,
+        device: torch.device,
+        rows: int,
+        draw: Callable[[Either, tuple[int, int]], Either],
+    ) -> None:
+        self.generator = DeviceGenerator(seeds.integer(), device)
+        self.rows = rows
+        self.draw = draw
+
+    def next(self, rows: int = 0) -> Either:
+        """Return the next draw [rows, …]."""
+        return self.draw(self.generator, (1, rows or self.rows))[0]
+
+    def state_dict(self) -> State:
+        return self.generator.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.generator.load_state_dict(state)

@@ -1,0 +1,93 @@
+"""Episodes that ended on a device, and are read back together when a record is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from rlplug_core.arrays import to_host
+from rlplug_core.errors import BadEnv
+from rlplug_core.types import Episode
+
+
+class EndedRows(Sequence[Episode]):
+    """The episodes that ended in one step of an environment on a device.
+
+    Everything but the creation waits for the device; `read` reads many at once.
+
+    Attributes:
+        ended: [N] whether the row's episode has ended.
+        totals, lengths: [N] returns and lengths of the episodes so far.
+        success: [N] whether an episode succeeded; None if the environment does not say it.
+        probe: [] 0 if all observations and rewards so far were finite, else NaN.
+        id: the environment's name in messages.
+    """
+
+    __slots__ = ("ended", "id", "lengths", "probe", "success", "totals")
+
+    def __init__(
+        self,
+        ended: Tensor,
+        totals: Tensor,
+        lengths: Tensor,
+        success: Tensor | None,
+        probe: Tensor,
+        id: str,
+    ) -> None:
+        self.ended = ended
+        self.totals = totals
+        self.lengths = lengths
+        self.success = success
+        self.probe = probe
+        self.id = id
+
+    def __bool__(self) -> bool:
+        """Return True without a look at the device."""
+        return True
+
+    def __len__(self) -> int:
+        return int(self.ended.sum())
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
+    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (episode for _, episode in read([(0, self)]))
+
+
+def read(steps: Sequence[tuple[int, EndedRows]]) -> list[tuple[int, Episode]]:
+    """Return the episodes of many steps, each with the clock's steps at its end; one wait for the device.
+
+    Raises:
+        BadEnv: an observation or a reward was NaN or infinite.
+    """
+    if not steps:
+        return []
+    each = [rows for _, rows in steps]
+    where = torch.stack([rows.ended for rows in each]).nonzero()
+    at = (where[:, 0], where[:, 1])
+    totals = torch.stack([rows.totals for rows in each])[at]
+    lengths = torch.stack([rows.lengths for rows in each])[at]
+    columns = [to_host(column).tolist() for column in (*at, totals, lengths)]
+    told = [rows.success for rows in each if rows.success is not None]
+    successes = to_host(torch.stack(told)[at]).tolist() if len(told) == len(each) else None
+    _check(each[-1])
+    return [
+        (steps[step][0], Episode(row, total, length, None if successes is None else successes[one]))
+        for one, (step, row, total, length) in enumerate(zip(*columns, strict=True))
+    ]
+
+
+def _check(last: EndedRows) -> None:
+    if not torch.isfinite(last.probe):
+        raise BadEnv(
+            f"{last.id}: an observation or a reward was NaN or infinite since the last log record; the environment "
+            "has to return finite numbers"
+        )

@@ -1,0 +1,1 @@
+"""Environments whose rows are torch tensors on a device: their adapter, and first-party worlds; nothing on the host."""

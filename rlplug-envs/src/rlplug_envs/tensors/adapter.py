@@ -1,0 +1,239 @@
+"""`TensorAdapter`: converts any vector of environments with torch tensors to our interface, without host copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeGuard, cast
+
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from rlplug_core.arrays import to_device, to_host
+from rlplug_core.errors import BadEnv, UsageError
+from rlplug_core.plugins.device_episodes import EndedRows
+from rlplug_core.plugins.env_base import EnvBase
+from rlplug_core.plugins.tensor_world import select_rows
+from rlplug_core.protocols import Stateful, TensorEnv
+from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep, tree_map
+from rlplug_envs.spaces import canonical_action, canonical_obs
+from rlplug_envs.tensors.actions import to_tensor_actions
+from rlplug_envs.vector import check_state, row_seed
+
+#: The names of the last observations of episodes in `info`: Gymnasium's, and an older one that simulators use.
+FINALS = ("final_obs", "final_observation")
+#: The names of success in `info`.
+SUCCESS = ("is_success", "success")
+MODES = (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP)
+
+
+class TensorAdapter(EnvBase):
+    """Adapts a `TensorEnv` to `rlplug_core.protocols.Env`; everything stays on its device.
+
+    `final_obs` means the same in each mode as in `rlplug_envs.adapter.Adapter`. SAME_STEP and DISABLED read nothing
+    back; NEXT_STEP reads one number a step, because only the device knows how many rows were reset.
+
+    Args:
+        make: makes the vector environment.
+        id: the name in messages and in `spec.id`.
+        inexact: why its state cannot be captured; "" if it can; None: it can if it has `state_dict`.
+    """
+
+    def __init__(
+        self, make: Callable[[], TensorEnv], id: str = "", inexact: str | None = None
+    ) -> None:
+        self.env = env = make()
+        id = id or type(env).__name__
+        self.device = torch.device(env.device)
+        self.mode = env.metadata.get("autoreset_mode")
+        if self.mode not in MODES:
+            raise BadEnv(
+                f"{id}: the vector environment does not say when it resets a row after an episode; set "
+                "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP, DISABLED or NEXT_STEP"
+            )
+        if inexact is None:
+            inexact = "" if isinstance(env, Stateful) else f"{id}: it has no state_dict"
+        action, _ = canonical_action(env.single_action_space, id)
+        self._to_env = to_tensor_actions(env.single_action_space, self.device, id)
+        self.spec = Spec(
+            canonical_obs(env.single_observation_space, id),
+            action,
+            env.num_envs,
+            id,
+            inexact=inexact,
+            limit=int(getattr(env, "time_limit", 0)),
+            device=self.device,
+        )
+        self._never = torch.zeros(env.num_envs, dtype=torch.bool, device=self.device)
+        self._always = ~self._never
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the running episodes."""
+        self._lengths = torch.zeros(self.spec.num_envs, dtype=torch.int64, device=self.device)
+        self._totals = torch.zeros(self.spec.num_envs, dtype=torch.float64, device=self.device)
+        self._resetting = self._never
+        self._probe = torch.zeros((), device=self.device)
+
+    def reset(self, seed: int) -> Timestep:
+        """Reset every row, by one seed for all of them."""
+        self._begin()
+        obs, _ = self.env.reset(seed=row_seed(seed, 0))
+        obs = self._own(obs)
+        reward = torch.zeros(self.spec.num_envs, device=self.device)
+        return Timestep.opening(obs, _array(reward), _array(self._always), _array(self._never))
+
+    def step(self, action: Array) -> Timestep:
+        """Step every row with its action [N, ...], a tensor on the device."""
+        obs, reward, terminated, truncated, info = self.env.step(self._to_env(action))
+        obs = self._own(obs)
+        reward = reward.to(torch.float32)
+        self._look(obs, reward)
+        valid = self._always
+        if self.mode is AutoresetMode.NEXT_STEP:
+            valid = ~self._resetting
+            reward = reward * valid
+            terminated = terminated & valid
+            truncated = truncated & valid
+        truncated = truncated & ~terminated
+        ended = terminated | truncated
+        final_obs, obs = self._successors(obs, ended, info)
+        lengths = self._lengths + valid
+        totals = self._totals + reward
+        now = Timestep(
+            obs=obs,
+            final_obs=final_obs,
+            reward=_array(reward),
+            terminated=_array(terminated),
+            truncated=_array(truncated),
+            is_first=self._opened(ended),
+            valid=_array(valid),
+            episodes=EndedRows(
+                ended,
+                totals=totals,
+                lengths=lengths,
+                success=_success(info),
+                probe=self._probe,
+                id=self.spec.id,
+            ),
+            ended=True,
+            count=self._count(valid),
+        )
+        self._lengths = lengths.masked_fill(ended, 0)
+        self._totals = totals.masked_fill(ended, 0)
+        self._resetting = ended
+        return now
+
+    def _successors(self, obs: Obs, ended: Tensor, info: State) -> tuple[Obs, Obs]:
+        """Return the true successors of the actions, and the observations for the next ones."""
+        if self.mode is AutoresetMode.NEXT_STEP:
+            return obs, obs
+        if self.mode is AutoresetMode.DISABLED:
+            fresh, _ = self.env.reset(options={"reset_mask": ended})
+            return obs, select_rows(ended, self._own(fresh), obs)
+        name = next((name for name in FINALS if name in info), None)
+        if name is None:  # simulators leave it out of steps without an end
+            self._probe = torch.where(ended.any(), torch.nan, self._probe)
+            return obs, obs
+        return select_rows(ended, self._own(info[name]), obs), obs
+
+    def _opened(self, ended: Tensor) -> Obs:
+        """Return the mask of the rows with the first observation of an episode."""
+        return self._resetting if self.mode is AutoresetMode.NEXT_STEP else ended
+
+    def _count(self, valid: Tensor) -> int:
+        if self.mode is AutoresetMode.NEXT_STEP:
+            return int(valid.sum())
+        return self.spec.num_envs
+
+    def _look(self, obs: Obs, reward: Tensor) -> None:
+        """Make the probe NaN if an observation or a reward is not finite; `EndedRows` reads it later."""
+        parts = [reward]
+        tree_map(parts.append, obs)
+        for part in parts:
+            if part.is_floating_point():
+                self._probe = self._probe + (part * 0).sum()
+
+    def _own(self, obs: Obs) -> Obs:
+        """Return observations of the canonical space: float64 becomes float32, a tuple a dictionary."""
+        if isinstance(obs, tuple):
+            obs = {str(number): part for number, part in enumerate(obs)}
+        if isinstance(obs, dict):
+            return {name: self._own(part) for name, part in obs.items()}
+        if not isinstance(obs, Tensor):
+            raise BadEnv(
+                f"{self.spec.id}: it declares the device {self.device}, and returned a {type(obs).__name__} in place "
+                "of a tensor; return tensors, or leave out 'device'"
+            )
+        return obs.to(torch.float32) if obs.is_floating_point() else obs
+
+    @property
+    def action_space(self) -> Space:
+        space: Space = self.env.single_action_space
+        return space
+
+    def limit(self, steps: int) -> None:
+        """Truncate episodes after `steps` steps, which the environment does itself."""
+        limit = getattr(self.env, "limit", None)
+        if limit is None:
+            raise UsageError(
+                f"{self.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'"
+            )
+        limit(steps)
+
+    def running_returns(self) -> Array:
+        """Return the sum of rewards of each running episode [N]."""
+        return to_host(self._totals)
+
+    def state_dict(self) -> State:
+        """Return the state of all rows and their running episodes; of an inexact environment only the reason."""
+        if self.spec.inexact or not isinstance(self.env, Stateful):
+            return {"inexact": self.spec.inexact}
+        return {
+            "env": self.env.state_dict(),
+            "lengths": self._lengths.clone(),
+            "totals": self._totals.clone(),
+            "resetting": self._resetting.clone(),
+            "probe": self._probe.clone(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a saved state; the next call is `step`.
+
+        Raises:
+            BadEnv: the state was not captured, or is of another number of rows.
+        """
+        check_state(state, len(state.get("lengths", ())), self.spec)
+        assert isinstance(self.env, Stateful)
+        self.env.reset(seed=0)  # makes what the environment makes at its first reset
+        self.env.load_state_dict(state["env"])
+        own = to_device(
+            {key: state[key] for key in ("lengths", "totals", "resetting", "probe")}, self.device
+        )
+        self._lengths = own["lengths"]
+        self._totals = own["totals"]
+        self._resetting = own["resetting"]
+        self._probe = own["probe"]
+
+    def close(self) -> None:
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
+
+
+def _array(tensor: Tensor) -> Array:
+    """Return a tensor for a field that holds arrays of other environments."""
+    return cast("Array", tensor)
+
+
+def _success(info: State) -> Tensor | None:
+    """Return the mask [N] of successful rows in `info`, if it says that."""
+    found = next((info[name] for name in SUCCESS if name in info), None)
+    return found if isinstance(found, Tensor) and found.ndim == 1 else None
+
+
+def is_tensor_env(env: object) -> TypeGuard[TensorEnv]:
+    """Return whether a vector environment declares a device for its tensors."""
+    return isinstance(env, TensorEnv) and isinstance(
+        getattr(env, "device", None), str | torch.device
+    )

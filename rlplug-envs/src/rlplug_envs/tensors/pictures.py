@@ -1,0 +1,34 @@
+"""Pictures of single rows, drawn on the host by Gymnasium's own environments."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import gymnasium
+from torch import Tensor
+
+from rlplug_core.arrays import to_host
+from rlplug_core.types import Array
+
+
+@cache
+def _drawn(id: str) -> Any:
+    env: Any = gymnasium.make(id, render_mode="rgb_array").unwrapped
+    env.reset(seed=0)
+    return env
+
+
+def picture(id: str, state: Tensor, **more: object) -> Array:
+    """Return the picture [H, W, 3] uint8 that Gymnasium's environment `id` draws of a state.
+
+    Args:
+        state: the values of its attribute `state`.
+        more: other attributes that it draws.
+    """
+    env = _drawn(id)
+    env.state = to_host(state)
+    for name, value in more.items():
+        setattr(env, name, value)
+    frame: Array = env.render()
+    return frame

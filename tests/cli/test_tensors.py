@@ -1,0 +1,192 @@
+"""Rows as tensors: the same learning as with arrays, no look at the device inside a rollout, exact resume."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import VectorEnv
+
+from rlplug_core.arrays import to_host
+from rlplug_core.clock import Clock
+from rlplug_core.loop.build import build
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import train, turn
+from rlplug_core.plugins.tensor_world import TensorWorld
+from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.seeds import Draws
+from rlplug_core.testing.host_reads import HostReads
+from rlplug_core.types import tree_map
+from rlplug_envs.families.tensor import WORLDS as WORLD_CLASSES
+from rlplug_envs.tensors.cart_pole import CartPole
+
+ROWS = 16
+
+
+class OnHost(VectorEnv[Any, Any, Any]):
+    """A world in torch as one of arrays: the same numbers by the other door."""
+
+    def __init__(self, world: TensorWorld) -> None:
+        self.world = world
+        self.num_envs = world.num_envs
+        self.metadata = dict(world.metadata)
+        self.single_observation_space = world.single_observation_space
+        self.single_action_space = world.single_action_space
+        self.spec = None
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        obs, _ = self.world.reset(seed=seed)
+        return tree_map(lambda part: part.clone().numpy(), obs), {}
+
+    def step(self, actions: Any) -> Any:
+        *results, info = self.world.step(torch.from_numpy(np.array(actions)))
+        found = [tree_map(lambda part: part.clone().numpy(), one) for one in (*results, info)]
+        return tuple(found)
+
+
+class ShortPole(CartPole):
+    """Truncates episodes inside a rollout."""
+
+    time_limit = 13
+
+
+class SameNumbers:
+    """The draws of an agent on the host, as tensors."""
+
+    def __init__(self, agent: Any, rows: int) -> None:
+        generator = agent.seeds.generator()
+        self.draws = Draws(generator, lambda source, size: agent.noise(source, (size, rows)))
+
+    def next(self, rows: int = 0) -> torch.Tensor:
+        return torch.from_numpy(np.array(self.draws.next(rows)))
+
+
+def runner(algorithm: str, env: object, **options: Any) -> Any:
+    plan = Plan.make(algorithm, env, {"num_envs": ROWS, "total_timesteps": 10**6, "seed": 3, **options})
+    return build(plan, Clock(10**6))
+
+
+def tensor_rows(num_envs: int, device: str) -> TensorWorld:
+    return ShortPole(num_envs, device)
+
+
+def host_rows(num_envs: int) -> OnHost:
+    return OnHost(ShortPole(num_envs))
+
+
+def updates(algorithm: str, env: Callable[..., object], count: int, **options: Any) -> Any:
+    made = runner(algorithm, env, **options)
+    if made.actor.env.spec.device is not None:
+        made.actor.agent.draws = SameNumbers(made.actor.agent, ROWS)
+    while made.clock.updates < count:
+        turn(made.actor, made.clock, made.meter)
+    return made
+
+
+PPO = {"n_steps": 32, "batch_size": 64, "n_epochs": 2}
+A2C = {"n_steps": 16}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("ppo", PPO),
+        ("ppo", {**PPO, "normalize_reward": True, "net.normalize_obs": True}),
+        ("a2c", A2C),
+    ],
+    ids=["ppo", "ppo-normalized", "a2c"],
+)
+def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
+    host = updates(algorithm, host_rows, 10, **options)
+    device = updates(algorithm, tensor_rows, 10, **options)
+    differences = [
+        float((one - other).detach().abs().max())
+        for one, other in zip(host.learner.parameters(), device.learner.parameters(), strict=True)
+    ]
+    assert max(differences) < 1e-5
+    assert [(at, episode.plain()) for at, episode in host.actor.take_episodes()] == [
+        (at, episode.plain()) for at, episode in device.actor.take_episodes()
+    ]
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C)])
+def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str, Any]) -> None:
+    made = updates(algorithm, tensor_rows, 2, **options)
+    while made.actor.buffer.position:
+        turn(made.actor, made.clock, made.meter)
+    with HostReads() as reads:
+        for _ in range(options["n_steps"]):
+            made.actor.buffer.add(made.actor.step())
+    assert reads.counts == {}
+    train(made.learner, made.actor.buffer, made.clock, made.meter)
+    episodes = made.actor.take_episodes()
+    assert len(episodes) > ROWS
+    assert all(to_host(torch.tensor(episode.total)) == episode.length <= 13 for _, episode in episodes)
+
+
+STOP = """
+import os, signal
+
+import rlplug_core as rl
+
+class StopAt:
+    Config = rl.Config
+    reason = ""
+    def __init__(self, config): pass
+    def evaluated(self, evaluation, clock):
+        if clock.steps == 1200:
+            os.kill(os.getpid(), signal.SIGTERM)
+    def state_dict(self): return {}
+    def load_state_dict(self, state): pass
+"""
+
+
+def command(*words: str, code: int = 0) -> None:
+    done = subprocess.run([sys.executable, "-m", "rlplug_cli", *words], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+
+
+def final_weights(run: Path) -> Any:
+    return read(Checkpoints(run / "checkpoints").kept("final")[0].path, "learner")[0]["learner"]
+
+
+WORLDS = sorted(WORLD_CLASSES)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_saved_run_continues_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    options = {"n_steps": 8, "batch_size": 64, "n_epochs": 1}
+    whole = runner("ppo", f"tensor/{name}", **options)
+    for _ in range(20):
+        turn(whole.actor, whole.clock, whole.meter)
+    Checkpoints(tmp_path).save("step", whole.clock.steps, whole.state_dict(), {})
+    resumed = runner("ppo", f"tensor/{name}", **options)
+    resumed.load_state_dict(Checkpoints(tmp_path).load(("step",))[1])
+    for each in (whole, resumed):
+        for _ in range(20):
+            turn(each.actor, each.clock, each.meter)
+    pairs = zip(whole.learner.parameters(), resumed.learner.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert str(whole.actor.take_episodes()) == str(resumed.actor.take_episodes())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_run_on_tensors_resumes_to_the_same_bits(name: str, place: Path) -> None:
+    Path("stop.py").write_text(STOP)
+    words = f"ppo tensor/{name} --num-envs 8 --n-steps 16 --batch-size 64 --n-epochs 2 --total-timesteps 2400".split()
+    words += ["--eval-every", "600", "--final-eval-episodes", "0", "--quiet", "--out", "runs"]
+    command("run", *words, "--name", "whole")
+    command("run", *words, "--name", "halves", "--controller", "./stop.py:StopAt", code=143)
+    assert max(saved.step for saved in Checkpoints(place / "runs/halves/checkpoints").kept()) < 2_400
+    command("resume", "runs/halves")
+    whole, halves = (final_weights(place / "runs" / run) for run in ("whole", "halves"))
+    tensors = {key for key, value in whole.items() if isinstance(value, torch.Tensor)}
+    assert tensors
+    assert [key for key in tensors if not torch.equal(whole[key], halves[key])] == []
