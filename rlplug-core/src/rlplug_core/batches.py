@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -12,7 +13,6 @@ import torch
 from torch import Tensor
 
 from rlplug_core.accelerator import overridable
-from rlplug_core.arrays import copy_of
 from rlplug_core.errors import UsageError
 from rlplug_core.types import Array, Obs, RecurrentState, first_leaf, tree_map
 
@@ -212,7 +212,7 @@ class Rollout:
         value = critic(self.views.all_obs).reshape(steps + 1, num_envs)
         successor = value[1:]
         if self.truncations.count:
-            successor = copy_of(successor)
+            successor = deepcopy(successor)
             successor.reshape(-1)[self.truncations.index[: self.truncations.count]] = critic(
                 self.truncations.obs
             )[: self.truncations.count]

@@ -111,7 +111,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
             for minibatch in normalized.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate of the rollout's start.
-                norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.size)
+                norm = self.actor_critic_optimizer.minimize(loss, clock, age=len(samples.weight))
             # Checked once per epoch, because reading a number from a GPU waits for the GPU.
             if now.target_kl is not None and rl.to_float(metrics["loss/kl"]) > now.target_kl:
                 break

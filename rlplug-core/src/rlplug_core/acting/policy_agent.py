@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from rlplug_core.arrays import DeviceDraws
 from rlplug_core.clock import Clock
 from rlplug_core.nets.forward import fast_forward
-from rlplug_core.nets.heads import Head
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.recurrent import RecurrentPolicy
 from rlplug_core.nets.torch_forward import TorchForward
@@ -155,7 +154,9 @@ class PolicyAgent(NetworkAgent):
         action = self.head.sample(outputs, self.draws.next(len(outputs)))
         if not self.log_prob:
             return Act(action, recurrent_state, NO_EXTRAS)
-        return Act(action, recurrent_state, {"log_prob": log_prob_of(self.head, outputs, action)})
+        head = self.head
+        log_prob = head.log_prob if isinstance(outputs, Tensor) else head.host_log_prob
+        return Act(action, recurrent_state, {"log_prob": log_prob(outputs, action)})
 
     def state_dict(self) -> State:
         return (
@@ -168,10 +169,3 @@ class PolicyAgent(NetworkAgent):
         super().load_state_dict(state)
         if self.held is not None:
             self.held.load_state_dict(state["held"])
-
-
-def log_prob_of(head: Head, outputs: Array, action: Array) -> Array:
-    """Compute log-probabilities [B] of actions, as arrays or on the device of the outputs."""
-    if isinstance(outputs, Tensor):
-        return head.log_prob(outputs, action)
-    return head.host_log_prob(outputs, action)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from rlplug_core.arrays import copy_of, is_on_device, to_device, zeros
+from rlplug_core.arrays import copy_of, to_device, zeros
 from rlplug_core.batches import Rollout, Truncations, rows_of
 from rlplug_core.buffers.storage import check_extras
 from rlplug_core.clock import Clock
@@ -147,15 +149,19 @@ class RolloutBuffer:
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)
 
+        on_device = isinstance(step.reward, Tensor)
+
         def space(length: int, like: object, dtype: object = None) -> Any:
-            return tree_map(lambda array: zeros((length, *array.shape), array, dtype), like)
+            if on_device:
+                return tree_map(lambda array: array.new_zeros((length, *array.shape)), like)
+            return tree_map(
+                lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like
+            )
 
         check_extras(step.extras, num_envs)
         t = self.steps
-        self.finals = space(t, step.obs) if is_on_device(step.reward) else None
-        cuts = Truncations(
-            tree_map(copy_of, step.obs), zeros((num_envs,), step.reward, np.int64), 0
-        )
+        self.finals = space(t, step.obs) if on_device else None
+        cuts = Truncations(deepcopy(step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(
             obs=space(t + 1, step.obs),
             action=space(t, step.action),
@@ -163,7 +169,7 @@ class RolloutBuffer:
             terminated=space(t, step.terminated),
             truncated=space(t, step.truncated),
             is_first=space(t, step.is_first),
-            weight=space(t, step.valid, np.float32),
+            weight=space(t, step.reward, np.float32),
             truncations=cuts,
             extras=space(t, step.extras),
             recurrent_state=None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rlplug_core.accelerator import kernel, overridable
-from rlplug_core.arrays import cast, copy_of, is_on_device, namespace, zeros
+from rlplug_core.arrays import cast, copy_of, namespace
 from rlplug_core.batches import Rollout
 from rlplug_core.types import Array
 
@@ -43,19 +44,20 @@ def gae(
         xp = namespace(value)
         delta = xp.where(valid, delta, 0)
         decay = xp.where(valid, decay, 1)
-    advantage = _backwards(delta, decay)
+    advantage = _backwards(delta, decay, found=0 * rollout.reward)
     if not rollout.whole:
         advantage *= valid
-    return advantage, advantage + cast(value, np.float32)
+    if value.dtype != advantage.dtype:
+        value = cast(value, np.float32)
+    return advantage, advantage + value
 
 
-def _backwards(delta: Array, decay: Array) -> Array:
-    """a[t] = delta[t] + decay[t] a[t + 1], [T, N] float32.
+def _backwards(delta: Array, decay: Array, found: Array) -> Array:
+    """a[t] = delta[t] + decay[t] a[t + 1], [T, N], written into `found`.
 
     Few long columns go as lists, which have less to do for a number; the bits are the same.
     """
-    found = zeros(delta.shape, delta, np.float32)
-    if delta.shape[1] <= min(FEW, len(delta)) and not is_on_device(delta):
+    if isinstance(delta, np.ndarray) and delta.shape[1] <= min(FEW, len(delta)):
         for column in range(delta.shape[1]):
             running = 0.0
             backwards = []
@@ -66,7 +68,7 @@ def _backwards(delta: Array, decay: Array) -> Array:
                 backwards.append(running)
             found[::-1, column] = backwards
         return found
-    total = zeros(delta.shape[1:], delta, np.float32)
+    total: Array | float = 0.0
     for t in range(len(delta) - 1, -1, -1):
         total = delta[t] + decay[t] * total
         found[t] = total
@@ -85,7 +87,7 @@ def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> A
     return next_value
 
 
-def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> float:
+def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> float | Tensor:
     """Return the share of the variance of value targets that the critic explained: 1 - Var(advantage) / Var(target).
 
     1 is a perfect critic, 0 one as good as a constant, below 0 a worse one. Rows of weight 0 do not count.
@@ -101,6 +103,8 @@ def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> flo
         target = target[valid]
     error = advantage.ravel() - advantage.mean()  # `np.var` has twice the overhead
     spread = target.ravel() - target.mean()
+    if isinstance(spread, Tensor):
+        return torch.where(spread.any(), 1 - error.dot(error) / spread.dot(spread), 0)
     total = float(spread @ spread)
     return 1 - float(error @ error) / total if total else 0.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rlplug_core.arrays import copy_of, to_device
@@ -164,8 +164,10 @@ class Actor:
         extras = act.extras
         if self.signals is not None:
             extras = self.signals.add_to(extras, now.valid)
-        if now.episodes:
-            self._note(now.episodes)
+        if now.episodes.__class__ is EndedRows:
+            self._keep(now.episodes)
+        elif now.episodes:
+            self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
         return Step(
             obs=obs,
             action=act.action,
@@ -180,13 +182,9 @@ class Actor:
             recurrent_state=recurrent_state,
         )
 
-    def _note(self, episodes: Sequence[Episode]) -> None:
-        """Keep episodes that have just ended; those on a device are read later, many at once."""
-        steps = self.clock.steps
-        if not isinstance(episodes, EndedRows):
-            self.episodes += [(steps, episode) for episode in episodes]
-            return
-        self.unread.append((steps, episodes))
+    def _keep(self, episodes: EndedRows) -> None:
+        """Keep episodes that have just ended on a device; many are read at once, later."""
+        self.unread.append((self.clock.steps, episodes))
         if len(self.unread) == MOST_UNREAD:
             self._read()
 

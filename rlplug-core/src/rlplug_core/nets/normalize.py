@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
-from rlplug_core.arrays import is_on_device, namespace, to_host, zeros
+from rlplug_core.arrays import to_host
 from rlplug_core.batches import Rollout, Views
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
@@ -179,7 +179,7 @@ class RewardScale(Running):
         self.clip = clip
         self.norm = RunningNorm(())
         self.running: Array = np.zeros(0)  # R [N] of every row
-        #: Whether any rollout was absorbed; asked without a look at the device.
+        #: Whether the deviation is known; asked without a look at the device.
         self.has_scale = False
 
     def forward(self, rollout: Rollout) -> Rollout:
@@ -189,8 +189,8 @@ class RewardScale(Running):
             # Unscaled it would teach the critic returns of another size than all later.
             scale = RewardScale(self.gamma)
             scale.update_stats(rollout, Clock(1))
-        on_device = is_on_device(rollout.reward)
-        factor = scale.norm.scale if on_device else scale.norm.scale.numpy()
+        factor: Any = scale.norm.scale
+        factor = factor if isinstance(rollout.reward, Tensor) else factor.numpy()
         reward = (rollout.reward * factor).clip(-self.clip, self.clip)
         if rollout.views is None:  # they are of the buffer's memory, which stays, and of no reward
             rollout.views = Views(rollout)
@@ -198,31 +198,32 @@ class RewardScale(Running):
 
     def update_stats(self, batch: Rollout, clock: Clock) -> None:
         gamma = self.gamma(clock.progress)
-        xp = namespace(batch.reward)
-        returns = zeros(batch.reward.shape, batch.reward, np.float64)
-        running = self._running_like(returns[0])
+        rewards = torch.as_tensor(batch.reward)
+        returns = torch.zeros_like(rewards, dtype=torch.float64)
+        on_device = isinstance(batch.reward, Tensor)
+        xp: Any = torch if on_device else np
+        stored: Any = returns if on_device else returns.numpy()
+        running = self._running_like(stored[0])
         for t, (reward, first, weight) in enumerate(
             zip(batch.reward, batch.is_first, batch.weight, strict=True)
         ):
             running = xp.where(first, 0, running)
             running = xp.where(weight > 0, reward + gamma * running, running)
-            returns[t] = running
+            stored[t] = running
         self.running = running
-        self.has_scale = True
-        self.norm.to(torch.as_tensor(returns).device)
-        self.norm.update(
-            torch.as_tensor(returns.reshape(-1)), torch.as_tensor(batch.weight.reshape(-1))
-        )
+        self.norm.to(returns.device)
+        self.norm.update(returns.reshape(-1), torch.as_tensor(batch.weight.reshape(-1)))
+        self.has_scale = on_device or self.norm.count.item() > 0
 
     def _running_like(self, rows: Obs) -> Obs:
         """Return R [N] where the rollout is; zeros if it has other rows."""
         if len(self.running) != len(rows):
             return rows
-        return torch.as_tensor(self.running).to(rows) if is_on_device(rows) else self.running
+        return torch.as_tensor(self.running).to(rows) if isinstance(rows, Tensor) else self.running
 
     def get_extra_state(self) -> State:
-        return {"running": to_host(self.running)}
+        return {"running": to_host(self.running), "has_scale": self.has_scale}
 
     def set_extra_state(self, state: State) -> None:
         self.running = np.array(state["running"])
-        self.has_scale = len(self.running) > 0
+        self.has_scale = bool(state.get("has_scale", len(self.running)))

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
-from rlplug_core.arrays import cast
 from rlplug_core.nets.heads.masks import ILLEGAL
 from rlplug_core.types import Array
 
@@ -22,7 +21,8 @@ class Categorical:
         self.size = size
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return cast(generator.gumbel(size=(*shape, self.size)), np.float32)
+        drawn = generator.gumbel(size=(*shape, self.size))
+        return drawn if isinstance(drawn, Tensor) else drawn.astype(np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """The Gumbel-max trick: argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
@@ -78,7 +78,8 @@ class MultiCategorical:
         self._columns = torch.from_numpy(self.columns)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return cast(generator.gumbel(size=(*shape, self.size)), np.float32)
+        drawn = generator.gumbel(size=(*shape, self.size))
+        return drawn if isinstance(drawn, Tensor) else drawn.astype(np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """The Gumbel-max trick in every place."""
