@@ -126,7 +126,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
             }
         )
 
-    def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> tuple[rl.Samples, float]:
+    def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> tuple[rl.Samples, float | Tensor]:
         """Return samples with GAE advantages and value targets, and the explained variance.
 
         The samples are whole sequences for a recurrent network.

@@ -94,9 +94,6 @@ class Plan:
         eval_source = _for_evaluation(source, values, eval_arguments)
         _known_options(algorithm, values, names | own)
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
-        same = eval_source is source
-        source = replace(source, device=options.device)
-        eval_source = source if same else replace(eval_source, device=options.device)
         places = {name: absolute(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)
@@ -126,8 +123,12 @@ class Plan:
     def _write_options(self) -> Plan:
         """Return the plan with parsed wrappers, controllers and loggers in its options, and no `auto`."""
         o = without_auto(self.options, self.runner)
+        source = replace(self.source, device=o.device)
+        alike = self.eval_source is self.source
         return replace(
             self,
+            source=source,
+            eval_source=source if alike else replace(self.eval_source, device=o.device),
             options=replace(
                 o,
                 wrap=words(self.wrappings),
