@@ -57,7 +57,8 @@ def _backwards(delta: Array, decay: Array, found: Array) -> Array:
 
     Few long columns go as lists, which have less to do for a number; the bits are the same.
     """
-    if isinstance(delta, np.ndarray) and delta.shape[1] <= min(FEW, len(delta)):
+    few = delta.shape[1] <= min(FEW, len(delta))
+    if few and not isinstance(delta, Tensor):
         for column in range(delta.shape[1]):
             running = 0.0
             backwards = []
