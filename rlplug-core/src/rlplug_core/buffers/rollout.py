@@ -17,6 +17,18 @@ from rlplug_core.buffers.storage import check_extras
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Obs, Result, State, Step, first_leaf, tree_map
 
+#: The fields of a rollout that hold rows [T, N, ...].
+FIELDS = (
+    "obs",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "is_first",
+    "weight",
+    "extras",
+)
+
 
 class RolloutBuffer:
     """Collects `steps` steps and gives them as one `Rollout`; its storage is reused for the next.
@@ -87,21 +99,11 @@ class RolloutBuffer:
             return {"position": 0}
         data = self.rollout
         t = self.position
-        used = self.rollout.truncations.count
+        used = data.truncations.count
         head = lambda array: copy_of(array[: t + (t == self.steps)])  # noqa: E731
-        fields = (
-            "obs",
-            "action",
-            "reward",
-            "terminated",
-            "truncated",
-            "is_first",
-            "weight",
-            "extras",
-        )
         return {
             "position": t,
-            "data": {name: tree_map(head, getattr(data, name)) for name in fields},
+            "data": {name: tree_map(head, getattr(data, name)) for name in FIELDS},
             "recurrent_state": data.recurrent_state,
             "cuts": {
                 "obs": tree_map(lambda array: copy_of(array[:used]), data.truncations.obs),
@@ -137,26 +139,27 @@ class RolloutBuffer:
             truncations=Truncations(cuts["obs"], cuts["index"], len(cuts["index"])),
             recurrent_state=state["recurrent_state"],
         )
-        if self.finals is not None:
-            return
-        data.truncations.index = np.asarray(cuts["index"], dtype=np.int64)
-        self._grow(
-            data.truncations,
-            max(len(data.truncations.index), data.reward.shape[1]),
-            tree_map(lambda a: a[0], data.obs),
-        )
+        if self.finals is None:
+            self._make_room(data)
+
+    def _make_room(self, data: Rollout) -> None:
+        """Give loaded truncations room for as many as there are environments."""
+        cuts = data.truncations
+        cuts.index = np.asarray(cuts.index, dtype=np.int64)
+        size = max(len(cuts.index), data.reward.shape[1])
+        self._grow(cuts, size, tree_map(lambda a: a[0], data.obs))
 
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)
 
         on_device = isinstance(step.reward, Tensor)
 
+        def row_space(array: Any, length: int, dtype: object) -> Any:
+            shape = (length, *array.shape)
+            return array.new_zeros(shape) if on_device else np.zeros(shape, dtype or array.dtype)
+
         def space(length: int, like: object, dtype: object = None) -> Any:
-            if on_device:
-                return tree_map(lambda array: array.new_zeros((length, *array.shape)), like)
-            return tree_map(
-                lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like
-            )
+            return tree_map(lambda array: row_space(array, length, dtype), like)
 
         check_extras(step.extras, num_envs)
         t = self.steps
