@@ -151,20 +151,18 @@ class RolloutBuffer:
 
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)
-
         on_device = isinstance(step.reward, Tensor)
 
-        def row_space(array: Any, length: int, dtype: object) -> Any:
-            shape = (length, *array.shape)
-            return array.new_zeros(shape) if on_device else np.zeros(shape, dtype or array.dtype)
-
         def space(length: int, like: object, dtype: object = None) -> Any:
-            return tree_map(lambda array: row_space(array, length, dtype), like)
+            if on_device:
+                return tree_map(lambda array: array.new_zeros((length, *array.shape)), like)
+            return tree_map(
+                lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like
+            )
 
         check_extras(step.extras, num_envs)
         t = self.steps
         self.finals = space(t, step.obs) if on_device else None
-        cuts = Truncations(deepcopy(step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(
             obs=space(t + 1, step.obs),
             action=space(t, step.action),
@@ -173,7 +171,7 @@ class RolloutBuffer:
             truncated=space(t, step.truncated),
             is_first=space(t, step.is_first),
             weight=space(t, step.reward, np.float32),
-            truncations=cuts,
+            truncations=Truncations(deepcopy(step.obs), np.zeros(num_envs, np.int64), 0),
             extras=space(t, step.extras),
             recurrent_state=None,
         )

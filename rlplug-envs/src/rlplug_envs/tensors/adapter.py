@@ -24,7 +24,6 @@ from rlplug_envs.vector import check_state, row_seed
 FINALS = ("final_obs", "final_observation")
 #: The names of success in `info`.
 SUCCESS = ("is_success", "success")
-MODES = (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP)
 
 
 class TensorAdapter(EnvBase):
@@ -45,12 +44,7 @@ class TensorAdapter(EnvBase):
         self.env = env = make()
         id = id or type(env).__name__
         self.device = torch.device(env.device)
-        self.mode = env.metadata.get("autoreset_mode")
-        if self.mode not in MODES:
-            raise BadEnv(
-                f"{id}: the vector environment does not say when it resets a row after an episode; set "
-                "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP, DISABLED or NEXT_STEP"
-            )
+        self.mode = _mode_of(env, id)
         if inexact is None:
             inexact = "" if isinstance(env, Stateful) else f"{id}: it has no state_dict"
         action, _ = canonical_action(env.single_action_space, id)
@@ -92,14 +86,12 @@ class TensorAdapter(EnvBase):
         valid = self._always
         if self.mode is AutoresetMode.NEXT_STEP:
             valid = ~self._resetting
-            reward = reward * valid
-            terminated = terminated & valid
-            truncated = truncated & valid
+            reward, terminated, truncated = (
+                each * valid for each in (reward, terminated, truncated)
+            )
         truncated = truncated & ~terminated
         ended = terminated | truncated
         final_obs, obs = self._successors(obs, ended, info)
-        lengths = self._lengths + valid
-        totals = self._totals + reward
         now = Timestep(
             obs=obs,
             final_obs=final_obs,
@@ -108,21 +100,29 @@ class TensorAdapter(EnvBase):
             truncated=_array(truncated),
             is_first=self._opened(ended),
             valid=_array(valid),
-            episodes=EndedRows(
-                ended,
-                totals=totals,
-                lengths=lengths,
-                success=_success(info),
-                probe=self._probe,
-                id=self.spec.id,
-            ),
+            episodes=self._count_up(reward, valid, ended, _success(info)),
             ended=True,
             count=self._count(valid),
         )
-        self._lengths = lengths.masked_fill(ended, 0)
-        self._totals = totals.masked_fill(ended, 0)
         self._resetting = ended
         return now
+
+    def _count_up(
+        self, reward: Tensor, valid: Tensor, ended: Tensor, success: Tensor | None
+    ) -> EndedRows:
+        """Add a step to the running episodes, and return those that ended; the rest continues."""
+        lengths = self._lengths + valid
+        totals = self._totals + reward
+        self._lengths = lengths.masked_fill(ended, 0)
+        self._totals = totals.masked_fill(ended, 0)
+        return EndedRows(
+            ended,
+            totals=totals,
+            lengths=lengths,
+            success=success,
+            probe=self._probe,
+            id=self.spec.id,
+        )
 
     def _successors(self, obs: Obs, ended: Tensor, info: State) -> tuple[Obs, Obs]:
         """Return the true successors of the actions, and the observations for the next ones."""
@@ -224,6 +224,16 @@ class TensorAdapter(EnvBase):
 def _array(tensor: Tensor) -> Array:
     """Return a tensor for a field that holds arrays of other environments."""
     return cast("Array", tensor)
+
+
+def _mode_of(env: TensorEnv, id: str) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode")
+    if isinstance(mode, AutoresetMode):
+        return mode
+    raise BadEnv(
+        f"{id}: the vector environment does not say when it resets a row after an episode; set "
+        "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP, DISABLED or NEXT_STEP"
+    )
 
 
 def _success(info: State) -> Tensor | None:
