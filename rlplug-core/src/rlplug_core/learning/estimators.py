@@ -97,6 +97,9 @@ def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> flo
         rollout: T steps of N environments.
         advantage: [T, N] target - V(obs).
         target: [T, N] value targets; if they are all equal, the result is 0.
+
+    Returns:
+        A number, or a tensor [] on the device of the rollout.
     """
     if not rollout.whole:
         valid = rollout.weight > 0
