@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from rlplug_cli import loggers
 from rlplug_cli.loggers.following import numbers
@@ -156,3 +157,19 @@ def test_a_table_that_could_not_be_written_is_written_at_the_next_log(
     assert "metrics.csv cannot be written: No space left on device; free some space" in capsys.readouterr().err
     assert alike(in_table(run), run)
     assert not run.directory.has_pending_hooks()
+
+
+def test_tensorboard_compares_runs_by_their_options(run: Run) -> None:
+    """The tab HParams has every option, and the names of the final scores."""
+    found = EventAccumulator(str(run.path / "tensorboard"))
+    found.Reload()
+    data = found.summary_metadata
+    start = HParamsPluginData.FromString(data["_hparams_/session_start_info"].plugin_data.content)
+    options = dict(start.session_start_info.hparams.items())
+    assert options["algorithm"].string_value == "a2c"
+    assert options["n_steps"].number_value == run.config["options"]["n_steps"]
+    assert options["log"].string_value == "['csv', 'tensorboard']"
+    experiment = HParamsPluginData.FromString(data["_hparams_/experiment"].plugin_data.content).experiment
+    scores = [metric.name.tag for metric in experiment.metric_infos]
+    assert "final_eval/return_mean" in scores
+    assert set(scores) <= set(found.Tags()["scalars"])

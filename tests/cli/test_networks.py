@@ -15,10 +15,12 @@ from click.testing import CliRunner
 from rlplug_cli.app import app
 from rlplug_cli.commands.run import options_of
 from rlplug_cli.parameters import collect
+from rlplug_core.config.import_string import load_target
 from rlplug_core.config.options import Config
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
+from rlplug_core.loop.learner_checks import check_ignored
 from tests.cli.conftest import SHORT
 
 OWN = """
@@ -186,3 +188,44 @@ def test_the_name_is_reserved() -> None:
     from rlplug_core.plugins.reserved import RESERVED
 
     assert "net" in RESERVED
+
+
+SUBCLASS = """
+from rlplug_algos.policy_gradient.ppo import PPO
+class Own(PPO):
+    def build(self):
+        raise RuntimeError("not built")
+class Kept(PPO):
+    def build(self):
+        super().build()
+"""
+
+
+def test_an_option_that_a_subclass_ignores_is_refused(place: Path) -> None:
+    """Only `PPO.build` reads normalize_reward; other options are read elsewhere, and defaults lose nothing."""
+    Path("mine.py").write_text(SUBCLASS, encoding="utf-8")
+    own = load_target("./mine.py:Own", "algorithm")
+    kept = load_target("./mine.py:Kept", "algorithm")
+    config = own.Config(normalize_reward=True, gamma=0.5, popart=True)
+    with pytest.raises(BadConfig, match=r"Own ignores the option 'normalize_reward': only PPO.build reads it"):
+        check_ignored(own, config, ["gamma", "normalize_reward"])
+    check_ignored(own, config, ["gamma"])
+    check_ignored(own, own.Config(), ["normalize_reward"])
+    check_ignored(kept, config, ["gamma", "normalize_reward", "popart"])
+    words = ["run", "./mine.py:Own", "CartPole-v1", "--normalize-reward", *SHORT]
+    result = CliRunner().invoke(app, words)
+    assert "ignores the option '--normalize-reward'" in str(result.exception)
+
+
+def test_the_network_is_printed_at_the_start_and_by_info() -> None:
+    result = CliRunner().invoke(app, ["info", "ppo", "CartPole-v1"])
+    lines = result.output.splitlines()
+    expected = [
+        "network      policy      4,610 parameters  Linear 4→64 · Linear 64→64 · Linear 64→2",
+        "             critic      4,545 parameters  Linear 4→64 · Linear 64→64 · Linear 64→1",
+    ]
+    assert lines[-2:] == expected
+    result = CliRunner().invoke(app, ["run", "ppo", "CartPole-v1", *SHORT])
+    assert "\n".join(expected) in result.output
+    result = CliRunner().invoke(app, ["info", "dqn", "Pendulum-v1"])
+    assert "network      not made: DQN needs Discrete actions" in result.output

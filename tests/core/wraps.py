@@ -18,6 +18,8 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Obs, State, Timestep
 
 HERE = Path(__file__).resolve()
+#: Not a wrapper.
+HALVES = 2
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,25 @@ def test_a_wrapper_of_ones_own_and_several_of_them() -> None:
     assert WrapperSpec.parse(f"{__file__}:Doubled").words == f"{__file__}:Doubled"
 
 
+def shifted(env: Any, by: float = 0.0) -> Any:
+    """A function that wraps."""
+    return gymnasium.wrappers.TransformReward(env, lambda reward: reward + by)
+
+
+def lost(env: Any) -> None:
+    """A function that forgets to return its environment."""
+
+
+def test_a_function_wraps_each_environment() -> None:
+    env = env_of("CartPole-v1", f"{__file__}:shifted:by=2", "frame-stack:frames=2")
+    assert env.spec.obs.shape == (8,)
+    env.reset(0)
+    assert env.step(np.zeros(2, np.int64)).reward.tolist() == [3, 3]
+    assert WrapperSpec.parse(f"{__file__}:shifted").words == f"{__file__}:shifted"
+    with pytest.raises(PluginError, match=r"lost' returned None; return a gymnasium.Env"):
+        env_of("CartPole-v1", f"{__file__}:lost")
+
+
 class Once(CartPoleEnv):
     """One that is nobody's but its maker's."""
 
@@ -192,7 +211,7 @@ def test_arguments_are_pythons_literals() -> None:
             PluginError,
             "'max_obs'; .*RescaleObservation:min_obs=1,max_obs=VALUE",
         ),
-        (["gymnasium:vector"], UsageError, "is no gymnasium.Wrapper"),
+        (["gymnasium:vector"], UsageError, "is not a gymnasium.Wrapper and not a function"),
     ],
 )
 def test_impossible_options_are_refused(words: list[str], kind: type[Exception], message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.encoders import Image, encoder
+from rlplug_core.nets.encoders import Image, encoder, usual_convolutions
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import channels_last
@@ -115,3 +115,20 @@ def test_weights_from_when_cubes_had_channels_first_are_refused() -> None:
     before = {name: value for name, value in module.state_dict().items() if "convolutions" in name or "dense" in name}
     with pytest.raises(RuntimeError, match="has_channels_last"):
         module.load_state_dict(before)
+
+
+@pytest.mark.parametrize("side", [*range(8, 64), 84, 96, 128, 160, 210, 256, 400])
+def test_the_encoder_scales_with_the_image(side: int) -> None:
+    """Features before the dense layer stay below those of 84 pixels doubled; 32 pixels had 25,088."""
+    for shape in ((side, side), (side, 2 * side)):
+        layers = usual_convolutions(*shape)
+        height, width = shape
+        for _, kernel, stride in layers:
+            height, width = ((size - kernel) // stride + 1 for size in (height, width))
+        assert height >= 1
+        assert layers[-1][0] * height * width <= 64 * 100
+    if side in (32, 84):
+        image = Image(spaces.Box(0, 255, (side, side, 1), np.uint8), Net(hidden=(64, 64)))
+        count = sum(parameter.numel() for parameter in image.parameters())
+        assert count < {32: 120_000, 84: 300_000}[side]
+        assert image(torch.zeros(2, side, side, 1, dtype=torch.uint8)).shape == (2, 64)

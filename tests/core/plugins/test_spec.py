@@ -93,7 +93,7 @@ def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> No
         ("tenfould", UsageError, r"no wrapper 'tenfould' is installed \('rlplug list' shows all\)"),
         ("nothing.here:Aged", UsageError, r"there is no module 'nothing'"),
         (f"{HERE}:Halved", PluginError, r"wraps.py:Halved' is not a wrapper: it has no 'reset', 'close', 'state_dict'"),
-        (f"{HERE}:replace", PluginError, r"is not a class; a wrapper must be one"),
+        (f"{HERE}:HALVES", PluginError, r"is not a class; a wrapper must be one"),
     ],
 )
 def test_unusable_arguments_are_refused_before_anything_is_made(words: str, error: type[Exception], said: str) -> None:

@@ -18,7 +18,7 @@ from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import facts, table
 from rlplug_core import plugins
 from rlplug_core.config import Option, RunOptions, is_regular, is_target, load_target, schema_of
-from rlplug_core.errors import UsageError, did_you_mean, warn
+from rlplug_core.errors import RlplugError, UsageError, did_you_mean, warn
 from rlplug_core.plugins import (
     NOUNS,
     Group,
@@ -31,7 +31,7 @@ from rlplug_core.plugins import (
     usable,
     usual_options,
 )
-from rlplug_core.runs import shell_word
+from rlplug_core.runs import networks_of, shell_word
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 #: The end of an environment id; no other name ends like this.
@@ -97,6 +97,16 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
     if values:
         lines = [(name, value_text(value)) for name, value in values.items()]
         echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
+    if env:
+        echo(f"\n{_networks(name, env)}")
+
+
+def _networks(algorithm: str, env: str) -> str:
+    """Return the networks of an algorithm for an environment, or why they cannot be made."""
+    try:
+        return networks_of(algorithm, env)
+    except RlplugError as error:
+        return f"network      not made: {error}"
 
 
 def _group(name: str) -> Group:

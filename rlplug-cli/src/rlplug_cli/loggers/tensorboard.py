@@ -1,12 +1,15 @@
-"""`--log tensorboard`: all metrics of a run as TensorBoard's event files, in `tensorboard/` in its directory."""
+"""`--log tensorboard`: all metrics and options of a run as TensorBoard's event files, in its `tensorboard/`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from torch.utils.tensorboard.summary import hparams
 
 from rlplug_cli.loggers.following import Follower, numbers
 from rlplug_core.config import is_directory
@@ -15,13 +18,15 @@ from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import writing
 
 FOLDER = "tensorboard"
+#: The metrics that the tab HParams shows.
+SCORES = ("final_eval/return_mean", "final_eval/last_return_mean", "eval/return_mean")
 _events: dict[Path, Events] = {}
 
 
 @hookimpl
 def rlplug_run_start(run: RunView) -> None:
     """Write the whole journal again, because TensorBoard would also show records that a resume superseded."""
-    _events[run.path] = Events(run.path / FOLDER, run.journal)
+    _events[run.path] = Events(run.path / FOLDER, run.journal, run.config)
 
 
 @hookimpl
@@ -38,7 +43,7 @@ def rlplug_run_end(run: RunView) -> None:
 class Events:
     """The event file of one run; steps are env steps, times those of the journal."""
 
-    def __init__(self, folder: Path, journal: Path) -> None:
+    def __init__(self, folder: Path, journal: Path, config: Mapping[str, Any]) -> None:
         self.follower = Follower(journal)
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -47,7 +52,15 @@ class Events:
             for old in folder.glob("events.out.tfevents.*"):
                 old.unlink()
         self.writer = EventFileWriter(str(folder))
+        self._write_options(config)
         self.write()
+
+    def _write_options(self, config: Mapping[str, Any]) -> None:
+        """Write the options of the run, for the tab HParams; lists become text."""
+        options = {"algorithm": config["algorithm"], "env": config["env"], **config["options"]}
+        values = {k: v if isinstance(v, int | float) else str(v) for k, v in options.items()}
+        for summary in hparams(values, dict.fromkeys(SCORES, 0.0)):
+            self.writer.add_event(Event(wall_time=config["created"], summary=summary))
 
     def write(self) -> None:
         for record in self.follower.new():

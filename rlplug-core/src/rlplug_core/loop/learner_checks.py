@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 import torch
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.errors import UsageError
+from rlplug_core.config.schema import flatten
+from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.loop.learner_data import gets_dataset
 from rlplug_core.protocols import AnyLearner
 
@@ -98,3 +100,47 @@ def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:
             f"{type(learner).__name__} trains '{own[0]}' by no optimizer of self.optimizer(...), so each {each}; make "
             "one in build, say requires_grad_(False) of what nothing trains, or use --runner sync with one learner"
         )
+
+
+def check_ignored(learner: type[Any], config: object, given: Iterable[str]) -> None:
+    """Refuse options that a subclass ignores, because it overrides the only methods that read them.
+
+    Args:
+        learner: the class.
+        config: its options.
+        given: the names of the options that the user set.
+
+    Raises:
+        BadConfig: there is such an option, and its value is not the default.
+    """
+    used: set[str] = set()
+    unused: dict[str, str] = {}
+    effective: set[str] = set()
+    for base in learner.__mro__:
+        for name, member in vars(base).items():
+            code = getattr(getattr(member, "function", member), "__code__", None)
+            if code is None:
+                continue
+            words = _words(code)
+            if name in effective and f"super().{name}" not in used:
+                unused |= dict.fromkeys(words, f"{base.__name__}.{name}")
+                continue
+            effective.add(name)
+            used |= words | ({f"super().{name}"} if "super" in words else set())
+    values = flatten(config)
+    usual = flatten(type(config)())
+    for option in given:
+        if option in unused and option not in used and values[option] != usual[option]:
+            raise BadConfig(
+                f"{learner.__name__} ignores the option '{option}': only {unused[option]} reads it, which it "
+                f"overrides; read self.config.{option} there, or leave the option out"
+            )
+
+
+def _words(code: CodeType) -> set[str]:
+    """Return the names and the texts in code, and in the functions inside it."""
+    found = {*code.co_names, *(one for one in code.co_consts if isinstance(one, str))}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _words(constant)
+    return found

@@ -131,8 +131,7 @@ class Image(nn.Module):
     """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by its bound.
 
     `types.channels_last` decides which of the two they are. Convolutions have the initial weights and the activation of
-    hidden layers; `net.layer_norm` is for the fully connected layers after them. The default is the three convolutions
-    of DQN (Mnih et al., 2015) for images of at least 36 pixels a side, else two small ones for grids such as 10 x 10.
+    hidden layers; `net.layer_norm` is for the fully connected layers after them. `usual_convolutions` has the default.
 
     Raises:
         UsageError: the images are too small for the layers that `net` names.
@@ -147,9 +146,8 @@ class Image(nn.Module):
         ):  # old weights, for channels first, have the same shapes: this name they lack
             self.register_buffer("has_channels_last", torch.ones(()))
         self.scale = pixel_scale(space)
-        large = min(shape[1:]) >= 36
-        usual = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 1)]
-        kernels = list(zip(net.channels, net.kernels, net.strides, strict=True)) or usual
+        kernels = list(zip(net.channels, net.kernels, net.strides, strict=True))
+        kernels = kernels or usual_convolutions(*shape[1:])
         _check_fit(min(shape[1:]), kernels)
         widths = pairwise([shape[0], *(width for width, _, _ in kernels)])
         layers = [
@@ -159,7 +157,7 @@ class Image(nn.Module):
         for layer in layers:
             initialize(layer, net)
         self.convolutions = nn.ModuleList(layers)
-        self.large = large
+        self.large = min(shape[1:]) >= 36
         self.activation = activation(net)
         with torch.no_grad():
             size = self._convolve(torch.zeros(1, *shape)).shape[1]
@@ -181,6 +179,30 @@ class Image(nn.Module):
         for convolution in self.convolutions:
             values = activate(convolution(values))
         return values.flatten(1)
+
+
+def usual_convolutions(height: int, width: int) -> list[tuple[int, int, int]]:
+    """Return channels, kernel size and stride of the default convolutions for images of this size.
+
+    Images of at least 36 pixels a side get the three convolutions of DQN (Mnih et al., 2015). Grids of less than 16 get
+    two with stride 1, images in between two with stride 2. More convolutions follow while more than 100 places are
+    left, so that the dense layer after them does not grow with the image.
+    """
+    side = min(height, width)
+    if side >= 36:
+        layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+    elif side >= 16:
+        layers = [(16, 4, 2), (32, 3, 2)]
+    else:
+        layers = [(16, 3, 1), (32, 3, 1)]
+    for _, kernel, stride in layers:
+        height = (height - kernel) // stride + 1
+        width = (width - kernel) // stride + 1
+    while height * width > 100 and min(height, width) >= 3:
+        layers.append((layers[-1][0], 3, 2))
+        height = (height - 3) // 2 + 1
+        width = (width - 3) // 2 + 1
+    return layers
 
 
 def pixel_scale(space: Space) -> float:

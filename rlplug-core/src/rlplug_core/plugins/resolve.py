@@ -6,6 +6,7 @@ A word is an id, `distribution/id`, an alias, `module:Class` or `./file.py:Class
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rlplug_core.config.import_string import describe, is_target, load_target
 from rlplug_core.errors import PluginError, UsageError
@@ -54,13 +55,13 @@ def controller(name: str) -> type:
     return _class(CONTROLLER, name)
 
 
-def wrapper(name: str) -> type:
-    """Return a wrapper's class, which may be a `gymnasium.Wrapper`; raise as `algorithm` does."""
+def wrapper(name: str) -> Any:
+    """Return a wrapper's class, which may be a `gymnasium.Wrapper`, or a function; raise as `algorithm` does."""
     from rlplug_core.plugins.single_wrappers import is_single  # imports torch and gymnasium
 
     if is_target(name):
         code = _load_code(WRAPPER, name)
-        if isinstance(code, type) and is_single(code):
+        if is_single(code):
             return code
     return _class(WRAPPER, name)
 

@@ -1,16 +1,22 @@
-"""Any `gymnasium.Wrapper`, by name, around each environment: `gymnasium:RescaleAction:min_action=-1,max_action=1`."""
+"""Any `gymnasium.Wrapper` or function, by name, around each environment.
+
+`gymnasium:RescaleAction:min_action=-1,max_action=1` or `./prep.py:prepare:size=8`, a function of an environment that
+returns one.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import isfunction
 from typing import Any
 
 from rlplug_core.config.import_string import attribute_of, load_target
-from rlplug_core.errors import BadConfig, UsageError, did_you_mean
+from rlplug_core.errors import BadConfig, PluginError, UsageError, did_you_mean, plain
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Env
-from rlplug_core.types import GymEnv, GymWrapper
+from rlplug_core.types import GymEnv
 
 #: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
 SHORT = "gymnasium:"
@@ -43,8 +49,8 @@ class Single:
         found.keywords()
         return found
 
-    def load(self) -> type[GymWrapper]:
-        """Import the class."""
+    def load(self) -> Callable[..., GymEnv]:
+        """Import the class or the function."""
         code: Any
         if self.name.startswith(SHORT):
             from gymnasium import wrappers
@@ -58,8 +64,8 @@ class Single:
         else:
             code = load_target(self.name, "wrapper")
         if not is_single(code):
-            raise UsageError(f"'{self.name}' is no gymnasium.Wrapper")
-        wrapper: type[GymWrapper] = code
+            raise UsageError(f"'{self.name}' is not a gymnasium.Wrapper and not a function")
+        wrapper: Callable[..., GymEnv] = code
         return wrapper
 
     def keywords(self) -> dict[str, object]:
@@ -67,7 +73,14 @@ class Single:
         return {key: _value(text) for key, text in _parts(self.arguments, self.name)}
 
     def __call__(self, env: GymEnv) -> GymEnv:
-        return self.load()(env, **self.keywords())
+        from gymnasium import Env
+
+        wrapped = self.load()(env, **self.keywords())
+        if not isinstance(wrapped, Env):
+            raise PluginError(
+                f"wrapper '{self.name}' returned {plain(repr(wrapped), 60)}; return a gymnasium.Env"
+            )
+        return wrapped
 
 
 def around_each(env: Env, config: Single) -> Env:
@@ -80,23 +93,26 @@ def around_each(env: Env, config: Single) -> Env:
 
 
 def is_single(code: object) -> bool:
-    """Return whether `code` is a wrapper of Gymnasium."""
+    """Return whether `code` wraps one environment: a wrapper of Gymnasium, or a function."""
     from gymnasium import Wrapper
 
-    return isinstance(code, type) and issubclass(code, Wrapper)
+    return isfunction(code) or (isinstance(code, type) and issubclass(code, Wrapper))
 
 
-def learns(code: type[object]) -> bool:
+def learns(code: object) -> bool:
     """Return whether a wrapper is one of Gymnasium's that learn as they go, or made of one."""
     from gymnasium import wrappers
 
-    return issubclass(code, wrappers.NormalizeObservation | wrappers.NormalizeReward)
+    kinds = wrappers.NormalizeObservation | wrappers.NormalizeReward
+    return isinstance(code, type) and issubclass(code, kinds)
 
 
-def repeating(code: type[object]) -> str:
+def repeating(code: object) -> str:
     """Return which of our wrappers to use instead of one that repeats actions; nothing for any other."""
     from gymnasium import wrappers
 
+    if not isinstance(code, type):
+        return ""
     return next(
         (ours for name, ours in REPEATING.items() if issubclass(code, getattr(wrappers, name))), ""
     )

@@ -33,6 +33,7 @@ from rlplug_core.runs.listing import is_untrained as is_untrained
 from rlplug_core.runs.listing import records as run_records
 from rlplug_core.runs.listing import remove as remove_run
 from rlplug_core.runs.listing import summary as summary
+from rlplug_core.runs.network_text import networks_of as networks_of
 from rlplug_core.runs.reproduction import Reproduction as Reproduction
 from rlplug_core.runs.reproduction import reproduce as reproduce
 from rlplug_core.runs.run import Run as Run
@@ -71,6 +72,7 @@ __all__ = [
     "inspect",
     "is_untrained",
     "locate_record",
+    "networks_of",
     "plan_of",
     "probe",
     "read_curves",

@@ -24,7 +24,7 @@ from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable
 from rlplug_core.loop.env_timing import choose_env_workers
-from rlplug_core.loop.learner_checks import check_optimized
+from rlplug_core.loop.learner_checks import check_ignored, check_optimized
 from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_defaults
@@ -41,6 +41,7 @@ from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.messages import apart, remarks, scale_warning, survey
+from rlplug_core.runs.network_text import network_text
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.python_hints import add_python_notes
 from rlplug_core.runs.reproducibility import differences, environment, writers
@@ -79,8 +80,8 @@ def train(
         origins: the origin of each option, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
         hooks: whether hook plugins (such as MLflow's) take part; objects with hooks in a list take part too.
-        say: called at the start with a summary of an environment without a preset, and with options that look
-            like a mistake.
+        say: called at the start with a summary of an environment without a preset, with the layers of the networks,
+            and with options that look like a mistake.
 
     Raises:
         UsageError, PluginError: it cannot be started; nothing was written, unless only the environments all
@@ -102,6 +103,7 @@ def train(
     called = hooks_for(hooks)
     origins = {**origins, **called.configure(values)}
     plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
+    check_ignored(plan.learner, plan.config, _set_by_user(origins))
     called.choose(plan.options.log)
     plan, timing = choose_env_workers(plan)
     learner = _probe(plan)
@@ -109,13 +111,18 @@ def train(
     if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
         warn(warning)
     if say is not None:
-        for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
+        messages = (*remarks(plan, origins), timing, survey(plan), network_text(learner))
+        for found in filter(None, messages):
             say(found)
     run = _create(plan, word, Path(out), name)
     with run.directory.locked():
         _describe(run, plan, word, origins)
         Session(plan, run.directory, run, called, watch).train(buffer=buffer)
     return run
+
+
+def _set_by_user(origins: Mapping[str, str]) -> list[str]:
+    return [name for name, origin in origins.items() if origin not in ("preset", "default")]
 
 
 def _with_num_envs(
