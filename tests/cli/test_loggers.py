@@ -160,7 +160,7 @@ def test_a_table_that_could_not_be_written_is_written_at_the_next_log(
 
 
 def test_tensorboard_compares_runs_by_their_options(run: Run) -> None:
-    """The tab HParams has every option, and the names of the final scores."""
+    """The tab HParams has every option."""
     found = EventAccumulator(str(run.path / "tensorboard"))
     found.Reload()
     data = found.summary_metadata
@@ -168,8 +168,6 @@ def test_tensorboard_compares_runs_by_their_options(run: Run) -> None:
     options = dict(start.session_start_info.hparams.items())
     assert options["algorithm"].string_value == "a2c"
     assert options["n_steps"].number_value == run.config["options"]["n_steps"]
+    assert options["anneal_lr"].HasField("bool_value")
     assert options["log"].string_value == "['csv', 'tensorboard']"
-    experiment = HParamsPluginData.FromString(data["_hparams_/experiment"].plugin_data.content).experiment
-    scores = [metric.name.tag for metric in experiment.metric_infos]
-    assert "final_eval/return_mean" in scores
-    assert set(scores) <= set(found.Tags()["scalars"])
+    assert "final_eval/return_mean" in found.Tags()["scalars"]  # a column there, as every metric

@@ -8,8 +8,8 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
-from torch.utils.tensorboard.summary import hparams
 
 from rlplug_cli.loggers.following import Follower, numbers
 from rlplug_core.config import is_directory
@@ -18,8 +18,6 @@ from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import writing
 
 FOLDER = "tensorboard"
-#: The metrics that the tab HParams shows.
-SCORES = ("final_eval/return_mean", "final_eval/last_return_mean", "eval/return_mean")
 _events: dict[Path, Events] = {}
 
 
@@ -59,8 +57,8 @@ class Events:
         """Write the options of the run, for the tab HParams; lists become text."""
         options = {"algorithm": config["algorithm"], "env": config["env"], **config["options"]}
         values = {k: v if isinstance(v, int | float) else str(v) for k, v in options.items()}
-        for summary in hparams(values, dict.fromkeys(SCORES, 0.0)):
-            self.writer.add_event(Event(wall_time=config["created"], summary=summary))
+        summary = hparams.hparams_pb(values, start_time_secs=config["created"])
+        self.writer.add_event(Event(wall_time=config["created"], summary=summary))
 
     def write(self) -> None:
         for record in self.follower.new():
