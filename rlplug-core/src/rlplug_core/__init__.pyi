@@ -39,6 +39,7 @@ from rlplug_core.batches import check_standardize as check_standardize
 from rlplug_core.batches import clipped_surrogate as clipped_surrogate
 from rlplug_core.batches import to_tensors as to_tensors
 from rlplug_core.batches import value_error as value_error
+from rlplug_core.buffers.dataset import canonical_actions as canonical_actions
 from rlplug_core.buffers.episodes import EpisodeBuffer as EpisodeBuffer
 from rlplug_core.buffers.make import PriorityOptions as PriorityOptions
 from rlplug_core.buffers.make import RolloutReplay as RolloutReplay

@@ -13,7 +13,6 @@ import pytest
 from rlplug_core.errors import UsageError
 from rlplug_core.testing import Check, ProvisionalFailure, checks
 from rlplug_core.testing.envs import Chain
-from rlplug_core.testing.kit import algorithm_checks
 from rlplug_core.testing.kit.algorithm_checks import RULES
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
@@ -140,7 +139,17 @@ def test_a_table_of_zeros_is_given_time_to_bootstrap() -> None:
 
 
 def test_every_check_has_a_wrong_algorithm() -> None:
-    elsewhere = {"entry-point", "index", "presets", "import-light", "import-quiet", "help", "learn-episodes"}
+    elsewhere = {
+        "entry-point",
+        "index",
+        "presets",
+        "import-light",
+        "import-quiet",
+        "help",
+        "learn-episodes",
+        "signals",
+        "dataset",
+    }
     sly = {name for name, _ in test_kit_close.SLY.values()}
     several = {name for names in SEVERAL.values() for name in names}
     assert {rule.name for rule in RULES} == elsewhere | sly | several | {*WRONG.values(), *CONTRARY.values()}
@@ -166,9 +175,10 @@ def test_a_check_that_does_not_apply_skips() -> None:
         of("Tiny")["entry-point"]()
 
 
-def test_a_provisional_check_warns_and_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm_checks, "CONTRACT", 1)
+def test_a_provisional_check_warns_and_nothing_more() -> None:
     check = of("Silent")["help"]
+    assert not check.provisional
+    check.examination.contract = 1  # as its index says
     assert check.provisional
     with pytest.warns(ProvisionalFailure, match="no help for beta"):
         check()

@@ -14,7 +14,6 @@ from rlplug_cli.output import echo, echo_json, global_options
 from rlplug_cli.parameters import from_pairs
 from rlplug_core.errors import UsageError, clean
 from rlplug_core.testing import (
-    CONTRACT,
     Check,
     Outcome,
     checks,
@@ -170,7 +169,7 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
         seconds += outcome.seconds
         yield check, outcome
     summary = ", ".join(f"{counts[status]} {status}" for status in COLORS if counts[status])
-    echo(f"{summary} in {seconds:.1f} s; contract {CONTRACT}")
+    echo(f"{summary} in {seconds:.1f} s; contract {check.examination.contract}")
 
 
 def _report(kind: str, name: str, told: list[tuple[Check, Outcome]]) -> dict[str, object]:
@@ -186,4 +185,4 @@ def _report(kind: str, name: str, told: list[tuple[Check, Outcome]]) -> dict[str
         }
         for check, outcome in told
     ]
-    return {kind: name, "contract": CONTRACT, "checks": rows}
+    return {kind: name, "contract": told[0][0].examination.contract, "checks": rows}

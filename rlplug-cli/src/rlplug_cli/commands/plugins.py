@@ -23,8 +23,17 @@ def command(as_json: bool) -> None:
     if as_json:
         echo_json([{"group": record.group, **row(record)} for record in found])
         return
-    lines = [(f"{one.distribution} {one.version}", one.group, one.id, one.status) for one in found]
-    echo(table(("PLUGIN", "GROUP", "NAME", "STATUS"), lines))
+    lines = [
+        (
+            f"{one.distribution} {one.version}",
+            one.group,
+            one.id,
+            one.status,
+            str(plugins.contract(one) or ""),
+        )
+        for one in found
+    ]
+    echo(table(("PLUGIN", "GROUP", "NAME", "STATUS", "CONTRACT"), lines))
     for one in found:
         if one.status == "shadowed":
             echo(f"\n{one}: {one.reason}")

@@ -35,6 +35,7 @@ def row(record: plugins.Record) -> dict[str, Any]:
         "reason": record.reason,
         "indexed": found is not None,
         "index_reason": why,
+        "contract": found.contract if found else None,
         "summary": found.summary if found else record.summary,
         "actions": list(found.actions) if found else [],
         "target": record.target,

@@ -234,6 +234,22 @@ def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -
     return array
 
 
+def canonical_actions(actions: Array, space: Space) -> Array:
+    """Return actions [B, ...] in the environment's own units as an agent chooses them: a bounded Box as [-1, 1].
+
+    Args:
+        actions: as `Policy` or a data set gives them.
+        space: the actions of the bare environment (`EnvBase.action_space`).
+
+    Raises:
+        UsageError: some are outside the space, or the space has several parts.
+    """
+    found = _canonical(actions, space)
+    if found is None:
+        raise UsageError(f"there are actions outside {space}")
+    return found.astype(np.float32) if found.dtype.kind == "f" else found
+
+
 def _canonical(actions: Array, space: Space) -> Array | None:
     """Return the environment's own actions in the form of an agent; None if some are not legal actions.
 

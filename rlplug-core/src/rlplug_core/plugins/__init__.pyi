@@ -19,6 +19,7 @@ from rlplug_core.plugins.hooks import Hooks as Hooks
 from rlplug_core.plugins.index import AT_ONCE as AT_ONCE
 from rlplug_core.plugins.index import DIFFERENT_SPACES as DIFFERENT_SPACES
 from rlplug_core.plugins.index import abilities as abilities
+from rlplug_core.plugins.index import contract as contract
 from rlplug_core.plugins.index import options as index_options
 from rlplug_core.plugins.index import read as read_index
 from rlplug_core.plugins.indexing import drift as index_drift

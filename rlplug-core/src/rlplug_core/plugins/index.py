@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rlplug_core.config.schema import Option
 
 FORMAT = 2
+#: The contract of this version of rlplug-core with its plugins. It increases by one when plugins may break.
+CONTRACT = 2
 #: What `config.Option.type` may be.
 TYPES = frozenset(
     {"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"}
@@ -38,7 +40,12 @@ AT_ONCE = "at once"
 
 @dataclass(frozen=True)
 class Index:
-    """One index file. `modules` maps the modules it was made from to their SHA-256; the rest is for display."""
+    """One index file; most of it is for display.
+
+    Attributes:
+        modules: the modules it was made from, with their SHA-256.
+        contract: the contract of the rlplug-core that wrote it.
+    """
 
     format: int
     group: str
@@ -52,6 +59,7 @@ class Index:
     abilities: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     options: tuple[dict[str, Any], ...] = ()
+    contract: int = 1
 
 
 @cache
@@ -89,6 +97,12 @@ def package_root(package: str) -> Path | None:
         return None
     locations = spec.submodule_search_locations if spec else None
     return Path(next(iter(locations))) if locations else None
+
+
+def contract(record: Record) -> int | None:
+    """Return the contract that a plugin was indexed for; None without a valid index."""
+    index, _ = read(record)
+    return index.contract if index else None
 
 
 def aliases(record: Record) -> tuple[str, ...]:

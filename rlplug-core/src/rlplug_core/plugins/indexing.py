@@ -15,7 +15,17 @@ from rlplug_core.config.options import Config
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.index import FORMAT, Index, about, digest, file, module_file, read, text
+from rlplug_core.plugins.index import (
+    CONTRACT,
+    FORMAT,
+    Index,
+    about,
+    digest,
+    file,
+    module_file,
+    read,
+    text,
+)
 from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
 from rlplug_core.plugins.records import MODULES, NOUNS, Record
@@ -49,6 +59,7 @@ def make(record: Record) -> Index:
         _summary(_documents(value)),
         _module_hashes([source]),
         ids=ids,
+        contract=CONTRACT,
     )
 
 
@@ -107,6 +118,7 @@ def _algorithm(record: Record) -> Index:
         actions=tuple(getattr(cls, "actions", ())),
         abilities=tuple(getattr(cls, "abilities", ())),
         options=tuple(asdict(option) for option in options),
+        contract=CONTRACT,
     )
 
 
@@ -117,7 +129,15 @@ def _config_of(record: Record, cls: Any) -> Index:
     options = tuple(map(asdict, schema(config)))
     # Several may share a module, so the class docstring describes each one.
     summary = about((cls.__doc__ or "").strip().partition("\n")[0])
-    return Index(FORMAT, record.group, record.id, summary, _module_hashes(modules), options=options)
+    return Index(
+        FORMAT,
+        record.group,
+        record.id,
+        summary,
+        _module_hashes(modules),
+        options=options,
+        contract=CONTRACT,
+    )
 
 
 def _documents(value: object) -> list[str]:

@@ -16,6 +16,7 @@ Importing this imports neither torch nor gymnasium nor any plugin.
 
 from __future__ import annotations
 
+from rlplug_core.plugins.index import CONTRACT
 from rlplug_core.testing.checks import (
     Check,
     ProvisionalFailure,
@@ -25,7 +26,6 @@ from rlplug_core.testing.checks import (
     hook_checks,
     wrapper_checks,
 )
-from rlplug_core.testing.kit.algorithm_checks import CONTRACT
 from rlplug_core.testing.kit.outcome import Outcome
 
 __all__ = [

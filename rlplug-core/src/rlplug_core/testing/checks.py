@@ -14,7 +14,7 @@ from rlplug_core.testing.kit.outcome import Failed, Outcome
 
 
 class ProvisionalFailure(FutureWarning):
-    """A provisional check fails; it becomes mandatory with the next contract."""
+    """A check fails that is newer than the plugin's contract; it becomes mandatory when the plugin is indexed again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class Check:
 
     @property
     def provisional(self) -> bool:
-        """Return whether a failure only warns because the check is newer than the contract."""
-        return self.rule.provisional
+        """Return whether a failure only warns because the check is newer than the plugin's contract."""
+        return self.examination.is_provisional(self.rule)
 
     @property
     def summary(self) -> str:

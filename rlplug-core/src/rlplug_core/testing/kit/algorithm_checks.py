@@ -9,9 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 Level: TypeAlias = Literal["static", "import", "contract", "learn"]
 
-#: The version of the contract that this version of rlplug-core tests. It increases by one when plugins may break.
-CONTRACT = 2
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -20,7 +17,7 @@ class Rule:
     Attributes:
         place: `module:function` in this package; the function takes a subject and raises `Failed` or `Skipped`.
         needs: checks that must pass first; if one of them fails, this one is skipped.
-        since: the contract version that makes it mandatory; before that, it is provisional and only warns.
+        since: the contract that makes it mandatory; for plugins of older ones it is provisional and only warns.
     """
 
     name: str
@@ -28,10 +25,6 @@ class Rule:
     place: str
     needs: tuple[str, ...] = ()
     since: int = 1
-
-    @property
-    def provisional(self) -> bool:
-        return self.since > CONTRACT
 
     @property
     def function(self) -> Callable[[Any], None]:
@@ -89,6 +82,8 @@ RULES = (
     Rule("weight-zero", "contract", "updating:weight_zero", _BITS),
     Rule("pauses", "contract", "updating:pauses", ("weight-zero",), since=2),
     Rule("weight-scale", "contract", "updating:weight_scale", _BITS),
+    Rule("signals", "contract", "input_checks:signals", _BITS, since=2),
+    Rule("dataset", "contract", "input_checks:dataset", _STATE_AND_BITS, since=2),
     Rule("async", "contract", "runners:asynchronous", _BITS),
     Rule("decoupled", "contract", "runners:decoupled", _BITS),
     Rule("learn-chain", "learn", "learning:chain", _BITS),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rlplug_core.config.import_string import describe, is_target, place_of
 from rlplug_core.errors import MissingPackage, UnknownEnv
+from rlplug_core.plugins.index import CONTRACT, contract
 from rlplug_core.plugins.names import usable
 from rlplug_core.testing.kit.algorithm_checks import KINDS, Rule
 from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
@@ -47,6 +48,8 @@ class Examination:
         self.kind = kind
         self.wrap = wrap
         self.record = None if kind != "algorithm" or is_target(name) else usable("algorithms", name)
+        #: The contract of the plugin: that of its index if it has one, else that of this version.
+        self.contract = (contract(self.record) if self.record else None) or CONTRACT
         self.rules = {rule.name: rule for rule in KINDS[kind]}
         self.found: dict[str, Outcome] = {}
         #: Errors that mean that the environment does not exist.
@@ -123,6 +126,10 @@ class Examination:
             )
         return Outcome("passed", "", time.perf_counter() - started)
 
+    def is_provisional(self, rule: Rule) -> bool:
+        """Return whether a check is newer than the contract of the plugin, so that a failure only warns."""
+        return rule.since > self.contract
+
     def _rate(self, rule: Rule, found: Outcome) -> Outcome:
         reason = self.expected.get(rule.name)
         if reason and found.status == "failed":
@@ -131,6 +138,6 @@ class Examination:
             return Outcome(
                 "failed", f"it passes; take it out of expected_failures ('{reason}')", found.seconds
             )
-        if rule.provisional and found.status == "failed":
+        if self.is_provisional(rule) and found.status == "failed":
             return Outcome("warned", found.message, found.seconds, found.error)
         return found

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from rlplug_core.clock import Clock
+from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.loop.build import build
 from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.learner_data import gets_dataset
 from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Seeds, seed_globals
+from rlplug_core.testing.kit.extra_inputs import dataset_of, with_signals
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import ROWS, Subject
@@ -24,7 +29,10 @@ class HomePlan(Plan):
     subject: Subject
 
     def make_env(self, num_envs: int) -> Env:
-        return self.subject.home_env(num_envs)
+        return with_signals(self.subject.home_env(num_envs), self.learner)
+
+    def _learner_dataset(self, env: Env, rank: int, device: torch.device) -> LearnerDataset | None:
+        return dataset_of(self.learner, env.spec, self.seeds(), rank)
 
 
 def asynchronous(subject: Subject) -> None:
@@ -70,7 +78,8 @@ def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     """Run everything in this process and return the runner."""
     steps = subject.horizon.turns * ROWS
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
-    made = Plan.make(subject.name, subject.home, {**common, **values})
+    data = {"dataset": "the kit's"} if gets_dataset(subject.cls) else {}
+    made = Plan.make(subject.name, subject.home, {**common, **data, **values})
     plan = HomePlan(
         algorithm=made.algorithm,
         env=made.env,

@@ -14,6 +14,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.sync import Meter, Sync, train, turn
 from rlplug_core.protocols import Agent, AnyBuffer, AnyLearner, Env
 from rlplug_core.seeds import Seeds, seed_globals
+from rlplug_core.testing.kit.extra_inputs import dataset_of, with_signals
 from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, Result, State, Step
 
@@ -82,9 +83,10 @@ class Trial:
     ) -> None:
         seeds = Seeds(seed)
         seed_globals(Seeds(seed if process is None else process).child("globals"))
-        self.env = env
+        self.env = env = with_signals(env, subject.cls)
         self.clock = Clock(total)
-        self.learner = subject.learner(env.spec, seeds, optimizer)
+        self.dataset = dataset_of(subject.cls, env.spec, seeds)
+        self.learner = subject.learner(env.spec, seeds, optimizer, self.dataset)
         self.agent = self.learner.agent()
         self.buffer = self.learner.buffer()
         self.actor = Recording(env, self.learner, self.agent, self.buffer, self.clock)

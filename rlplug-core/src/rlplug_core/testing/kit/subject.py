@@ -12,6 +12,7 @@ from rlplug_core.algorithm import Context
 from rlplug_core.config.parse import convert
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
+from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import algorithm, make_env
@@ -104,10 +105,15 @@ class Subject:
         return convert(self.cls.Config, {**usual, **self.given}, self.name)
 
     def learner(
-        self, spec: Spec, seeds: Seeds, optimizer: OptimizerFactory = Optimizer
+        self,
+        spec: Spec,
+        seeds: Seeds,
+        optimizer: OptimizerFactory = Optimizer,
+        dataset: LearnerDataset | None = None,
     ) -> Learner[Any]:
-        """Create a new learner."""
-        made: Learner[Any] = self.cls(spec, self.config, Context(seeds, optimizer=optimizer))
+        """Create a new learner; without a data set it only acts, if it asks for one."""
+        context = Context(seeds, optimizer=optimizer, dataset=dataset)
+        made: Learner[Any] = self.cls(spec, self.config, context)
         return made
 
     @cached_property

@@ -1,0 +1,66 @@
+"""The kit gives signals and data sets to algorithms that ask for them, and sees wrong uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.testing.envs import Chain
+from rlplug_core.testing.kit.examination import Examination
+from rlplug_core.testing.kit.extra_inputs import with_signals
+from tests.core.asking import Endless, Forgets, Insists, Misspelt, Prices, Undrawn, Unread
+from tests.core.demonstrations import Imitates, Needs
+from tests.core.fakes import Tiny
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "status", "message"),
+    [
+        (Prices, "signals", "passed", ""),
+        (Prices, "resume", "passed", ""),
+        (Prices, "termination", "passed", ""),
+        (Prices, "async", "passed", ""),
+        (Prices, "decoupled", "passed", ""),
+        (Tiny, "signals", "skipped", "it names no signals"),
+        (Unread, "signals", "failed", "it names cost in signals, and updates do not depend on them"),
+        (Endless, "signals", "failed", "the default of signals['cost'] is not finite"),
+        (Imitates, "dataset", "passed", ""),
+        (Imitates, "resume", "passed", ""),
+        (Needs, "async", "passed", ""),
+        (Needs, "decoupled", "passed", ""),
+        (Tiny, "dataset", "skipped", "it does not ask for a data set"),
+        (Undrawn, "dataset", "failed", "three updates draw nothing from self.dataset"),
+        (Misspelt, "dataset", "failed", "dataset_use is 'always'; write 'replay', 'optional' or 'required'"),
+        (Insists, "dataset", "failed", "without a data set, as in an evaluation, it does not load its state"),
+        (Forgets, "dataset", "failed", "draws other batches from its data set"),
+    ],
+    ids=lambda one: one.__name__ if isinstance(one, type) else one,
+)
+def test_a_check_says(kind: type[Any], check: str, status: str, message: str) -> None:
+    outcome = Examination(_path(kind), {}, None, {})._raw_outcome(check)
+    assert (outcome.status, message in outcome.message) == (status, True), outcome.message
+
+
+def _path(kind: type[Any]) -> str:
+    module = __import__(kind.__module__, fromlist=["x"])
+    return f"{module.__file__}:{kind.__name__}"
+
+
+def test_given_signals_come_first_and_continue_from_a_state() -> None:
+    env: Any = with_signals(Chain(2), Prices)
+    assert with_signals(Chain(2), Tiny).__class__ is Chain
+    env.reset(0)
+    first = [np.array(env.info("cost")) for _ in range(3) if env.step(np.ones(2, np.int64))]
+    assert np.array(env.info("pair")).shape == (2, 2)
+    assert env.info("other") == [None, None]
+    state = env.state_dict()
+    env.step(np.ones(2, np.int64))
+    later = env.info("cost")
+    again: Any = with_signals(Chain(2), Prices)
+    again.reset(0)
+    again.load_state_dict(state)
+    again.step(np.ones(2, np.int64))
+    assert np.array_equal(later, again.info("cost"))
+    assert not np.array_equal(first[0], first[1])
