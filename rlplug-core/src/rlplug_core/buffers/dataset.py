@@ -241,6 +241,9 @@ def canonical_actions(actions: Array, space: Space) -> Array:
         actions: as `Policy` or a data set gives them.
         space: the actions of the bare environment (`EnvBase.action_space`).
 
+    Returns:
+        Actions [B, ...] in the space `Spec.action`.
+
     Raises:
         UsageError: some are outside the space, or the space has several parts.
     """
