@@ -88,6 +88,7 @@ def read(steps: Sequence[tuple[int, EndedRows]]) -> list[tuple[int, Episode]]:
 def _check(last: EndedRows) -> None:
     if not torch.isfinite(last.probe):
         raise BadEnv(
-            f"{last.id}: an observation or a reward was NaN or infinite since the last log record; the environment "
-            "has to return finite numbers"
+            f"{last.id}: since the last log record an observation or a reward was not finite, or info had no "
+            "'final_obs' in a step that ended an episode; the environment has to return finite numbers and, if it "
+            "resets rows in the same step, their last observations"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeGuard, cast
+from typing import Protocol, TypeGuard, cast, runtime_checkable
 
 import torch
 from gymnasium.vector import AutoresetMode
@@ -14,7 +14,7 @@ from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.plugins.device_episodes import EndedRows
 from rlplug_core.plugins.env_base import EnvBase
 from rlplug_core.plugins.tensor_world import select_rows
-from rlplug_core.protocols import Stateful, TensorEnv
+from rlplug_core.protocols import Show, Stateful, TensorEnv
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.spaces import canonical_action, canonical_obs
 from rlplug_envs.tensors.actions import to_tensor_actions
@@ -24,6 +24,15 @@ from rlplug_envs.vector import check_state, row_seed
 FINALS = ("final_obs", "final_observation")
 #: The names of success in `info`.
 SUCCESS = ("is_success", "success")
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """An environment that draws its rows."""
+
+    def render(self, row: int) -> Array:
+        """Return a picture [H, W, 3] uint8 of one row."""
+        ...
 
 
 class TensorAdapter(EnvBase):
@@ -60,6 +69,7 @@ class TensorAdapter(EnvBase):
         )
         self._never = torch.zeros(env.num_envs, dtype=torch.bool, device=self.device)
         self._always = ~self._never
+        self._show: Show | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -74,6 +84,8 @@ class TensorAdapter(EnvBase):
         self._begin()
         obs, _ = self.env.reset(seed=row_seed(seed, 0))
         obs = self._own(obs)
+        if self._show is not None:
+            self._show(True, self._picture)
         reward = torch.zeros(self.spec.num_envs, device=self.device)
         return Timestep.opening(obs, _array(reward), _array(self._always), _array(self._never))
 
@@ -105,7 +117,19 @@ class TensorAdapter(EnvBase):
             count=self._count(valid),
         )
         self._resetting = ended
+        if self._show is not None:
+            self._show(bool(now.is_first[0]), self._picture)
         return now
+
+    def show(self, show: Show) -> None:
+        """Call `show` for the first row after every reset and step; the last frame of an episode is not drawn."""
+        if not isinstance(self.env, Draws):
+            super().show(show)
+        self._show = show
+
+    def _picture(self) -> Array:
+        assert isinstance(self.env, Draws)
+        return self.env.render(0)
 
     def _count_up(
         self, reward: Tensor, valid: Tensor, ended: Tensor, success: Tensor | None

@@ -1,0 +1,216 @@
+"""Worlds in torch: Gymnasium's transitions, and one meaning of resets in every mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.vector import AutoresetMode
+
+from rlplug_core.arrays import to_host
+from rlplug_core.errors import BadEnv
+from rlplug_core.plugins.device_episodes import read
+from rlplug_core.testing.host_reads import HostReads
+from rlplug_envs.families.tensor import WORLDS, Tensors
+from rlplug_envs.tensors.adapter import TensorAdapter
+
+ROWS = 64
+
+
+def pushing(env: Any) -> Any:
+    """The action that adds to the last velocity in the state."""
+    forwards = env.state[-1] > 0
+    if isinstance(env.action_space, Box):
+        return env.action_space.high if forwards else env.action_space.low
+    return (env.action_space.n - 1) if forwards else 0
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_transitions_are_gymnasiums(name: str) -> None:
+    """From states of Gymnasium's own episodes, which random and pushing actions reach."""
+    adapter: Any = Tensors().make(f"tensor/{name}", ROWS)
+    world = adapter.env
+    env: Any = gymnasium.make(name).unwrapped
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    before, actions, after = [], [], []
+    limit = 100 if name == "Pendulum-v1" else 400
+    for step in range(40 * ROWS):
+        action = pushing(env) if step // 400 % 2 and name != "CartPole-v1" else env.action_space.sample()
+        state = np.array(env.state, dtype=np.float32)
+        env.state = state.astype(np.float64)
+        obs, reward, terminated, _, _ = env.step(action)
+        before.append(state)
+        actions.append(action)
+        after.append((obs, reward, terminated))
+        if terminated or step % limit == limit - 1:
+            env.reset()
+    world.reset(seed=0)
+    for start in range(0, len(before), ROWS):
+        block = slice(start, start + ROWS)
+        world.rows = {"state": torch.from_numpy(np.array(before[block]))}
+        world.age.zero_()
+        _, reward, terminated, truncated, info = world.step(torch.from_numpy(np.array(actions[block])))
+        obs, gain, ended = (np.array(column) for column in zip(*after[block], strict=True))
+        np.testing.assert_allclose(info["final_obs"].numpy(), obs, atol=1e-5, rtol=1e-5)
+        np.testing.assert_allclose(reward.numpy(), gain, atol=1e-5, rtol=1e-5)
+        assert terminated.numpy().tolist() == ended.tolist()
+        assert not truncated.any()
+    assert any(ended for _, _, ended in after) or name == "Pendulum-v1"
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_starts_and_spaces_are_gymnasiums(name: str) -> None:
+    adapter: Any = Tensors().make(f"tensor/{name}", 4_096)
+    env: Any = gymnasium.make(name)
+    assert adapter.env.single_observation_space == env.observation_space
+    assert adapter.env.single_action_space == env.action_space
+    assert adapter.spec.limit == env.spec.max_episode_steps
+    ours = to_host(adapter.reset(1).obs)
+    theirs = np.array([env.reset(seed=seed)[0] for seed in range(1_000)])
+    np.testing.assert_allclose(ours.min(0), theirs.min(0), atol=0.02)
+    np.testing.assert_allclose(ours.max(0), theirs.max(0), atol=0.02)
+    assert np.array_equal(ours, to_host(adapter.reset(1).obs))
+    assert not np.array_equal(ours, to_host(adapter.reset(2).obs))
+    assert len(np.unique(ours, axis=0)) > 0.99 * len(ours)
+
+
+class Counting:
+    """Rows that count their steps in an episode; row r terminates after r + 2, or is truncated if r is odd."""
+
+    single_observation_space: Any = Dict({"count": Box(0, 100, (1,))})
+    single_action_space: Any = Discrete(2, start=1)
+    num_envs = 4
+    device = "cpu"
+
+    def __init__(self, mode: AutoresetMode, final: str = "final_obs") -> None:
+        self.metadata = {"autoreset_mode": mode}
+        self.final = final
+        self.ended = torch.zeros(4, dtype=torch.bool)
+        self.actions: list[list[int]] = []
+
+    def obs(self) -> Any:
+        return {"count": self.count.clone().double().unsqueeze(1)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        mask = options["reset_mask"] if options else torch.ones(4, dtype=torch.bool)
+        self.count = torch.where(mask, 0, self.count) if options else torch.zeros(4, dtype=torch.int64)
+        return self.obs(), {}
+
+    def step(self, action: torch.Tensor) -> Any:
+        self.actions.append(action.tolist())
+        mode = self.metadata["autoreset_mode"]
+        again = self.ended if mode is AutoresetMode.NEXT_STEP else torch.zeros(4, dtype=torch.bool)
+        self.count = torch.where(again, 0, self.count + 1)
+        self.ended = self.count >= torch.arange(2, 6)
+        odd = torch.arange(4) % 2 == 1
+        info: dict[str, Any] = {"success": self.count == 3}
+        if mode is AutoresetMode.SAME_STEP and self.ended.any() and self.final:
+            info[self.final] = self.obs()
+        reward = self.count.double()
+        if mode is AutoresetMode.SAME_STEP:
+            self.count = torch.where(self.ended, 0, self.count)
+        return self.obs(), reward, self.ended & ~odd, self.ended & odd, info
+
+
+MODES = [
+    (AutoresetMode.SAME_STEP, "final_obs"),
+    (AutoresetMode.SAME_STEP, "final_observation"),
+    (AutoresetMode.DISABLED, ""),
+    (AutoresetMode.NEXT_STEP, ""),
+]
+
+
+@pytest.mark.parametrize(("mode", "final"), MODES)
+def test_every_mode_means_the_same(mode: AutoresetMode, final: str) -> None:
+    adapter = TensorAdapter(lambda: Counting(mode, final), "counting")
+    adapter.reset(0)
+    transitions: list[list[tuple[float, bool, bool]]] = [[], [], [], []]
+    seen = []
+    opens = adapter.reset(0).is_first
+    for step in range(1, 20):
+        now = adapter.step(torch.zeros(4, dtype=torch.int64))  # type: ignore[arg-type]
+        seen.append((step, now.episodes))
+        for row in range(4):
+            if now.valid[row]:
+                ends = bool(now.terminated[row]), bool(now.truncated[row])
+                transitions[row].append((float(now.final_obs["count"][row]), *ends))
+                assert now.final_obs["count"].dtype is torch.float32
+                assert float(now.reward[row]) == float(now.final_obs["count"][row])
+        same = mode is not AutoresetMode.NEXT_STEP
+        ended = now.terminated | now.truncated
+        assert torch.equal(now.is_first, ended) if same else torch.equal(now.is_first, ~now.valid)  # type: ignore[arg-type]
+        assert torch.equal(now.obs["count"][now.is_first], torch.zeros(int(now.is_first.sum()), 1))
+        assert now.count == int(now.valid.sum())
+    assert opens.all()
+    for row in range(4):
+        length = row + 2
+        whole = [
+            (float(count), count == length and row % 2 == 0, count == length and row % 2 == 1)
+            for count in range(1, length + 1)
+        ]
+        assert transitions[row][: 2 * length] == whole * 2
+    episodes = [episode for _, episode in read(seen)]  # type: ignore[arg-type]
+    assert {(one.row, one.length, one.total, one.success) for one in episodes} == {
+        (row, row + 2, sum(range(row + 3)), row == 1) for row in range(4)
+    }
+    assert adapter.env.actions[0] == [1, 1, 1, 1]  # type: ignore[attr-defined]
+    assert adapter.spec.inexact == "counting: it has no state_dict"
+
+
+def test_a_missing_last_observation_is_an_error() -> None:
+    adapter = TensorAdapter(lambda: Counting(AutoresetMode.SAME_STEP, ""), "counting")
+    adapter.reset(0)
+    seen = [(0, adapter.step(torch.zeros(4, dtype=torch.int64)).episodes) for _ in range(3)]  # type: ignore[arg-type]
+    with pytest.raises(BadEnv, match="final_obs"):
+        read(seen)  # type: ignore[arg-type]
+
+
+def test_numbers_that_are_not_finite_are_found_at_the_next_look() -> None:
+    adapter: Any = Tensors().make("tensor/CartPole-v1", 8)
+    adapter.reset(0)
+    adapter.env.rows["state"][3, 1] = torch.nan
+    seen = [(0, adapter.step(torch.zeros(8, dtype=torch.int64)).episodes)]
+    adapter.env.reset(seed=0)
+    seen += [(0, adapter.step(torch.zeros(8, dtype=torch.int64)).episodes)]
+    with pytest.raises(BadEnv, match="not finite"):
+        read(seen)
+
+
+def test_an_environment_that_returns_arrays_is_refused() -> None:
+    class Arrays(Counting):
+        def obs(self) -> Any:
+            return {"count": self.count.numpy()}
+
+    adapter = TensorAdapter(lambda: Arrays(AutoresetMode.SAME_STEP), "arrays")
+    with pytest.raises(BadEnv, match="declares the device cpu, and returned a ndarray"):
+        adapter.reset(0)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_steps_read_nothing_back(name: str) -> None:
+    adapter: Any = Tensors().make(f"tensor/{name}", 8)
+    adapter.reset(0)
+    shape = (8, *adapter.spec.action.shape)
+    with HostReads() as reads:
+        steps = [adapter.step(torch.zeros(shape, dtype=torch.int64)) for _ in range(3)]
+    assert reads.counts == {}
+    assert steps[0].obs is not steps[2].obs
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_row_0_is_drawn(name: str) -> None:
+    pytest.importorskip("pygame")
+    adapter: Any = Tensors().make_shown(f"tensor/{name}", "rgb_array")
+    frames: list[Any] = []
+    adapter.show(lambda opens, draw: frames.append((opens, draw())))
+    adapter.reset(0)
+    for _ in range(8):
+        adapter.step(torch.zeros((1, *adapter.spec.action.shape), dtype=torch.int64))
+    assert [opens for opens, _ in frames] == [True, *[False] * 8]
+    assert all(frame.shape[2] == 3 and frame.dtype == np.uint8 for _, frame in frames)
+    assert not np.array_equal(frames[0][1], frames[8][1])
