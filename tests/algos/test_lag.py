@@ -70,7 +70,7 @@ def test_appo_measures_from_the_target_policy(learner: Callable[..., Any], norma
         outputs = made.target_policy(samples.obs)
         log_prob = made.policy.head.log_prob(outputs, samples.action)
     torch.testing.assert_close(samples.extras["log_prob"], log_prob, rtol=1e-5, atol=1e-5)
-    value, successor = rollout.values(made.predict_value)
+    value, successor = made.predict_values(rollout)
     ratio = np.exp(log_prob.numpy().reshape(rollout.reward.shape) - rollout.extras["log_prob"])
     rows = range(rollout.reward.shape[1])
     advantage = np.transpose([slow_vtrace(rollout, row, value, successor, ratio, made.config) for row in rows])

@@ -86,7 +86,7 @@ def test_loss_and_gradient_equal_the_policy_gradient_row_by_row(learner: Callabl
     made = learner(name, "Chain", **options)
     (rollout,) = rollouts_of(made, 1)
     rollout.reward[:] = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
-    value, successor = rollout.values(made.predict_value)
+    value, successor = made.predict_values(rollout)
     wanted = torch.zeros(())
     for step, row in np.ndindex(6, 3):
         gain, t = 0.0, step
@@ -180,7 +180,7 @@ def test_noise_on_a_gaussian_finds_the_best_action(trained: Callable[..., Any], 
 
 
 def test_options_that_conflict_with_noise_are_refused(learner: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="has no noisy layers; leave noisy or recurrent_cell at none"):
+    with pytest.raises(UsageError, match="has no noisy layers; leave noisy or memory at none"):
         learner("ppo", "Chain", noisy="factorized", recurrent_cell="gru")
     with pytest.raises(UsageError, match=r"leave net\.output_gain at none"):
         learner("a2c", "Chain", noisy="factorized", **{"net.output_gain": 0.5})

@@ -96,7 +96,8 @@ def test_every_config_converts() -> None:
 BUSY = {
     "learning_starts": 64, "batch_size": 16, "n_steps": 8, "train_freq": 16, "target_update_interval": 2,
     "replay_ratio": 1.0, "priority.alpha": 0.5,
-    "action_noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8], "recurrent_cell": "gru",
+    "action_noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8], "memory": "gru",
+    "recurrent_hidden_size": 8,
 }  # fmt: skip
 #: Read only where there are convolutions; of `channels` it is asked whether there are any.
 OF_IMAGES = {f"{net}.{name}" for net in ("net", "critic_net") for name in ("kernels", "strides")}
@@ -171,8 +172,15 @@ def norms(learner: Any) -> dict[str, float]:
         (
             "ppo",
             {"recurrent_hidden_size": 64},
-            r"^recurrent_hidden_size is of a recurrent cell; give --recurrent-cell gru or lstm too",
+            r"^recurrent_hidden_size is the former name of a memory's units; write --memory gru:units=64",
         ),
+        (
+            "ppo",
+            {"memory": "./mine.py:Mine", "recurrent_cell": "gru"},
+            r"^recurrent_cell is a former option of the memories gru and lstm; leave it out with --memory",
+        ),
+        ("ppo", {"memory": "gruu"}, r"no memory 'gruu' is installed; did you mean 'gru'"),
+        ("a2c", {"memory": "gru:unit=3"}, r"memory gru has no option 'unit'; did you mean 'units'"),
         *(
             (
                 one,

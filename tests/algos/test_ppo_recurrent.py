@@ -155,7 +155,7 @@ def test_values_of_absent_rows_change_no_update(learner: Callable[..., Any], mem
 def test_the_name_is_two_switches(learner: Callable[..., Any]) -> None:
     named, switched, plain = (
         learner("ppo-recurrent", "Chain"),
-        learner("ppo", "Chain", recurrent_cell="gru", normalize_reward=True),
+        learner("ppo", "Chain", memory="gru", normalize_reward=True),
         learner("ppo", "Chain"),
     )
     assert named.config == switched.config

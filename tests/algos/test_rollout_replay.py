@@ -25,7 +25,7 @@ def test_a_new_rollout_has_the_advantages_of_a2c(learner: Callable[..., Any]) ->
     """All ratios are 1, and with lambda 1 V-trace is GAE."""
     made = learner("a2c", "Chain", **{**SMALL, "gae_lambda": 1.0})
     rollout = rollout_of(made)
-    plain = gae(rollout, *rollout.values(made.predict_value), made.config.gamma, 1.0)
+    plain = gae(rollout, *made.predict_values(rollout), made.config.gamma, 1.0)
     for found, expected in zip(made.advantages(rollout, made.config), plain, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -35,7 +35,7 @@ def test_an_old_rollout_is_weighed_by_v_trace(learner: Callable[..., Any]) -> No
     rollout = rollout_of(made)
     shift = np.linspace(-1, 1, rollout.reward.size, dtype=np.float32).reshape(rollout.reward.shape)
     rollout.extras["log_prob"] += shift
-    value, successor = rollout.values(made.predict_value)
+    value, successor = made.predict_values(rollout)
     advantage, _ = made.advantages(rollout, made.config)
     config = SimpleNamespace(gamma=made.config.gamma, vtrace_lambda=0.8)
     for row in range(rollout.reward.shape[1]):

@@ -110,7 +110,7 @@ def test_critic_is_fitted_while_the_policy_rests(learner: Callable[..., Any]) ->
 
 
 def samples_of(made: Any, rollout: Rollout) -> Samples:
-    value, _ = rollout.values(made.predict_value)
+    value, _ = made.predict_values(rollout)
     found: Samples = rollout.samples(rollout.reward - value, rollout.reward, made.device)
     return found
 

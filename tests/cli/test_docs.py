@@ -37,7 +37,8 @@ ROOT = Path(__file__).parents[2]
 ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
 FAMILIES = sorted((ROOT / "docs" / "environments").glob("*.md"))
 #: Pages for authors of plugins whose examples need no installation; `tests/ecosystem` runs the tutorial.
-AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in ("off-policy", "signals", "state", "controllers")]
+PARTS = ("off-policy", "signals", "state", "controllers", "memories")
+AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in PARTS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES, *AUTHORS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 #: Pages of which only the links are looked at here.

@@ -15,7 +15,7 @@ from rlplug_core.acting.recurrent import MemoryAgent
 from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.export.bundle import write
 from rlplug_core.export.flat import leaves
-from rlplug_core.nets.recurrent import RecurrentPolicy
+from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 from tests.core.export.test_export import ACTIONS, CLOCK, NET, OBSERVATIONS, VECTOR, policy_agent, seen

@@ -28,6 +28,7 @@ ROOMS = (
     ("doors", "errors", "types", "clock", "processor", "seeds", "accelerator"),
     ("arrays", "batches", "learner_dataset", "protocols"),
     ("config",),
+    ("named_parts",),
     ("nets",),
     ("acting",),
     ("buffers",),
@@ -46,6 +47,9 @@ STATIONS = {"acting", "buffers", "algorithm"}
 
 #: The one file that reaches the fast room, which stands above it: it imports it when it is first needed.
 DOOR = "accelerator"
+
+#: The files that reach a room above theirs, when it is first needed.
+DOORS = {(DOOR, "fast"), ("named_parts", "plugins")}
 
 #: Distributions that are imported under another name.
 IMPORTED_AS = {"pil": "pillow"}
@@ -133,7 +137,7 @@ def edges() -> set[tuple[str, str]]:
     for path in modules("rlplug-core"):
         importer = unit(dotted(path, "rlplug-core"))
         for part in map(unit, imports(path, typing_too=True)):
-            if importer and part and part != importer and (importer, part) != (DOOR, "fast"):
+            if importer and part and part != importer and (importer, part) not in DOORS:
                 found.add((importer, part))
     return found
 

@@ -10,12 +10,13 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlplug_core.batches import Rollout
-from rlplug_core.nets.recurrent import Memory, RecurrentPolicyAndCritic, Remembered
+from rlplug_core.nets.memory_networks import RecurrentPolicyAndCritic
+from rlplug_core.nets.recurrent import Cell, Remembered
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import Array, Timestep, tree_map
 
 
-def one_step(memory: Memory, seen: Tensor, before: Remembered) -> Remembered:
+def one_step(memory: Cell, seen: Tensor, before: Remembered) -> Remembered:
     """What one row remembers, [units] each: the equations of Cho et al. (2014) and of Gers et al. (2000), by gates."""
     cell = memory.cell
     gates = 3 if memory.parts == ("h",) else 4
@@ -30,9 +31,7 @@ def one_step(memory: Memory, seen: Tensor, before: Remembered) -> Remembered:
     return {"h": leave.sigmoid() * held.tanh(), "c": held}
 
 
-def slowly(
-    memory: Memory, features: Tensor, is_first: Any, valid: Any, before: Remembered
-) -> dict[str, list[list[Any]]]:
+def slowly(memory: Cell, features: Tensor, is_first: Any, valid: Any, before: Remembered) -> dict[str, list[list[Any]]]:
     """`parts[name][step][row]` of features [T, N, F]: nothing but loops."""
     steps, num_envs = features.shape[:2]
     found: dict[str, list[list[Any]]] = {part: [[None] * num_envs for _ in range(steps)] for part in memory.parts}

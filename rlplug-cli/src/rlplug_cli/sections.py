@@ -59,7 +59,7 @@ SHARED = {
         "n_action_samples",
         "n_critics",
     ),
-    "Network": ("net", "net.*", "critic_net.*", "dueling", "recurrent_*", "renorm_*"),
+    "Network": ("net", "net.*", "critic_net.*", "dueling", "memory*", "recurrent_*", "renorm_*"),
     "Optimizer": (
         "*learning_rate",
         "anneal_lr",

@@ -142,6 +142,10 @@ class Samples(Batch):
         noise = self.extras.get("noise")
         return (self.obs,) if noise is None else (self.obs, noise)
 
+    def every(self, nth: int) -> Samples:
+        """Return each `nth` row as a batch."""
+        return self.take(torch.arange(0, len(self.weight), nth, device=self.weight.device))
+
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
         """Yield the rows in random order, `size` at a time; if there are no more than `size`, this batch itself."""
         return split_shuffled(self, self.weight.shape[0], size, generator)

@@ -14,15 +14,15 @@ from torch import Tensor
 from rlplug_core.fast import memory as fast_memory
 from rlplug_core.fast import memory_steps
 from rlplug_core.fast.numba_loops import memory_loops
-from rlplug_core.nets.recurrent import CELLS, Memory, step_by_step
+from rlplug_core.nets.recurrent import CELLS, Cell, CellConfig, step_by_step
 
 CELL = st.sampled_from(["gru", "lstm"])
 pytestmark = pytest.mark.usefixtures("seeded")
 
 
-def case(cell: str, steps: int, rows: int, size: int, units: int, absent: bool) -> tuple[Memory, list[Any]]:
+def case(cell: str, steps: int, rows: int, size: int, units: int, absent: bool) -> tuple[Cell, list[Any]]:
     """A memory in double precision, and what it is unrolled along."""
-    memory = CELLS[cell](size, units).double()
+    memory = CELLS[cell](size, CellConfig(units)).double()
     with torch.no_grad():
         for parameter in memory.parameters():
             parameter.normal_()
@@ -32,7 +32,7 @@ def case(cell: str, steps: int, rows: int, size: int, units: int, absent: bool) 
     return memory, [features, torch.rand(steps * rows) < 0.3, before, valid]
 
 
-def of_torch(memory: Memory, seen: list[Any]) -> tuple[Tensor, ...]:
+def of_torch(memory: Cell, seen: list[Any]) -> tuple[Tensor, ...]:
     return step_by_step(memory._step, *seen)
 
 
@@ -87,7 +87,7 @@ def test_loops_are_the_steps_in_numpy(loops: str, cell: str, rows: int, units: i
         pytest.skip("numpy's own")
     compiled = memory_loops()
     assert compiled is not None
-    form = fast_memory.FORMS[type(CELLS[cell](1, 1).cell)]
+    form = fast_memory.FORMS[type(CELLS[cell](1, CellConfig(1)).cell)]
     parts = 2 - form.parted
     generator = np.random.default_rng(units)
 

@@ -18,11 +18,11 @@ from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.nets.continuous import ActionCritic, DeterministicPolicy
 from rlplug_core.nets.encoders import MLP, encoder, linear
 from rlplug_core.nets.heads import Beside, squashed
+from rlplug_core.nets.memory_networks import RecurrentCritic, RecurrentPolicy
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy
 from rlplug_core.nets.renorm import RenormCritic
 from rlplug_core.types import Spec
 from tests.core import own_nets

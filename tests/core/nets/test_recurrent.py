@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlplug_core.acting.recurrent import MemoryAgent, Sequences, recurrent_values, sequences
+from rlplug_core.acting.recurrent import MemoryAgent
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
@@ -19,8 +19,10 @@ from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.memory_networks import RecurrentPolicyAndCritic, recurrent_values
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.recurrent import CELLS, Memory, RecurrentPolicyAndCritic, Remembered
+from rlplug_core.nets.recurrent import CELLS, Cell, CellConfig, Remembered
+from rlplug_core.nets.sequences import Sequences, sequences
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Masked, Recall
 from rlplug_core.types import Spec, tree_map
@@ -41,9 +43,9 @@ def network(cell: Any, spec: Spec = SPEC) -> RecurrentPolicyAndCritic:
     return made
 
 
-def random_case(cell: str) -> tuple[Memory, Tensor, Tensor, Tensor, Remembered]:
+def random_case(cell: str) -> tuple[Cell, Tensor, Tensor, Tensor, Remembered]:
     """Eleven steps of three rows in double precision; episodes open and rows are absent anywhere."""
-    memory = CELLS[cell](4, UNITS).double()
+    memory = CELLS[cell](4, CellConfig(UNITS)).double()
     with torch.no_grad():
         for parameter in memory.parameters():
             parameter.normal_()
@@ -85,7 +87,7 @@ def test_without_absent_rows_nobody_has_to_say_so(cell: str) -> None:
 
 def test_weights_begin_orthogonal_and_the_gate_that_keeps_open(cell: str) -> None:
     """Where nothing is seen and nothing comes back, the share of what was remembered that is left is σ(1)."""
-    memory = CELLS[cell](3, UNITS)
+    memory = CELLS[cell](3, CellConfig(UNITS))
     weight = memory.cell.weight_hh.detach()
     torch.testing.assert_close(weight.T @ weight, torch.eye(UNITS))
     before = {part: torch.randn(1, UNITS) for part in memory.parts}
@@ -216,7 +218,7 @@ def test_numpy_cannot_be_asked_for(cell: str) -> None:
     both = network(cell)
     for module in (both.policy, both.critic):
         with pytest.raises(
-            UsageError, match="has no form of a memory; leave --inference-backend at auto, or --recurrent-cell at none"
+            UsageError, match="has no form of a memory; leave --inference-backend at auto, or --memory at none"
         ):
             fast_forward(module, "numpy")
     with pytest.raises(UsageError, match="acting in numpy has no form of a memory"):

@@ -34,6 +34,8 @@ class A2CConfig(rl.Config):
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
+    # memory of policy and critic: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
@@ -76,7 +78,9 @@ class A2C(rl.Algorithm[rl.Rollout]):
                 "leave out normalize_reward or replay_ratio"
             )
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
-        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, c.noisy, c.noisy_sigma)
+        self.networks = rl.policy_and_critic(
+            self.spec, c.net, c.memory, c.popart, noisy=c.noisy, sigma=c.noisy_sigma
+        )
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.scale_reward = (
@@ -84,13 +88,13 @@ class A2C(rl.Algorithm[rl.Rollout]):
         )
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
-        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+        self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         seeds = self.agent_seeds(rank)
         backend = self.inference_backend
         hold = self.config.n_steps
-        return rl.PolicyAgent(self.policy, seeds, backend, log_prob=self.replay.on, hold=hold)
+        return rl.policy_agent(self.networks, seeds, backend, log_prob=self.replay.on, hold=hold)
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
         seeds = self.seeds.child("buffer", self.context.rank)
@@ -99,8 +103,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: A2CConfig, clock: rl.Clock) -> rl.Result:
         rollout = self.scale_reward(batch)
         advantage, target = self.advantages(rollout, now)
-        samples = rollout.samples(advantage, target, self.device)
-        samples = self.policy.with_noise(samples) if now.noisy else samples
+        samples = self.networks.samples(rollout, advantage, target, self.device)
         loss, metrics = self.loss(self.critic.normalize(samples), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.size
@@ -111,7 +114,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
 
     def advantages(self, rollout: rl.Rollout, now: A2CConfig) -> tuple[rl.Array, rl.Array]:
         """Return GAE advantages and value targets; with replay, those of V-trace for the current policy."""
-        value, next_value = rollout.values(self.predict_value)
+        value, next_value = self.predict_values(rollout)
         if not self.replay.on:
             return rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         ratio = np.exp(

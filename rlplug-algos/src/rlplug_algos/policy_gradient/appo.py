@@ -35,6 +35,8 @@ class APPOConfig(rl.Config):
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # largest change of the probability ratio from 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    # memory of policy and critic: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
@@ -67,20 +69,24 @@ class APPO(rl.Algorithm[rl.Rollout]):
         rl.check_standardize(
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
-        self.networks = rl.PolicyAndCritic(self.spec, c.net, noisy=c.noisy, sigma=c.noisy_sigma)
+        if c.memory is not None:
+            rl.check_whole_sequences(c.n_steps, c.batch_size)
+        self.networks = rl.policy_and_critic(
+            self.spec, c.net, c.memory, noisy=c.noisy, sigma=c.noisy_sigma
+        )
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.target_policy = rl.target_network(self.policy)
         self.target = rl.Target(self.policy, self.target_policy)
         self.predict_outputs = rl.fast_noisy(self.target_policy, self.inference_backend)
-        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+        self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         backend = self.inference_backend
         hold = self.config.n_steps
-        return rl.PolicyAgent(
-            self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold
+        return rl.policy_agent(
+            self.networks, self.agent_seeds(rank), backend, log_prob=True, hold=hold
         )
 
     def buffer(self) -> rl.RolloutBuffer:
@@ -100,7 +106,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
     def advantages(self, rollout: rl.Rollout, now: APPOConfig) -> rl.Samples:
         """Return samples with V-trace advantages and targets for the target policy, and its log-probabilities."""
         log_prob = rl.log_probs(rollout, self.target_policy, self.predict_outputs)
-        value, next_value = rollout.values(self.predict_value)
+        value, next_value = self.predict_values(rollout)
         advantage, value_target = rl.vtrace(
             rollout,
             value,
@@ -112,7 +118,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
             clip_c=now.vtrace_clip_c,
             center=now.normalize_advantage,
         )
-        samples = self.policy.with_noise(rollout.samples(advantage, value_target, self.device))
+        samples = self.networks.samples(rollout, advantage, value_target, self.device)
         extras = {
             **samples.extras,
             "log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device),

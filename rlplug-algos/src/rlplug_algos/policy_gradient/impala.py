@@ -32,6 +32,8 @@ class IMPALAConfig(rl.Config):
     )
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    # memory of policy and critic: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
@@ -63,18 +65,20 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
     def build(self) -> None:
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
-        self.networks = rl.PolicyAndCritic(self.spec, c.net, noisy=c.noisy, sigma=c.noisy_sigma)
+        self.networks = rl.policy_and_critic(
+            self.spec, c.net, c.memory, noisy=c.noisy, sigma=c.noisy_sigma
+        )
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
-        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+        self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         backend = self.inference_backend
         hold = self.config.n_steps
-        return rl.PolicyAgent(
-            self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold
+        return rl.policy_agent(
+            self.networks, self.agent_seeds(rank), backend, log_prob=True, hold=hold
         )
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
@@ -86,7 +90,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         ratio = np.exp(
             rl.log_probs(batch, self.policy, self.predict_outputs) - batch.extras["log_prob"]
         )
-        value, next_value = batch.values(self.predict_value)
+        value, next_value = self.predict_values(batch)
         advantage, value_target = rl.vtrace(
             batch,
             value,
@@ -98,7 +102,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
             clip_c=now.vtrace_clip_c,
             center=now.normalize_advantage,
         )
-        samples = self.policy.with_noise(batch.samples(advantage, value_target, self.device))
+        samples = self.networks.samples(batch, advantage, value_target, self.device)
         loss, metrics = self.loss(samples, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.size

@@ -32,9 +32,10 @@ class PPOConfig(rl.Config):
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
-    # recurrent layer after the encoder, shared by policy and critic
-    recurrent_cell: rl.CellName | None = None
-    recurrent_hidden_size: rl.Count | None = None  # units of the recurrent layer; default: 64
+    # memory of policy and critic: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
+    recurrent_cell: rl.CellName | None = None  # former name of memory
+    recurrent_hidden_size: rl.Count | None = None  # former name of a memory's units
     # explore with noise on the weights of the policy's last layer (Fortunato et al., 2018)
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
@@ -68,37 +69,25 @@ class PPO(rl.Algorithm[rl.Rollout]):
         rl.check_standardize(
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
-        self.networks: rl.PolicyAndCritic | rl.RecurrentPolicyAndCritic
-        if c.recurrent_cell is None:
-            rl.check_no_units(c.recurrent_hidden_size)
-            self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, c.noisy, c.noisy_sigma)
-        else:
+        memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
+        if memory:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
-            if (c.noisy, c.noisy_sigma) != (None, None):
-                raise rl.UsageError(
-                    "a recurrent policy has no noisy layers; leave noisy or recurrent_cell at none"
-                )
-            size = c.recurrent_hidden_size or 64
-            self.networks = rl.RecurrentPolicyAndCritic(
-                self.spec, c.net, c.recurrent_cell, size, c.popart
-            )
+        self.networks = rl.policy_and_critic(
+            self.spec, c.net, memory, c.popart, noisy=c.noisy, sigma=c.noisy_sigma
+        )
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.scale_reward = (
             rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
         )
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
-        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+        self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         seeds = self.agent_seeds(rank)
-        networks = self.networks
-        if isinstance(networks, rl.RecurrentPolicyAndCritic):
-            return rl.MemoryAgent(networks.policy, seeds, self.inference_backend, log_prob=True)
+        backend = self.inference_backend
         hold = self.config.n_steps  # noisy layers keep their noise for a rollout
-        return rl.PolicyAgent(
-            networks.policy, seeds, self.inference_backend, log_prob=True, hold=hold
-        )
+        return rl.policy_agent(self.networks, seeds, backend, log_prob=True, hold=hold)
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
@@ -129,19 +118,12 @@ class PPO(rl.Algorithm[rl.Rollout]):
     def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> tuple[rl.Samples, float | Tensor]:
         """Return samples with GAE advantages and value targets, and the explained variance.
 
-        The samples are whole sequences for a recurrent network.
+        The samples are whole sequences for a memory.
         """
-        networks = self.networks
-        if isinstance(networks, rl.RecurrentPolicyAndCritic):
-            value, next_value = rl.recurrent_values(rollout, networks, self.device)
-        else:
-            value, next_value = rollout.values(self.predict_value)
+        value, next_value = self.predict_values(rollout)
         advantage, target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         explained = rl.explained_variance(rollout, advantage, target)
-        if isinstance(networks, rl.RecurrentPolicyAndCritic):
-            return rl.sequences(rollout, advantage, target, self.device), explained
-        samples = rollout.samples(advantage, target, self.device)
-        return networks.policy.with_noise(samples) if now.noisy else samples, explained
+        return self.networks.samples(rollout, advantage, target, self.device), explained
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:

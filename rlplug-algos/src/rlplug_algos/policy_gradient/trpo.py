@@ -33,6 +33,8 @@ class TRPOConfig(rl.Config):
     batch_size: rl.Count = 128  # samples per minibatch of the critic
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
+    # memory of the policy: gru, lstm, a plugin's, or ./mine.py:Mine; the critic reads it and does not train it
+    memory: rl.Importable | None = None
     net: rl.Net = rl.Net()
     # learning rate of the critic; the policy has none
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3
@@ -55,10 +57,10 @@ class TRPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, self.config.net)
         rl.check_standardize(True, c.n_steps * self.spec.num_envs)
-        self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm).to(self.device)
-        self.critic = rl.Critic(self.spec, c.net, popart=c.popart, norm=norm)
+        self.networks = rl.policy_and_critic(self.spec, c.net, c.memory, c.popart, apart=True)
+        self.policy = self.networks.policy.to(self.device)
+        self.critic = self.networks.critic
         self.scale_reward = (
             rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
         )
@@ -66,25 +68,25 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         self.critic_optimizer = self.optimizer(
             "critic", [self.critic], learning_rate="critic_learning_rate"
         )
-        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+        self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        return rl.policy_agent(self.networks, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
     def learn(self, batch: rl.Rollout, now: TRPOConfig, clock: rl.Clock) -> rl.Result:
         rollout = self.scale_reward(batch)
-        value, next_value = rollout.values(self.predict_value)
+        value, next_value = self.predict_values(rollout)
         advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
-        samples = rollout.samples(advantage, value_target, self.device)
+        samples = self.networks.samples(rollout, advantage, value_target, self.device)
         metrics = self.improve(samples, now)
         # Before the critic's steps: their gradient is not clipped, and Adam would remember the first large ones.
         self.critic.update_stats(samples)
-        samples = self.critic.normalize(samples)
+        seen = self.networks.critic_samples(self.critic.normalize(samples))
         for _ in range(now.n_critic_updates):
-            for minibatch in samples.minibatches(now.batch_size, self.generator):
+            for minibatch in seen.minibatches(now.batch_size, self.generator):
                 value_loss = minibatch.mean(
                     (self.critic.normalized(minibatch.obs) - minibatch.target).square()
                 )
@@ -101,12 +103,10 @@ class TRPO(rl.Algorithm[rl.Rollout]):
     def improve(self, samples: rl.Samples, now: TRPOConfig) -> dict[str, Tensor | float]:
         """Take one step of the policy within the trust region (section 6, appendix C); return metrics."""
         with torch.no_grad():
-            before = self.policy(samples.obs)
+            before = self.policy(*samples.inputs)
         advantage = rl.standardize(samples.advantage, samples.weight)
         batch = replace(samples, share=None, advantage=advantage, extras={"before": before})
-        subset = batch.take(
-            torch.arange(0, len(before), now.sub_sampling_factor, device=self.device)
-        )
+        subset = batch.every(now.sub_sampling_factor)
         move = self.trust_region.step(
             lambda: self.loss(batch, now),
             lambda: self.divergence(batch),
@@ -124,11 +124,11 @@ class TRPO(rl.Algorithm[rl.Rollout]):
     def loss(self, batch: rl.Samples, now: TRPOConfig) -> Tensor:
         """Return the negative surrogate (eq. 14) with the entropy bonus; `extras["before"]` are the old outputs."""
         log_prob, entropy = self.policy.head.log_prob_and_entropy(
-            self.policy(batch.obs), batch.action
+            self.policy(*batch.inputs), batch.action
         )
         ratio = (log_prob - self.policy.head.log_prob(batch.extras["before"], batch.action)).exp()
         return -batch.mean(ratio * batch.advantage + now.ent_coef * entropy)
 
     def divergence(self, batch: rl.Samples) -> Tensor:
         """Return the mean KL divergence from the old policy to the current one."""
-        return batch.mean(self.policy.head.kl(batch.extras["before"], self.policy(batch.obs)))
+        return batch.mean(self.policy.head.kl(batch.extras["before"], self.policy(*batch.inputs)))

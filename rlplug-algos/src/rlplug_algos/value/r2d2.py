@@ -48,8 +48,10 @@ class R2D2Config(rl.Config):
     # learn values on a square-root scale (Pohlen et al., 2018)
     rescale_values: bool = True
     dueling: bool = True  # separate streams for state value and advantages (Wang et al., 2016)
-    recurrent_cell: rl.CellName = "lstm"  # kind of the recurrent layer
-    recurrent_hidden_size: rl.Count = 64  # units of that layer
+    # memory: gru, lstm, a plugin's, or ./mine.py:Mine, with options: gru:units=128; default: lstm
+    memory: rl.Importable | None = None
+    recurrent_cell: rl.CellName | None = None  # former name of memory
+    recurrent_hidden_size: rl.Count | None = None  # former name of a memory's units
     net: rl.Net = rl.Net(activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
@@ -83,9 +85,8 @@ class R2D2(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.RecurrentQ(
-            self.spec, c.net, c.recurrent_cell, c.recurrent_hidden_size, c.dueling
-        )
+        memory = rl.memory_words(c.memory or "lstm", c.recurrent_cell, c.recurrent_hidden_size)
+        self.q_network = rl.RecurrentQ(self.spec, c.net, memory, dueling=c.dueling)
         self.q_optimizer = self.optimizer("q_network", [self.q_network])
         self.target_network = rl.target_network(self.q_network)
         self.target = rl.Target(self.q_network, self.target_network)

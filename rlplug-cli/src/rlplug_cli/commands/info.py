@@ -36,8 +36,13 @@ from rlplug_core.runs import networks_of, shell_word
 _FILE = click.Path(path_type=Path, dir_okay=False)
 #: The end of an environment id; no other name ends like this.
 _VERSIONED = re.compile(r"-v\d+$")
-#: The option of every run that names a plugin of this group.
-OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
+#: The option that names a plugin of this group.
+OPTION: dict[Group, str] = {
+    "wrappers": "--wrap",
+    "controllers": "--controller",
+    "memories": "--memory",
+    "networks": "--net.encoder",
+}
 
 
 @click.command("info", cls=TakesArguments)
@@ -127,6 +132,8 @@ def _group(name: str) -> Group:
 def _group_of(code: object) -> Group:
     """Return the kind of a class or a function by its attributes."""
     has = set(dir(code))
+    if "unroll" in has:
+        return "memories"
     if "step" in has:
         return "envs" if is_environment(code) else "wrappers"
     if not isinstance(code, type):

@@ -33,7 +33,7 @@ from rlplug_core.plugins import GROUPS
     "--family", "names", multiple=True, metavar="NAME", help="With envs: the ids of this family."
 )
 def command(what: str, as_json: bool, actions: str | None, names: tuple[str, ...]) -> None:
-    """List algorithms, wrappers, controllers and environment providers; with envs, environments by family."""
+    """List all plugins except hooks and loggers; with envs, list environments by family."""
     if what == "envs" or names:
         _environments(names, as_json, actions)
         return
@@ -46,7 +46,9 @@ def command(what: str, as_json: bool, actions: str | None, names: tuple[str, ...
         echo_json({group: rows(group) for group in GROUPS})
         return
     for title, group in zip(
-        ("ALGORITHM", "ENVIRONMENTS", "WRAPPER", "CONTROLLER"), GROUPS, strict=False
+        ("ALGORITHM", "ENVIRONMENTS", "WRAPPER", "CONTROLLER", "MEMORY", "NETWORK"),
+        GROUPS,
+        strict=False,
     ):
         lines = [
             (row["id"], f"{row['distribution']} {row['version']}", _about(row))
@@ -56,7 +58,7 @@ def command(what: str, as_json: bool, actions: str | None, names: tuple[str, ...
             echo(table((title, "PLUGIN", "ABOUT"), lines) + "\n")
     echo(
         "'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains, "
-        "--controller NAME controls the run."
+        "--controller NAME controls the run, --memory NAME gives the policy a memory."
     )
 
 

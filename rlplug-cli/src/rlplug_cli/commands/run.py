@@ -347,6 +347,8 @@ def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option
         "algorithms": plugins.algorithm,
         "wrappers": plugins.wrapper,
         "controllers": plugins.controller,
+        "memories": plugins.memory,
+        "networks": plugins.network,
     }[group]
     cls: object = load(name)
     try:

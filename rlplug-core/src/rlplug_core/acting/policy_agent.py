@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from rlplug_core.arrays import DeviceDraws
 from rlplug_core.clock import Clock
 from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.policies import PolicyNetwork
-from rlplug_core.nets.recurrent import RecurrentPolicy
 from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State

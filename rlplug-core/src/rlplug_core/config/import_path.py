@@ -14,8 +14,8 @@ from rlplug_core.errors import UsageError
 
 #: Why no name rebuilds an object.
 UNNAMED = "an object of this process, which no name rebuilds"
-#: The last part of an option that names a function, a network's.
-FACTORY = "factory"
+#: The last parts of options that name a function or a class: of a network or a memory.
+NAMED = ("factory", "encoder", "memory")
 
 
 def with_names(values: Mapping[str, object]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def with_names(values: Mapping[str, object]) -> dict[str, Any]:
     given = {
         name: value
         for name, value in flat(values).items()
-        if name.endswith(f".{FACTORY}") and callable(value)
+        if name.rpartition(".")[2] in NAMED and callable(value)
     }
     return (
         {**flat(values), **{name: _name_of(name, code) for name, code in given.items()}}

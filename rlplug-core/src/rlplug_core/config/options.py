@@ -53,7 +53,8 @@ class Follows:
 Scheduled = Annotated[T, Follows]
 #: Texts that are typed one by one, because each may hold commas.
 Repeated = Annotated[tuple[str, ...], "repeated"]
-#: A text that names something to import, `./file.py:name` or `module:name`; a run keeps a copy of the file.
+#: A text that names something to import: `./file.py:name` or `module:name`, for some options also a plugin by its name.
+#: Options of its own follow as `:option=value,…`. A run keeps a copy of the file.
 Importable = Annotated[str, "target"]
 
 

@@ -8,28 +8,34 @@ import numpy as np
 
 from rlplug_core.batches import Rollout
 from rlplug_core.learning.estimators import next_valid
+from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.types import Array, Obs, tree_map
 
 
 def log_probs(
-    rollout: Rollout, policy: PolicyNetwork, outputs: Callable[[Obs, Array | None], Array]
+    rollout: Rollout,
+    policy: PolicyNetwork | RecurrentPolicy,
+    outputs: Callable[[Obs, Array | None], Array],
 ) -> Array:
     """Compute log-probabilities of a rollout's actions under a policy on the host.
 
-    A policy with noisy layers is looked at under the noise that the rollout was acted with.
+    A policy with noisy layers has the noise that the rollout was acted with. A memory starts with the rollout's.
 
     Args:
         rollout: T steps of N environments.
         policy: which policy.
-        outputs: its forward pass, `fast_noisy` of it.
+        outputs: its forward pass, `fast_noisy` of it; a policy with a memory does not use it.
 
     Returns:
         Log-probabilities [T, N] in nats; 0 in rows of weight 0.
     """
     rows = rollout.size
-    obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
-    seen = outputs(obs, policy.noise_of(rollout.extras))
+    if isinstance(policy, RecurrentPolicy):
+        seen = policy.outputs(rollout)
+    else:
+        obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
+        seen = outputs(obs, policy.noise_of(rollout.extras))
     found = policy.head.host_log_prob(seen, rollout.action.reshape(rows, *rollout.action.shape[2:]))
     return np.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
 

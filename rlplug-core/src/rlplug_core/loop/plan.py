@@ -37,7 +37,7 @@ from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, source_of, split_arguments
 from rlplug_core.plugins.reserved import check_options
-from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, wrap_env
+from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, with_path, wrap_env
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
@@ -94,7 +94,7 @@ class Plan:
         eval_source = _for_evaluation(source, values, eval_arguments)
         _known_options(algorithm, values, names | own)
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
-        places = {name: absolute(values[name]) for name in targets(learner, values)}
+        places = {name: with_path(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)
         wrappings = _around(source, options.wrap)

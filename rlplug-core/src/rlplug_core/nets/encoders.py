@@ -278,14 +278,19 @@ def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tupl
             network that cannot share a trunk.
         PluginError: the factory fails, or its module does not return the announced features.
     """
+    check_apart(net)
+    norm = norm or observation_norm(space, net)
+    module, features = _encoder(space, replace(net, normalize_obs=False), norm)
+    return (module if norm is None else Normalized(norm, module)), features
+
+
+def check_apart(net: Net) -> None:
+    """Raise UsageError if networks that are trained apart would share layers."""
     if net.shared:
         raise UsageError(
             "net.shared puts policy and critic on one trunk, and this algorithm keeps its networks apart; leave it at "
             "false, or use a2c, a3c, ppo, impala, appo, vac or vpg"
         )
-    norm = norm or observation_norm(space, net)
-    module, features = _encoder(space, replace(net, normalize_obs=False), norm)
-    return (module if norm is None else Normalized(norm, module)), features
 
 
 def _encoder(space: Space, net: Net, norm: ObservationNorm | None) -> tuple[nn.Module, int]:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
 from rlplug_core.accelerator import Forward, room
+from rlplug_core.batches import Rollout
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.memory_networks import (
+    ActorCritic,
+    RecurrentCritic,
+    RecurrentPolicy,
+    RecurrentPolicyAndCritic,
+    RecurrentQ,
+    recurrent_values,
+)
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy, RecurrentQ
 from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.types import Array, Obs
 
@@ -38,7 +47,7 @@ def _no_numpy(module: nn.Module) -> str:
     if isinstance(module, RecurrentQ):
         return "acting in numpy has no form of a memory; leave --inference-backend at auto"
     if isinstance(module, RecurrentPolicy | RecurrentCritic):
-        return "acting in numpy has no form of a memory; leave --inference-backend at auto, or --recurrent-cell at none"
+        return "acting in numpy has no form of a memory; leave --inference-backend at auto, or --memory at none"
     return (
         "acting in numpy needs fully connected layers on the CPU, without gelu, layer norm or a factory of your "
         "own; leave --inference-backend at auto"
@@ -46,7 +55,7 @@ def _no_numpy(module: nn.Module) -> str:
 
 
 def fast_noisy(
-    network: QNetwork | PolicyNetwork, inference_backend: str = "auto"
+    network: QNetwork | PolicyNetwork | RecurrentPolicy, inference_backend: str = "auto"
 ) -> Callable[[Obs, Array | None], Array]:
     """Return the fastest forward pass of a network, called with observations and noise (None for plain layers)."""
     if network.noisy:
@@ -54,3 +63,21 @@ def fast_noisy(
         return lambda obs, noise: noisy(obs) if noise is None else noisy(obs, noise)
     plain = fast_forward(network, inference_backend)
     return lambda obs, noise: plain(obs)
+
+
+def value_predictor(
+    networks: ActorCritic, inference_backend: str = "auto"
+) -> Callable[[Rollout], tuple[Array, Array]]:
+    """Return a function that computes V of every observation of a rollout and of every step's true successor.
+
+    Args:
+        networks: a policy and a critic.
+        inference_backend: as of `fast_forward`; a critic with a memory always uses torch.
+
+    Returns:
+        A function from a rollout to two arrays [T, N].
+    """
+    critic = fast_forward(networks.critic, inference_backend)
+    if isinstance(networks, RecurrentPolicyAndCritic):
+        return partial(recurrent_values, networks=networks)
+    return partial(Rollout.values, critic=critic)

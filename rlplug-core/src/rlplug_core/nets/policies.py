@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import network
-from rlplug_core.batches import Samples
+from rlplug_core.batches import Rollout, Samples
 from rlplug_core.nets.actions import parts
 from rlplug_core.nets.encoders import encoder, initialize_outputs, linear, observation_norm
 from rlplug_core.nets.heads import (
@@ -253,3 +253,20 @@ class PolicyAndCritic:
             return self.policy(obs, noise), self.critic.normalized(obs)
         features = self.policy.encoder(obs)
         return self.policy.on(features, obs, noise), self.critic.on(features)
+
+    def samples(
+        self, rollout: Rollout, advantage: Array, target: Array, device: torch.device
+    ) -> Samples:
+        """Return the samples of a rollout for these networks, with the noise of its policy.
+
+        Args:
+            rollout: T steps of N environments.
+            advantage, target: [T, N], as `Rollout.samples` takes them.
+            device: device of the tensors.
+        """
+        samples = rollout.samples(advantage, target, device)
+        return self.policy.with_noise(samples) if self.policy.noisy else samples
+
+    def critic_samples(self, samples: Samples) -> Samples:
+        """Return samples with the critic's inputs as `obs`: these samples."""
+        return samples

@@ -1,45 +1,59 @@
-"""Recurrent networks: a cell that resets at the start of an episode, with a policy and a critic on top."""
+"""Memories: modules that turn features and a state into the next state; the state resets at the start of an episode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import kernel
-from rlplug_core.batches import Transitions
-from rlplug_core.nets.encoders import encoder
-from rlplug_core.nets.heads import masked
-from rlplug_core.nets.net import Net
-from rlplug_core.nets.policies import PolicyNetwork, ValueFunction, value_layer
-from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.types import Array, Obs, Spec, tree_map
+from rlplug_core.config.options import Config, Count
+from rlplug_core.errors import PluginError, UsageError
+from rlplug_core.named_parts import build_part
+from rlplug_core.types import Array
 
 #: A cell: features [N, F] and each part of the old state [N, H] to each part of the new state.
 Step: TypeAlias = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
 #: Names of the recurrent cells.
 CellName = Literal["gru", "lstm"]
-#: The memory by part; other layers read "h". [N, units], or [T * N, units] unrolled.
+#: The state of a memory by part; other layers read "h" [N, units]. Unrolled, each part is [T * N, ...].
 Remembered: TypeAlias = dict[str, Tensor]
+
+
+def forget(state: Remembered, is_first: Tensor) -> Remembered:
+    """Return the state with zeros in the rows that start an episode.
+
+    Args:
+        state: parts [N, ...].
+        is_first: [N] bool.
+    """
+    return {name: part.masked_fill(_as_rows(is_first, part), 0.0) for name, part in state.items()}
+
+
+def _as_rows(mask: Tensor, part: Tensor) -> Tensor:
+    """Return a mask [N] with the dimensions of a part [N, ...]."""
+    return mask.reshape(-1, *[1] * (part.ndim - 1))
 
 
 def step_by_step(
     step: Step, features: Tensor, is_first: Tensor, before: Sequence[Tensor], valid: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Return each part of the memory after each step, [T * N, H], by `step`; arguments as of `Memory.unroll`."""
+    """Return each part of the memory after each step, [T * N, ...], by `step`; arguments as of `Memory.unroll`."""
     rows = before[0].shape[0]
     steps = []
-    opens = is_first.unsqueeze(1).split(rows)
-    counts = [None] * len(opens) if valid is None else valid.unsqueeze(1).split(rows)
-    for seen, forget, count in zip(features.split(rows), opens, counts, strict=True):
-        kept = [part.masked_fill(forget, 0.0) for part in before]
+    opens = is_first.split(rows)
+    counts = [None] * len(opens) if valid is None else valid.split(rows)
+    for seen, opening, count in zip(features.split(rows), opens, counts, strict=True):
+        kept = [part.masked_fill(_as_rows(opening, part), 0.0) for part in before]
         before = step(seen, kept)
         if count is not None:
-            before = [new.where(count, old) for new, old in zip(before, kept, strict=True)]
+            before = [
+                new.where(_as_rows(count, new), old) for new, old in zip(before, kept, strict=True)
+            ]
         steps.append(before)
     return tuple(torch.cat(parts) for parts in zip(*steps, strict=True))
 
@@ -58,9 +72,62 @@ def unroll(
 
 
 class Memory(nn.Module):
-    """The base of memories: features in, memory out."""
+    """The base of memories, built with the number of features that it reads and its options, a `Config`.
 
-    #: The parts of the memory, "h" first.
+    A subclass sets `units`, the width of the part "h" that policies and critics read, and defines `initial` and `step`.
+    It may override `unroll` with something faster that gives the same.
+    """
+
+    Config: ClassVar[type[Config]] = Config
+    #: The width of the part "h".
+    units: int
+
+    def initial(self, num_envs: int) -> dict[str, Array]:
+        """Return the empty state: zeros, [N, ...] for each part by name, "h" [N, units] first."""
+        raise NotImplementedError
+
+    def step(self, features: Tensor, before: Remembered) -> Remembered:
+        """Return the state after one step.
+
+        Args:
+            features: [N, F] of the current observations.
+            before: the state [N, ...]; rows that start an episode have zeros.
+        """
+        raise NotImplementedError
+
+    def unroll(
+        self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> Remembered:
+        """Return the state after each step, [T * N, ...].
+
+        Args:
+            features: [T * N, F], step by step, N rows each.
+            is_first: [T * N] bool, the first step of an episode; the memory is reset there.
+            before: [N, ...] each, the memory before the first step.
+            valid: [T * N] bool, real steps; others do not change the memory. None means all are valid.
+        """
+        names = list(before)
+
+        def step(features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
+            after = self.step(features, dict(zip(names, kept, strict=True)))
+            return [after[name] for name in names]
+
+        steps = step_by_step(step, features, is_first, list(before.values()), valid)
+        return dict(zip(names, steps, strict=True))
+
+
+@dataclass(frozen=True)
+class CellConfig(Config):
+    """Options of a recurrent cell."""
+
+    units: Count = 64  # units of the recurrent layer
+
+
+class Cell(Memory):
+    """The base of recurrent cells; a sequence runs in NumPy if the fast room has the cell."""
+
+    Config = CellConfig
+    #: The parts of the state.
     parts: tuple[str, ...] = ("h",)
     cell: nn.RNNCellBase
 
@@ -69,24 +136,11 @@ class Memory(nn.Module):
         self.units = units
 
     def initial(self, num_envs: int) -> dict[str, Array]:
-        """Nothing, for so many rows."""
         return {part: np.zeros((num_envs, self.units), dtype=np.float32) for part in self.parts}
-
-    def step(self, features: Tensor, before: Remembered) -> Remembered:
-        """Return the recurrent state [N, units] after features [N, F]."""
-        raise NotImplementedError
 
     def unroll(
         self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None
     ) -> Remembered:
-        """Return the recurrent state after each step, [T * N, units].
-
-        Args:
-            features: [T * N, F], step by step, N rows each.
-            is_first: [T * N] bool, the first step of an episode; the memory is reset there.
-            before: [N, units] each, the memory before the first step.
-            valid: [T * N] bool, real steps; others do not change the memory. None means all are valid.
-        """
         parts = [before[part] for part in self.parts]
         steps = unroll(
             self.cell, self._step, features, is_first=is_first, before=parts, valid=valid
@@ -97,32 +151,32 @@ class Memory(nn.Module):
         return list(self.step(features, dict(zip(self.parts, kept, strict=True))).values())
 
 
-class GRU(Memory):
+class GRU(Cell):
     """A gated recurrent unit (Cho et al., 2014, arXiv:1406.1078)."""
 
-    def __init__(self, features: int, units: int) -> None:
-        super().__init__(units)
-        self.cell = begun(nn.GRUCell(features, units))
+    def __init__(self, features: int, config: CellConfig = CellConfig()) -> None:
+        super().__init__(config.units)
+        self.cell = begun(nn.GRUCell(features, config.units))
 
     def step(self, features: Tensor, before: Remembered) -> Remembered:
         return {"h": self.cell(features, before["h"])}
 
 
-class LSTM(Memory):
+class LSTM(Cell):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997), with forget gates."""
 
     parts = ("h", "c")
 
-    def __init__(self, features: int, units: int) -> None:
-        super().__init__(units)
-        self.cell = begun(nn.LSTMCell(features, units))
+    def __init__(self, features: int, config: CellConfig = CellConfig()) -> None:
+        super().__init__(config.units)
+        self.cell = begun(nn.LSTMCell(features, config.units))
 
     def step(self, features: Tensor, before: Remembered) -> Remembered:
         output, cell = self.cell(features, (before["h"], before["c"]))
         return {"h": output, "c": cell}
 
 
-#: The memories that a config can name.
+#: The memories that rlplug has.
 CELLS: dict[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}
 
 
@@ -142,134 +196,49 @@ def begun(cell: nn.RNNCellBase) -> nn.RNNCellBase:
     return cell
 
 
-class RecurrentPolicy(nn.Module):
-    """Observations and a memory to the outputs of an action head, illegal actions masked.
+def make_memory(words: str, features: int) -> Memory:
+    """Make a memory that reads `features` numbers.
 
-    Observations pass the encoder of `net`, then a memory of `units`. Rows [T * N] are step after step, N of each; one
-    step is enough to act.
+    Args:
+        words: its name and options, as a user types them: `gru`, `gru:units=128`, `./mine.py:Mine`.
+        features: the number of features.
+
+    Raises:
+        UsageError: no memory has this name. BadConfig: an option is wrong. PluginError: it cannot be made, or is not a
+            module with `units`.
     """
-
-    def __init__(self, spec: Spec, net: Net, cell: CellName, units: int) -> None:
-        super().__init__()
-        self.encoder, features = encoder(spec.obs, replace(net, shared=False))
-        self.memory = CELLS[cell](features, units)
-        self.policy = PolicyNetwork(spec, net, (nn.Identity(), units))
-        self.head = self.policy.head
-
-    def remember(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
-    ) -> Remembered:
-        """Return the recurrent state after each observation [T * N, ...]; the other arguments as in `Memory.unroll`."""
-        return self.memory.unroll(self.encoder(obs), is_first, before, valid)
-
-    def on(self, memory: Remembered, obs: Obs) -> Tensor:
-        """Compute outputs [B, size] from the memory after `obs`."""
-        return self.policy.on(memory["h"], obs)
+    made = build_part("memory", words, features)
+    if not isinstance(made, nn.Module) or not isinstance(getattr(made, "units", None), int):
+        raise PluginError(
+            f"the memory '{words}' is not a torch module with 'units', the width of its part 'h'; inherit from "
+            "rlplug_core.Memory and set self.units"
+        )
+    return cast("Memory", made)
 
 
-class RecurrentCritic(ValueFunction):
-    """Maps recurrent states of a policy to state values [B], with PopArt on request."""
-
-    def __init__(self, units: int, net: Net, popart: bool = False) -> None:
-        super().__init__()
-        self.output = value_layer(units, popart, net)
-
-    def normalized(self, memory: Remembered) -> Tensor:
-        return self.on(memory["h"])
+def sized(words: str, units: int | None) -> str:
+    """Return the words of a memory with `units`, if they are given."""
+    return words if units is None else f"{words}:units={units}"
 
 
-class RecurrentPolicyAndCritic:
-    """A policy with memory and a critic on the same memory: acting carries one memory and needs no critic.
+def memory_words(
+    memory: str | None, recurrent_cell: str | None, recurrent_hidden_size: int | None
+) -> str:
+    """Return the words of a memory, "" for none; `recurrent_cell` and its size are the former options.
 
-    Like `PolicyAndCritic` it is not a module: the learner holds `policy` and `critic` itself.
+    Raises:
+        UsageError: a former option is combined with a memory that is not a cell.
     """
-
-    def __init__(
-        self, spec: Spec, net: Net, cell: CellName, units: int, popart: bool = False
-    ) -> None:
-        self.policy = RecurrentPolicy(spec, net, cell, units)
-        self.critic = RecurrentCritic(units, net, popart)
-
-    def __call__(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Compute outputs [T * N, size] and normalized values [T * N]; arguments as in `RecurrentPolicy.remember`."""
-        memory = self.policy.remember(obs, is_first, before, valid)
-        return self.policy.on(memory, obs), self.critic.normalized(memory)
-
-
-class RecurrentQ(nn.Module):
-    """Observations and a memory to action values [B, A].
-
-    The last hidden layer of `net` is after the memory of `units`, in two streams with `dueling`; the others are before
-    it. Sequences are ordered by step: B rows of each of T steps, as [T * B].
-    """
-
-    def __init__(
-        self, spec: Spec, net: Net, cell: CellName, units: int, dueling: bool = False
-    ) -> None:
-        super().__init__()
-        self.encoder, features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
-        self.memory = CELLS[cell](features, units)
-        self.q_network = QNetwork(spec, net, dueling, trunk=(nn.Identity(), units))
-
-    def remember(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
-    ) -> Remembered:
-        """Unroll the memory along sequences.
-
-        Args:
-            obs: [T * B, ...] observations.
-            is_first, before, valid: as in `Memory.unroll`.
-
-        Returns:
-            The recurrent state after each observation, [T * B, units] each.
-        """
-        return self.memory.unroll(self.encoder(obs), is_first, before, valid)
-
-    def on(self, memory: Remembered, obs: Obs) -> Tensor:
-        """Compute action values from the memory.
-
-        Args:
-            memory: [B, units] each, after `obs`.
-            obs: [B, ...] observations, which may carry an action mask.
-
-        Returns:
-            Action values [B, A]; those of illegal actions are `ILLEGAL`.
-        """
-        return masked(self.q_network.heads(memory["h"]).squeeze(-1), obs)
-
-    def along(self, batch: Transitions, burn_in: int) -> Remembered:
-        """Return the recurrent state after each step of sequences, starting from the stored one.
-
-        Args:
-            batch: T steps of B sequences, as `SequenceReplay` gives them.
-            burn_in: first steps, without a gradient (Kapturowski et al., 2019, section 3).
-        """
-        rows = burn_in * len(batch.recurrent_state["h"])
-        before = batch.recurrent_state
-        is_first = batch.extras["is_first"]
-        valid = batch.extras["valid"]
-        if not burn_in:
-            return self.remember(batch.obs, is_first, before, valid)
-        early = tree_map(lambda one: one[:rows], batch.obs)
-        late = tree_map(lambda one: one[rows:], batch.obs)
-        with torch.no_grad():
-            begun = self.remember(early, is_first[:rows], before, valid[:rows])
-        newest = {part: begun[part][-len(before["h"]) :] for part in begun}
-        rest = self.remember(late, is_first[rows:], newest, valid[rows:])
-        return {part: torch.cat([begun[part], rest[part]]) for part in begun}
-
-    def after(self, batch: Transitions, memory: Remembered) -> Tensor:
-        """Return the action values [T * B, A] at the end of each step's n-step window.
-
-        Args:
-            batch: as in `along`.
-            memory: the result of `along`.
-        """
-        count = len(batch.recurrent_state["h"])
-        place = torch.arange(len(batch.weight), device=batch.weight.device)
-        last = len(place) - count + place % count  # of each sequence
-        at = (place + count * batch.extras["later"]).minimum(last)
-        before = {part: memory[part].index_select(0, at) for part in memory}
-        return self.on(self.memory.step(self.encoder(batch.next_obs), before), batch.next_obs)
+    former = {"recurrent_cell": recurrent_cell, "recurrent_hidden_size": recurrent_hidden_size}
+    given = [name for name, value in former.items() if value is not None]
+    if given and memory not in (None, *CELLS):
+        raise UsageError(
+            f"{given[0]} is a former option of the memories gru and lstm; leave it out with --memory {memory}"
+        )
+    words = recurrent_cell or memory or ""
+    if not words and given:
+        raise UsageError(
+            "recurrent_hidden_size is the former name of a memory's units; write --memory gru:units="
+            f"{recurrent_hidden_size}"
+        )
+    return sized(words, recurrent_hidden_size)

@@ -46,6 +46,8 @@ from rlplug_core.plugins.records import canonical as canonical
 from rlplug_core.plugins.reserved import check_options as check_options
 from rlplug_core.plugins.resolve import algorithm as algorithm
 from rlplug_core.plugins.resolve import controller as controller
+from rlplug_core.plugins.resolve import memory as memory
+from rlplug_core.plugins.resolve import network as network
 from rlplug_core.plugins.resolve import wrapper as wrapper
 from rlplug_core.plugins.spec import join_words as join_words
 from rlplug_core.plugins.spec import split as split_word
@@ -83,8 +85,10 @@ __all__ = [
     "join_words",
     "kind_for",
     "make_env",
+    "memory",
     "merge_layers",
     "names_code",
+    "network",
     "preset_chain",
     "preset_values",
     "provider_in",

@@ -30,7 +30,7 @@ from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
 from rlplug_core.plugins.records import MODULES, NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED
-from rlplug_core.plugins.resolve import algorithm, controller, wrapper
+from rlplug_core.plugins.resolve import algorithm, controller, memory, network, wrapper
 
 #: Attributes of a class that an index repeats, unless they come from rlplug-core's own base.
 _SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
@@ -38,7 +38,7 @@ _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
 
 def make(record: Record) -> Index:
-    """The index of an algorithm, provider, wrapper, controller or hook plugin, from its code.
+    """The index of an algorithm, provider, wrapper, controller, memory, network or hook plugin, from its code.
 
     Raises:
         PluginError: it cannot be loaded, or redefines a reserved option.
@@ -49,6 +49,10 @@ def make(record: Record) -> Index:
         return _config_of(record, wrapper(record.full_name))
     if record.group == "controllers":
         return _config_of(record, controller(record.full_name))
+    if record.group == "memories":
+        return _config_of(record, memory(record.full_name))
+    if record.group == "networks":
+        return _config_of(record, network(record.full_name))
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
@@ -123,9 +127,10 @@ def _algorithm(record: Record) -> Index:
 
 
 def _config_of(record: Record, cls: Any) -> Index:
-    """The index of a wrapper or a controller."""
+    """The index of a wrapper, a controller, a memory or a network, which may be a function."""
     config: Any = getattr(cls, "Config", Config)
-    modules = [*_sources(cls), *_config_sources(config)]
+    sources = _sources(cls) if isinstance(cls, type) else [cls.__module__]
+    modules = [*sources, *_config_sources(config)]
     options = tuple(map(asdict, schema(config)))
     # Several may share a module, so the class docstring describes each one.
     summary = about((cls.__doc__ or "").strip().partition("\n")[0])

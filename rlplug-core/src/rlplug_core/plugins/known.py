@@ -64,6 +64,8 @@ KNOWN: dict[Group, dict[str, str]] = {
     "envs": dict.fromkeys(("envpool", "gymnasium", "pettingzoo"), "rlplug-envs"),
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
+    "memories": dict.fromkeys(("gru", "lstm"), "rlplug-core"),
+    "networks": {},
     "hooks": {"mlflow": "rlplug-cli"},
     "loggers": dict.fromkeys(("csv", "tensorboard", "wandb"), "rlplug-cli"),
 }

@@ -8,19 +8,23 @@ from typing import Literal, TypeAlias
 
 from rlplug_core.errors import plain
 
-Group: TypeAlias = Literal["algorithms", "envs", "wrappers", "controllers", "hooks", "loggers"]
+Group: TypeAlias = Literal[
+    "algorithms", "envs", "wrappers", "controllers", "memories", "networks", "hooks", "loggers"
+]
 Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowed"]
 
-GROUPS: tuple[Group, ...] = ("algorithms", "envs", "wrappers", "controllers", "hooks", "loggers")
-#: How a sentence calls one contribution of each group.
+#: How a sentence calls one contribution of each group, in the order of lists.
 NOUNS: dict[Group, str] = {
     "algorithms": "algorithm",
     "envs": "environment provider",
     "wrappers": "wrapper",
     "controllers": "controller",
+    "memories": "memory",
+    "networks": "network",
     "hooks": "hook plugin",
     "loggers": "logger",
 }
+GROUPS: tuple[Group, ...] = tuple(NOUNS)
 #: The groups with modules as targets: hooks are listed by name only.
 MODULES: tuple[Group, ...] = ("hooks", "loggers")
 #: The distributions with reserved ids.

@@ -1,10 +1,11 @@
-"""From a user's word to a plugin: an algorithm, a controller, a wrapper or a logger.
+"""From a user's word to a plugin: an algorithm, a controller, a wrapper, a memory, a network or a logger.
 
 A word is an id, `distribution/id`, an alias, `module:Class` or `./file.py:Class`. Only the named plugin is imported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ ALGORITHM = Kind(
     "algorithms", "an algorithm", ("Config", "runners", "agent", "buffer", "update", *_STATE)
 )
 CONTROLLER = Kind("controllers", "a controller", _STATE, "early-stopping:patience=3")
+MEMORY = Kind("memories", "a memory", ("initial", "step", "unroll"), "gru:units=128")
+NETWORK = Kind("networks", "a network", (), "my-network:depth=2")
 WRAPPER = Kind("wrappers", "a wrapper", ("reset", "step", "close", *_STATE), "time-limit:steps=200")
 
 
@@ -53,6 +56,22 @@ def algorithm(name: str) -> type:
 def controller(name: str) -> type:
     """Return a controller's class; raise as `algorithm` does."""
     return _class(CONTROLLER, name)
+
+
+def memory(name: str) -> type:
+    """Return a memory's class; raise as `algorithm` does."""
+    return _class(MEMORY, name)
+
+
+def network(name: str) -> Callable[..., object]:
+    """Return the function or class that makes a network; raise as `algorithm` does."""
+    made: object = _load_code(NETWORK, name) if is_target(name) else load(usable("networks", name))
+    if not callable(made):
+        raise PluginError(
+            f"'{name}' is not a network: it is a {type(made).__name__}; name a function (space, net) that returns "
+            "(module, features)"
+        )
+    return made
 
 
 def wrapper(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""From `NAME:option=value,…` to a wrapper around an environment, or to a controller."""
+"""From `NAME:option=value,…` to a wrapper around an environment, a controller, a memory or a network."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
-from rlplug_core.plugins.resolve import controller, wrapper
+from rlplug_core.plugins.resolve import controller, memory, network, wrapper
 from rlplug_core.plugins.user_envs import wanting
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Controller, Env, Wrapper
 
+T = TypeVar("T")
 #: A name, which may contain a colon (`module:Class`), and options after the colon before the first `option=`.
 _WORDS = re.compile(r"(?P<name>.*?)(?::(?P<options>[A-Za-z_][\w.-]*=.*))?", re.DOTALL)
 
@@ -47,12 +48,7 @@ class WrapperSpec:
         if code is None or is_single(code):
             name = name if code is None else absolute(name)
             return cls(join_words(name, text), around_each, Single.parse(name, text))
-        config = getattr(code, "Config", Config)
-        return cls(
-            join_words(absolute(name), text),
-            code,
-            convert(config, values_of(config, text, name, "wrapper"), name),
-        )
+        return cls(with_path(words), code, _config(code, text, name, "wrapper"))
 
     def around(self, env: Env, training: bool = True) -> Env:
         """Wrap `env`, or return `env` itself if the wrapper is only for training.
@@ -117,12 +113,7 @@ class ControllerSpec:
         """
         name, text = split(words)
         code = controller(name)
-        config = getattr(code, "Config", Config)
-        return cls(
-            join_words(absolute(name), text),
-            code,
-            convert(config, values_of(config, text, name, "controller"), name),
-        )
+        return cls(with_path(words), code, _config(code, text, name, "controller"))
 
     def built(self) -> Controller:
         """A new controller.
@@ -130,19 +121,66 @@ class ControllerSpec:
         Raises:
             UsageError: an option is wrong. PluginError: it raised, or has no `reason`.
         """
-        try:
-            made = self.make(self.config)
-        except RlplugError:
-            raise
-        except Exception as error:  # a foreign constructor may raise anything
-            raise PluginError(
-                f"controller '{self.words}' cannot be built: {describe(error)}; --traceback shows where"
-            ) from error
+        made = call_plugin(
+            partial(self.make, self.config), f"controller '{self.words}' cannot be built"
+        )
         if not isinstance(getattr(made, "reason", None), str):
             raise PluginError(
                 f"controller '{self.words}' has no 'reason'; it is '' until it stops the run"
             )
         return made
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """The plugin code of a memory or a network, and its options; `words` is the user's text with absolute paths."""
+
+    words: str
+    noun: str
+    make: Callable[..., object]
+    config: object
+
+    @classmethod
+    def parse(cls, noun: str, words: str) -> PartSpec:
+        """Parse a `memory` or a `network`: `gru`, `gru:units=128`, `./file.py:Name:option=value`.
+
+        Raises:
+            UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
+            PluginError: the plugin is disabled, incompatible or broken, or has another kind.
+        """
+        name, text = split(words)
+        code = memory(name) if noun == "memory" else network(name)
+        return cls(with_path(words), noun, code, _config(code, text, name, noun))
+
+    def built(self, *arguments: object) -> object:
+        """Return a new one, made with these arguments and its options, if it has a `Config`.
+
+        Raises:
+            UsageError: an option is wrong. PluginError: it raised.
+        """
+        options = (self.config,) if hasattr(self.make, "Config") else ()
+        call = partial(self.make, *arguments, *options)
+        return call_plugin(call, f"the {self.noun} '{self.words}' cannot be made")
+
+
+def _config(code: object, text: str, name: str, noun: str) -> object:
+    """Return the options `option=value,…` as the `Config` of a plugin's class."""
+    config = getattr(code, "Config", Config)
+    return convert(config, values_of(config, text, name, noun), name)
+
+
+def call_plugin(call: Callable[[], T], failure: str) -> T:
+    """Return what a plugin's code returns.
+
+    Raises:
+        PluginError: it raised; errors of rlplug pass unchanged.
+    """
+    try:
+        return call()
+    except RlplugError:
+        raise
+    except Exception as error:  # a foreign constructor may raise anything
+        raise PluginError(f"{failure}: {describe(error)}; --traceback shows where") from error
 
 
 def split(words: str) -> tuple[str, str]:
@@ -154,6 +192,12 @@ def split(words: str) -> tuple[str, str]:
 def join_words(name: str, options: str) -> str:
     """The inverse of `split`."""
     return f"{name}:{options}" if options else name
+
+
+def with_path(words: str) -> str:
+    """Return `./file.py:Name:option=value,…` with an absolute path; other words unchanged."""
+    name, options = split(words)
+    return join_words(absolute(name), options)
 
 
 @contextmanager

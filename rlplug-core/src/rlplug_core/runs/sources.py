@@ -64,7 +64,11 @@ def names(
     for folder in folders.values():
         importable(Path(folder))
     found = {role: _name(run, config, role, name, say) for role, name in named.items()}
-    own = {role: name for role, name in found.items() if role in options}
+    own = {
+        role: join_words(name, split(options[role])[1])
+        for role, name in found.items()
+        if role in options
+    }
     lists = {
         name: [
             join_words(found[f"{name}.{number}"], split(words)[1])
@@ -83,7 +87,8 @@ def identities(
         role: [join_words(identity(name), values) for name, values in map(split, listed)]
         for role, listed in _lists(options).items()
     }
-    named = {role: identity(options[role]) for role in targets}
+    own = {role: split(options[role]) for role in targets}
+    named = {role: join_words(identity(name), values) for role, (name, values) in own.items()}
     return identity(algorithm), identity(env), {**options, **named, **lists}
 
 
@@ -101,7 +106,9 @@ def roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
         for role, listed in _lists(options).items()
         for number, words in enumerate(listed)
     }
-    named = {role: options[role] for role in targets if isinstance(options.get(role), str)}
+    named = {
+        role: split(options[role])[0] for role in targets if isinstance(options.get(role), str)
+    }
     return {"algorithm": config["algorithm"], "env": config["env"], **listed, **named}
 
 

@@ -104,7 +104,7 @@ def _find_changed_sources(run: Path, config: Mapping[str, Any], written_here: bo
     targets = [
         name
         for name, value in options.items()
-        if isinstance(value, str) and _TARGET.fullmatch(value)
+        if isinstance(value, str) and _TARGET.fullmatch(split(value)[0])
     ]
     found = []
     for role, name in roles(config, {*kept, *targets, "eval_env"}).items():

@@ -1,0 +1,17 @@
+"""The door from networks to plugins: parts of networks by name, `module:Name` or `./file.py:Name`.
+
+Plugins stand above networks, so they are imported when a name is first looked up.
+"""
+
+from __future__ import annotations
+
+
+def build_part(noun: str, words: str, *arguments: object) -> object:
+    """Return the `memory` or `network` that `NAME:option=value,…` names, made with these arguments and its options.
+
+    Raises:
+        UsageError: there is no plugin of this name. BadConfig: an option is wrong. PluginError: it cannot be made.
+    """
+    from rlplug_core.plugins.spec import PartSpec
+
+    return PartSpec.parse(noun, words).built(*arguments)

@@ -1,0 +1,318 @@
+"""Networks with a memory: a policy with a critic, and action values; the memory resets at the start of an episode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.batches import Rollout, Samples, Transitions, to_tensors
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.encoders import MLP, check_apart, encoder
+from rlplug_core.nets.heads import masked
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.noisy import Noise
+from rlplug_core.nets.policies import PolicyAndCritic, PolicyNetwork, ValueFunction, value_layer
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent import Remembered, make_memory, sized
+from rlplug_core.nets.sequences import Sequences, sequences
+from rlplug_core.types import Array, Obs, Spec, tree_map
+
+
+class RecurrentPolicy(nn.Module):
+    """Observations and a memory to the outputs of an action head, illegal actions masked.
+
+    Observations pass the encoder of `net`, then the memory, by its words: `gru`, `gru:units=128`. Rows [T * N] are step
+    after step, N of each. `units` is the former way to set a cell's size.
+    """
+
+    #: Its layers have no noise.
+    noisy = False
+
+    def __init__(self, spec: Spec, net: Net, memory: str, units: int | None = None) -> None:
+        super().__init__()
+        self.encoder, features = encoder(spec.obs, replace(net, shared=False))
+        self.memory = make_memory(sized(memory, units), features)
+        self.policy = PolicyNetwork(spec, net, (nn.Identity(), self.memory.units))
+        self.head = self.policy.head
+
+    def remember(
+        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> Remembered:
+        """Unroll the memory along observations.
+
+        Args:
+            obs: [T * N, ...] observations.
+            is_first, before, valid: as in `Memory.unroll`.
+
+        Returns:
+            The recurrent state after each observation, [T * N, ...] each.
+        """
+        return self.memory.unroll(self.encoder(obs), is_first, before, valid)
+
+    def forward(
+        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> Tensor:
+        """Compute outputs of the action head from sequences.
+
+        Args:
+            obs: [T * N, ...] observations.
+            is_first, before, valid: as in `Memory.unroll`.
+
+        Returns:
+            Outputs [T * N, size].
+        """
+        return self.on(self.remember(obs, is_first, before, valid), obs)
+
+    def on(self, memory: Remembered, obs: Obs) -> Tensor:
+        """Compute outputs of the action head.
+
+        Args:
+            memory: [B, ...] each, after `obs`.
+            obs: [B, ...] observations, which may carry an action mask.
+
+        Returns:
+            Outputs [B, size].
+        """
+        return self.policy.on(memory["h"], obs)
+
+    def outputs(self, rollout: Rollout) -> Array:
+        """Compute outputs on the host, without a gradient.
+
+        Args:
+            rollout: T steps of N environments; the memory starts with the rollout's.
+
+        Returns:
+            Outputs [T * N, size] for its observations.
+        """
+        device = next(self.parameters()).device
+        rows = rollout.reward.size
+        obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
+        valid = None if rollout.whole else rollout.weight.reshape(-1) > 0
+        inputs = (obs, rollout.is_first.reshape(-1), rollout.recurrent_state, valid)
+        with torch.inference_mode():
+            seen, *others = (to_tensors(tree, device) for tree in inputs)
+            found: Array = self.on(self.remember(seen, *others), seen).cpu().numpy()
+        return found
+
+
+class RecurrentCritic(ValueFunction):
+    """Maps recurrent states of a policy to state values [B], with PopArt on request.
+
+    With `layers` it has the hidden layers of `net` for itself, and its gradient does not reach the memory.
+    """
+
+    def __init__(self, units: int, net: Net, popart: bool = False, layers: bool = False) -> None:
+        super().__init__()
+        self.layers = MLP(units, net) if layers else None
+        self.output = value_layer(self.layers.features if self.layers else units, popart, net)
+
+    def normalized(self, memory: Remembered) -> Tensor:
+        if self.layers is None:
+            return self.on(memory["h"])
+        return self.on(self.layers(memory["h"].detach()))
+
+
+class RecurrentPolicyAndCritic:
+    """A policy with memory and a critic on the same memory: acting carries one memory and needs no critic.
+
+    Like `PolicyAndCritic` it is not a module: the learner holds `policy` and `critic` itself.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        net: Net,
+        memory: str,
+        units: int | None = None,
+        popart: bool = False,
+        critic_layers: bool = False,
+    ) -> None:
+        self.policy = RecurrentPolicy(spec, net, memory, units)
+        self.critic = RecurrentCritic(self.policy.memory.units, net, popart, critic_layers)
+
+    def __call__(
+        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute outputs [T * N, size] and normalized values [T * N]; arguments as in `RecurrentPolicy.remember`."""
+        memory = self.policy.remember(obs, is_first, before, valid)
+        return self.policy.on(memory, obs), self.critic.normalized(memory)
+
+    def samples(
+        self, rollout: Rollout, advantage: Array, target: Array, device: torch.device
+    ) -> Sequences:
+        """Return the samples of a rollout for these networks, as whole rows.
+
+        Args:
+            rollout: T steps of N environments.
+            advantage, target: [T, N], as `Rollout.samples` takes them.
+            device: device of the tensors.
+        """
+        return sequences(rollout, advantage, target, device)
+
+    def critic_samples(self, samples: Samples) -> Samples:
+        """Return samples with the critic's inputs as `obs`: the memory after each step, without a gradient."""
+        with torch.no_grad():
+            memory = self.policy.remember(*samples.inputs)
+        return Samples(
+            weight=samples.weight,
+            share=samples.counts,
+            obs={"h": memory["h"]},
+            action=samples.action,
+            advantage=samples.advantage,
+            target=samples.target,
+            extras=samples.extras,
+        )
+
+
+#: A policy and its critic, with or without a memory.
+ActorCritic: TypeAlias = PolicyAndCritic | RecurrentPolicyAndCritic
+
+
+def policy_and_critic(
+    spec: Spec,
+    net: Net,
+    memory: str | None = None,
+    popart: bool = False,
+    noisy: Noise | None = None,
+    sigma: float | None = None,
+    apart: bool = False,
+) -> ActorCritic:
+    """Make a policy and a critic; both read one memory if there is one.
+
+    Args:
+        spec: of the environment.
+        net: options of the layers.
+        memory: the words of a memory, such as `gru:units=128`; None or empty: no memory.
+        popart: normalize values by running statistics.
+        noisy, sigma: kind and initial size of the noise on the policy's last layer.
+        apart: whether policy and critic have losses of their own: then they share no layers, and a critic that reads a
+            memory has hidden layers of its own and does not train the memory.
+
+    Raises:
+        UsageError: a policy with a memory would have noisy layers, or networks that are trained apart shared ones.
+    """
+    if apart:
+        check_apart(net)
+    if not memory:
+        return PolicyAndCritic(spec, net, popart, noisy, sigma)
+    if (noisy, sigma) != (None, None):
+        raise UsageError(
+            "a policy with a memory has no noisy layers; leave noisy or memory at none"
+        )
+    return RecurrentPolicyAndCritic(spec, net, memory, popart=popart, critic_layers=apart)
+
+
+def recurrent_values(
+    rollout: Rollout, networks: RecurrentPolicyAndCritic, device: torch.device | None = None
+) -> tuple[Array, Array]:
+    """V of every observation and of every step's true successor, both [T, N], as `Rollout.values` but with memory.
+
+    The successor of the last step, or of a truncated one, is evaluated with the memory after that step.
+    """
+    device = device or next(networks.policy.parameters()).device
+    shape, num_envs, cuts = rollout.reward.shape, rollout.reward.shape[1], rollout.truncations
+    flat = tree_map(lambda array: array.reshape(-1, *array.shape[2:]), rollout.obs)
+    never = np.zeros(num_envs, dtype=bool)
+    always = np.ones(num_envs, dtype=bool)
+    first = np.concatenate([rollout.is_first.reshape(-1), never])
+    valid = None if rollout.whole else np.concatenate([rollout.weight.reshape(-1) > 0, always])
+    with torch.inference_mode():
+        memory = networks.policy.remember(
+            *(to_tensors(tree, device) for tree in (flat, first, rollout.recurrent_state, valid))
+        )
+        value = networks.critic(memory).cpu().numpy()
+        successor = value[num_envs:].copy()
+        if cuts.count:
+            at = torch.from_numpy(cuts.index).to(device)
+            before = tree_map(lambda part: part.index_select(0, at), memory)
+            after = networks.policy.remember(
+                to_tensors(cuts.obs, device), torch.zeros_like(at, dtype=torch.bool), before
+            )
+            successor[cuts.index[: cuts.count]] = networks.critic(after)[: cuts.count].cpu().numpy()
+    return value[:-num_envs].reshape(shape), successor.reshape(shape)
+
+
+class RecurrentQ(nn.Module):
+    """Observations and a memory to action values [B, A].
+
+    The last hidden layer of `net` is after the memory, in two streams with `dueling`; the others are before it. Other
+    arguments are those of `RecurrentPolicy`. Sequences are ordered by step: B rows of each of T steps, as [T * B].
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        net: Net,
+        memory: str,
+        units: int | None = None,
+        dueling: bool = False,
+    ) -> None:
+        super().__init__()
+        self.encoder, features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
+        self.memory = make_memory(sized(memory, units), features)
+        self.q_network = QNetwork(spec, net, dueling, trunk=(nn.Identity(), self.memory.units))
+
+    def remember(
+        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> Remembered:
+        """Unroll the memory along sequences.
+
+        Args:
+            obs: [T * B, ...] observations.
+            is_first, before, valid: as in `Memory.unroll`.
+
+        Returns:
+            The recurrent state after each observation, [T * B, units] each.
+        """
+        return self.memory.unroll(self.encoder(obs), is_first, before, valid)
+
+    def on(self, memory: Remembered, obs: Obs) -> Tensor:
+        """Compute action values from the memory.
+
+        Args:
+            memory: [B, units] each, after `obs`.
+            obs: [B, ...] observations, which may carry an action mask.
+
+        Returns:
+            Action values [B, A]; those of illegal actions are `ILLEGAL`.
+        """
+        return masked(self.q_network.heads(memory["h"]).squeeze(-1), obs)
+
+    def along(self, batch: Transitions, burn_in: int) -> Remembered:
+        """Return the recurrent state after each step of sequences, starting from the stored one.
+
+        Args:
+            batch: T steps of B sequences, as `SequenceReplay` gives them.
+            burn_in: first steps, without a gradient (Kapturowski et al., 2019, section 3).
+        """
+        rows = burn_in * len(batch.recurrent_state["h"])
+        before = batch.recurrent_state
+        is_first = batch.extras["is_first"]
+        valid = batch.extras["valid"]
+        if not burn_in:
+            return self.remember(batch.obs, is_first, before, valid)
+        early = tree_map(lambda one: one[:rows], batch.obs)
+        late = tree_map(lambda one: one[rows:], batch.obs)
+        with torch.no_grad():
+            begun = self.remember(early, is_first[:rows], before, valid[:rows])
+        newest = {part: begun[part][-len(before["h"]) :] for part in begun}
+        rest = self.remember(late, is_first[rows:], newest, valid[rows:])
+        return {part: torch.cat([begun[part], rest[part]]) for part in begun}
+
+    def after(self, batch: Transitions, memory: Remembered) -> Tensor:
+        """Return the action values [T * B, A] at the end of each step's n-step window.
+
+        Args:
+            batch: as in `along`.
+            memory: the result of `along`.
+        """
+        count = len(batch.recurrent_state["h"])
+        place = torch.arange(len(batch.weight), device=batch.weight.device)
+        last = len(place) - count + place % count  # of each sequence
+        at = (place + count * batch.extras["later"]).minimum(last)
+        before = {part: memory[part].index_select(0, at) for part in memory}
+        return self.on(self.memory.step(self.encoder(batch.next_obs), before), batch.next_obs)

@@ -1,0 +1,27 @@
+"""A memory of one's own: a GRU without any fast form, one row and one step at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlplug_core.nets.recurrent import GRU, Remembered
+
+
+class Slow(GRU):
+    """The same weights as the GRU's; its sequences are loops over rows and steps."""
+
+    def unroll(self, features: Tensor, is_first: Tensor, before: Remembered, valid: Tensor | None = None) -> Remembered:
+        rows = len(before["h"])
+        steps = len(features) // rows
+        found: list[list[Tensor]] = [[] for _ in range(steps)]
+        for row in range(rows):
+            now = before["h"][row]
+            for step in range(steps):
+                at = step * rows + row
+                if is_first[at]:
+                    now = torch.zeros_like(now)
+                if valid is None or valid[at]:
+                    now = self.step(features[at : at + 1], {"h": now.unsqueeze(0)})["h"][0]
+                found[step].append(now)
+        return {"h": torch.stack([torch.stack(each) for each in found]).flatten(0, 1)}
