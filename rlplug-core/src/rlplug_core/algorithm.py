@@ -29,6 +29,7 @@ from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.temperature import Temperature
 from rlplug_core.learning.update_rules import Adam, OptimizerOptions, UpdateRule, decays
+from rlplug_core.nets.actions import check_actions
 from rlplug_core.nets.normalize import ObservationNorm, Running
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.seeds import Seeds
@@ -38,23 +39,6 @@ B = TypeVar("B")
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A", bound="Algorithm[Any]")
-
-
-def check_actions(algorithm: type[object], spec: Spec) -> None:
-    """Check an action space against an algorithm's `actions`; a class without them accepts every space.
-
-    Raises:
-        UsageError: the algorithm does not support this space.
-    """
-    actions = getattr(algorithm, "actions", ())
-    kind = type(spec.action).__name__
-    if actions and kind not in actions:
-        needed = ", ".join(actions[:-1]) + " or " * (len(actions) > 1) + actions[-1]
-        given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
-        raise UsageError(
-            f"{algorithm.__name__} needs {needed} actions and {spec.id} has {given}; "
-            f"'rlplug list --actions {kind}' shows those that take {kind}"
-        )
 
 
 def signals_of(learner: object) -> dict[str, ArrayLike | None]:
@@ -120,6 +104,8 @@ class Algorithm(nn.Module, Generic[B]):
     #: What a data set (`--dataset`) is for: it fills the replay buffer, or it is `self.dataset`, as an option or a
     #: requirement. `self.dataset` is None if there is none, or if the learner only acts.
     dataset_use: ClassVar[Literal["replay", "optional", "required"]] = "replay"
+    #: The version of its state. Increase it when `state_dict` changes, and define `migrate`.
+    state_version: ClassVar[int] = 1
 
     def __init__(self, spec: Spec, config: Any, context: Context) -> None:
         super().__init__()
@@ -319,6 +305,7 @@ class Algorithm(nn.Module, Generic[B]):
         return {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
+            **({} if self.state_version == 1 else {"state_version": self.state_version}),
             **({} if self.dataset is None else {"dataset": self.dataset.state_dict()}),
             **({"plain_losses": sorted(self._losses.plain)} if self._losses.plain else {}),
         }
@@ -330,6 +317,34 @@ class Algorithm(nn.Module, Generic[B]):
         if self.dataset is not None and "dataset" in state:
             self.dataset.load_state_dict(state["dataset"])
         self._losses.plain = set(state.get("plain_losses", ()))
+
+    @classmethod
+    def migrate(cls, state: State, version: int) -> State:
+        """Return the state of an older version of this class as the present one has it.
+
+        Args:
+            state: what `state_dict` returned there.
+            version: its `state_version`, less than the present one.
+
+        Raises:
+            PluginError: the class cannot do it; the default.
+        """
+        raise PluginError(
+            f"{cls.__name__} cannot load a state of version {version}, because its version is {cls.state_version}"
+        )
+
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: Any) -> None:
+        """Migrate an older state first; torch calls this for each module, also if it is part of another one."""
+        extra: State = state_dict.get(f"{prefix}_extra_state", {})
+        version = extra.get("state_version", 1)
+        if version != self.state_version:
+            own = {
+                name: state_dict.pop(name) for name in list(state_dict) if name.startswith(prefix)
+            }
+            state = {name.removeprefix(prefix): value for name, value in own.items()}
+            state = self.migrate(state, version)
+            state_dict.update({f"{prefix}{name}": value for name, value in state.items()})
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check_norms(self) -> None:
         for module in self.running:

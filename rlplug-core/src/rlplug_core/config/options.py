@@ -92,11 +92,13 @@ class Config:
 
     Attributes:
         search: option names to tuning ranges.
+        formerly: former names of options to their present names, so that older runs and files stay readable.
         schedules: the schedules that options of this configuration follow, by dotted name; the options themselves
             hold the values at the start.
     """
 
     search: ClassVar[Mapping[str, Range]] = {}
+    formerly: ClassVar[Mapping[str, str]] = {}
     schedules: ClassVar[Mapping[str, Schedule]] = {}
 
     def at(self: C, clock: Clock) -> C:

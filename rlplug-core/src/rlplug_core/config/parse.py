@@ -71,6 +71,28 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     return _with_schedules(converted, scheduled, where) if scheduled else converted
 
 
+def present_names(
+    config: type[object], values: Mapping[str, object], where: str
+) -> dict[str, object]:
+    """Return `values` with the present names of options that `config.formerly` renames.
+
+    Args:
+        config: a dataclass of options.
+        values: values by dotted name; other names stay.
+        where: the owner of the options in messages.
+
+    Raises:
+        BadConfig: an option is given under both names.
+    """
+    former: Mapping[str, str] = getattr(config, "formerly", {})
+    for name in values:
+        if former.get(name) in values:
+            raise BadConfig(
+                f"{where}: option '{name}' is now '{former[name]}', and both are given; leave out '{name}'"
+            )
+    return {former.get(name, name): value for name, value in values.items()}
+
+
 def _with_schedules(config: C, scheduled: Mapping[str, Written], where: str) -> C:
     """Return a configuration with options that follow schedules."""
     if not isinstance(config, Config):

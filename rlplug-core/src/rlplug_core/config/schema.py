@@ -61,7 +61,7 @@ def _check_fields(config: type[object]) -> None:
         for name, value in own.items():
             if (
                 not name.startswith("_")
-                and name not in (*typed, "search")
+                and name not in (*typed, "search", "formerly")
                 and not _is_method(value)
             ):
                 raise BadConfig(

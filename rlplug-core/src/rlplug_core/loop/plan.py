@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from rlplug_core.algorithm import Algorithm, Context, check_actions
+from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.buffers.dataset_files import read
-from rlplug_core.config.parse import convert, schedules
+from rlplug_core.config.parse import convert, present_names, schedules
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import Written
 from rlplug_core.config.schema import flat, flatten, schema
@@ -32,6 +32,7 @@ from rlplug_core.loop.learner_data import (
 )
 from rlplug_core.loop.memory_check import check_sizes
 from rlplug_core.loop.torch_settings import usable_device, without_auto
+from rlplug_core.nets.actions import check_actions
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_base import complete
@@ -89,6 +90,7 @@ class Plan:
         names = {option.name for option in schema(RunOptions)}
         own = {option.name for option in schema(learner.Config)}
         check_options(algorithm, own)
+        values = present_names(learner.Config, values, algorithm)
         values, arguments, eval_arguments = split_arguments(values)
         source = source_of(env, arguments)
         eval_source = _for_evaluation(source, values, eval_arguments)

@@ -16,7 +16,8 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
-from rlplug_core.types import Array, Space, tree_map
+from rlplug_core.errors import UsageError
+from rlplug_core.types import Array, Space, Spec, tree_map
 
 #: A bound beyond this is none, written as the largest float.
 UNBOUNDED = 1e30
@@ -178,3 +179,20 @@ def _leaves(space: Space, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             yield from _leaves(inner, (*keys, key))
     else:
         yield keys, space
+
+
+def check_actions(algorithm: type[object], spec: Spec) -> None:
+    """Check an action space against an algorithm's `actions`; a class without them accepts every space.
+
+    Raises:
+        UsageError: the algorithm does not support this space.
+    """
+    actions = getattr(algorithm, "actions", ())
+    kind = type(spec.action).__name__
+    if actions and kind not in actions:
+        needed = ", ".join(actions[:-1]) + " or " * (len(actions) > 1) + actions[-1]
+        given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
+        raise UsageError(
+            f"{algorithm.__name__} needs {needed} actions and {spec.id} has {given}; "
+            f"'rlplug list --actions {kind}' shows those that take {kind}"
+        )

@@ -6,13 +6,14 @@ import os
 import platform
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
 from rlplug_core.accelerator import room
 from rlplug_core.config.import_string import is_target
+from rlplug_core.errors import plain
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import find
 from rlplug_core.processor import KERNELS, processor
@@ -56,6 +57,29 @@ def writers(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
         for name, version in then["versions"].items()
         if name != "python" and version != now["versions"].get(name)
     )
+
+
+def absent_writers(versions: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the packages of rlplug and its plugins that a run was made with and that are not here in this version.
+
+    Args:
+        versions: the versions that the run recorded, by package.
+
+    Returns:
+        Each as pip installs it, such as `rlplug-mine==0.1.0`.
+    """
+    usual = ("python", "torch", "numpy", "gymnasium")
+    here = {name: _installed(name) for name in versions if name not in usual}
+    return tuple(
+        f"{plain(name)}=={plain(versions[name])}" for name in here if here[name] != versions[name]
+    )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _plugin(algorithm: str) -> tuple[str, ...]:

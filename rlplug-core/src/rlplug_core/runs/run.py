@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.errors import UsageError, did_you_mean, warn
+from rlplug_core.errors import PluginError, UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import on_this_machine, torch_defaults
-from rlplug_core.plugins.env_source import source_of, split_arguments
+from rlplug_core.plugins.env_source import EnvSource, source_of, split_arguments
 from rlplug_core.runs import curves as tables
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.data import Recording, record
@@ -26,6 +26,7 @@ from rlplug_core.runs.evaluation import Conditions, evaluate_checkpoint
 from rlplug_core.runs.listing import Summary, find, summary
 from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.python_hints import add_python_notes
+from rlplug_core.runs.reproducibility import absent_writers
 from rlplug_core.runs.sources import names
 from rlplug_core.runs.trust import require
 from rlplug_core.runs.watching import Showing, show_episodes
@@ -304,10 +305,19 @@ def plan_of(run: Run) -> Plan:
             f"run {run.name} was trained in {env}, {unnamed}; give it again in Python: "
             f'resume("{run.path}", env=…), open_run("{run.path}", env=…) or load("{run.path}", env=…)'
         )
-    if run.env is None:
-        return Plan.make(algorithm, env, options)
-    given = source_of(run.env)
-    return Plan.make(algorithm, given, split_arguments(options)[0] if given.is_object else options)
+    source = env if run.env is None else source_of(run.env)
+    if isinstance(source, EnvSource) and source.is_object:
+        options, *_ = split_arguments(options)
+    try:
+        return Plan.make(algorithm, source, options)
+    except (UsageError, PluginError) as error:
+        wrote = absent_writers(config["environment"]["versions"])
+        if not wrote:
+            raise
+        kind = UsageError if isinstance(error, UsageError) else PluginError
+        raise kind(
+            f"{error}; run {run.name} was made with {', '.join(wrote)}: python -m pip install {' '.join(wrote)}"
+        ) from error
 
 
 def _policy(path: Path, env: object, trust: bool, checkpoint: str, deterministic: bool) -> Policy:

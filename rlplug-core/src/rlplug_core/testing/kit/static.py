@@ -60,6 +60,7 @@ def options(subject: Subject) -> None:
     if reserved := sorted(RESERVED & found.keys()):
         raise Failed(f"option '{reserved[0]}' is reserved for every run; rename it")
     _defaults_hold(subject, config)
+    _former_names_hold(config, found)
     search: Mapping[str, Range] = getattr(config, "search", {})
     for name, searched in search.items():
         if name not in found:
@@ -68,6 +69,18 @@ def options(subject: Subject) -> None:
             )
         if problem := _outside(found[name], searched):
             raise Failed(f"search: {problem}")
+
+
+def _former_names_hold(config: type[object], found: Mapping[str, Option]) -> None:
+    """Raise `Failed` if `formerly` does not lead from former names to present options."""
+    formerly: Mapping[str, str] = getattr(config, "formerly", {})
+    for former, present in formerly.items():
+        if former in found:
+            raise Failed(f"formerly: '{former}' is still an option; leave it out of formerly")
+        if present not in found:
+            raise Failed(
+                f"formerly names an option '{present}' that does not exist{did_you_mean(present, found)}"
+            )
 
 
 def help_texts(subject: Subject) -> None:

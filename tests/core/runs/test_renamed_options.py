@@ -1,0 +1,99 @@
+"""A plugin's next version renames an option or a layer, and runs of the version before stay usable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+import rlplug_core as rl
+from rlplug_core.errors import BadConfig, PluginError
+from rlplug_core.loop.plan import Plan
+from rlplug_core.runs import reproducibility
+from tests.core.fakes import Tiny, TinyConfig
+from tests.core.nets.test_normalize import learner
+
+HERE = "tests.core.runs.test_renamed_options"
+ENV = "rlplug_core.testing.envs:Chain"
+
+
+@dataclass(frozen=True)
+class RenamedConfig(TinyConfig):
+    """The next version of `TinyConfig`."""
+
+    entropy_weight: float = 0.0  # weight of the entropy
+
+    formerly: ClassVar[dict[str, str]] = {"ent_weight": "entropy_weight"}
+
+
+class Former(Tiny):
+    """The version before."""
+
+    def build(self) -> None:
+        super().build()
+        self.extra = nn.Linear(1, 1)
+
+
+class Renamed(Tiny):
+    """The next version of `Former`: an option and a layer have other names."""
+
+    Config = RenamedConfig
+    state_version = 2
+
+    def build(self) -> None:
+        super().build()
+        self.bonus = nn.Linear(1, 1)
+
+    @classmethod
+    def migrate(cls, state: rl.State, version: int) -> rl.State:
+        assert version == 1
+        return {name.replace("extra.", "bonus."): value for name, value in state.items()}
+
+
+class Rigid(Tiny):
+    """A next version without a migration."""
+
+    state_version = 2
+
+
+def test_a_former_name_sets_the_present_option() -> None:
+    plan = Plan.make(f"{HERE}:Renamed", ENV, {"ent_weight": 0.5, "total_timesteps": 10})
+    assert plan.config.entropy_weight == 0.5
+    with pytest.raises(BadConfig, match="option 'ent_weight' is now 'entropy_weight', and both are given"):
+        Plan.make(f"{HERE}:Renamed", ENV, {"ent_weight": 0.5, "entropy_weight": 0.5})
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_state_of_the_version_before_is_migrated(nested: bool) -> None:
+    before: Any = learner(Former, TinyConfig())
+    now: Any = learner(Renamed, RenamedConfig())
+    if nested:
+        nn.ModuleDict({"part": now}).load_state_dict(nn.ModuleDict({"part": before}).state_dict())
+    else:
+        now.load_state_dict(before.state_dict())
+    assert torch.equal(now.bonus.weight, before.extra.weight)
+    assert torch.equal(now.critic.output.bias, before.critic.output.bias)
+    again: Any = learner(Renamed, RenamedConfig())
+    again.load_state_dict(now.state_dict())  # a state of the same version needs no migration
+    assert torch.equal(again.bonus.weight, before.extra.weight)
+
+
+def test_a_state_that_nothing_migrates_is_refused() -> None:
+    with pytest.raises(PluginError, match="Rigid cannot load a state of version 1, because its version is 2"):
+        learner(Rigid, TinyConfig()).load_state_dict(learner(Former, TinyConfig()).state_dict())
+
+
+def test_a_run_of_another_version_names_the_line_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = rl.train(f"{HERE}:Renamed", ENV, {"total_timesteps": 200, "entropy_weight": 0.1}, out=tmp_path)
+    monkeypatch.setattr(Renamed, "Config", TinyConfig)
+    with pytest.raises(BadConfig, match=r"has no option 'entropy_weight' .*lists them\)$"):
+        rl.open_run(run.path).policy()
+    monkeypatch.setattr(reproducibility, "version", lambda name: "9.9")
+    with pytest.raises(
+        rl.UsageError, match=rf"; run {run.name} was made with rlplug-core==0\.1\.0: python -m pip install"
+    ):
+        rl.open_run(run.path).policy()
