@@ -27,9 +27,10 @@ from rlplug_algos.value.nstep_q import NStepQ, NStepQConfig
 from rlplug_algos.value.qrdqn import QRDQN, QRDQNConfig
 from rlplug_algos.value.vqn import VQN, VQNConfig
 from rlplug_algos.value.vsarsa import VSarsa, VSarsaConfig
-from rlplug_core.algorithm import Algorithm, Context, pure
+from rlplug_core.algorithm import Algorithm, pure
 from rlplug_core.batches import Rollout, Samples, Transitions, Truncations
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.fast import matmul, parallel_dense
 from rlplug_core.fast.losses import FastLoss
 from rlplug_core.learning.optimizer import backward

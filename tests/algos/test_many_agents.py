@@ -17,10 +17,10 @@ from rlplug_algos.many_agents.independent import GroupsAgent, Independent, Indep
 from rlplug_algos.many_agents.league import FIRST_RATING, League
 from rlplug_algos.many_agents.seats import SeatBuffer, Seats
 from rlplug_algos.many_agents.world_state import state_space, world_state
-from rlplug_core.algorithm import Context
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan

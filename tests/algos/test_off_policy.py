@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from rlplug_algos.off_policy.sac import SAC
-from rlplug_core.algorithm import Context
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec

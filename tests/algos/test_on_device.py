@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlplug_core.algorithm import Context, pure
+from rlplug_core.algorithm import pure
+from rlplug_core.context import Context
 from rlplug_core.seeds import Seeds
 from tests.algos.conftest import plan_of
 from tests.algos.losses import critic_loss, draws, policy_loss, q_arguments, q_draws

@@ -19,11 +19,11 @@ from rlplug_algos.off_policy.sac import SAC
 from rlplug_algos.policy_gradient.a2c import A2C
 from rlplug_algos.policy_gradient.ppo import PPO
 from rlplug_algos.value.dqn import DQN
-from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import flatten, schema
+from rlplug_core.context import Context
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.plugins import indexing, records

@@ -11,11 +11,11 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlplug_core.algorithm import Context
 from rlplug_core.batches import Rollout, Transitions
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config, Count, Positive
+from rlplug_core.context import Context
 from rlplug_core.errors import NonFinite, UsageError
 from rlplug_core.learning.estimators import gae
 from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, Spec, State

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.algorithm import Algorithm, Context
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Samples, Transitions
+from rlplug_core.context import Context
 from rlplug_core.fast.closed_forms import standardize_rows
 from rlplug_core.learning.estimators import standardize
 from rlplug_core.seeds import Seeds

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.loop.sync import Meter, loop

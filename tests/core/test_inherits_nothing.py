@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.sync import Sync
 from rlplug_core.seeds import Seeds

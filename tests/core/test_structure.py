@@ -34,7 +34,7 @@ ROOMS = (
     ("buffers",),
     ("learning",),
     ("fast",),
-    ("algorithm",),
+    ("context", "algorithm"),
     ("plugins",),
     ("loop",),
     ("export", "films"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.loop.actor import Actor
 from rlplug_core.plugins import algorithm
 from rlplug_core.seeds import Seeds

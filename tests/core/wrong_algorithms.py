@@ -14,12 +14,13 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.algorithm import Algorithm, Context
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config, Count, NonNegative, Positive, log
 from rlplug_core.config.schedules import constant
+from rlplug_core.context import Context
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.estimators import gae
 from rlplug_core.learning.update_rules import RMSProp

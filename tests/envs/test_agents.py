@@ -16,8 +16,9 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
 from rlplug_core.acting.random_agent import RandomAgent
-from rlplug_core.algorithm import Algorithm, Context
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
 from rlplug_core.loop import evaluate as evaluating
 from rlplug_core.loop.actor import Actor

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import gymnasium.spaces as spaces
 import numpy as np
 
-from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config
+from rlplug_core.context import Context
 from rlplug_core.protocols import Agent, Buffer, Env, Learner, Provider, Stateful, SupportsFinish, Wrapper
 from rlplug_core.types import Act, Array, Episode, Obs, RecurrentState, Result, Spec, State, Step, Timestep
 

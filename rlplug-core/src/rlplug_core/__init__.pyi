@@ -26,7 +26,6 @@ from rlplug_core.acting.recurrent import MemoryAgent as MemoryAgent
 from rlplug_core.acting.recurrent import MemoryGreedy as MemoryGreedy
 from rlplug_core.acting.recurrent import policy_agent as policy_agent
 from rlplug_core.algorithm import Algorithm as Algorithm
-from rlplug_core.algorithm import Context as Context
 from rlplug_core.algorithm import pure as pure
 from rlplug_core.batches import Batch as Batch
 from rlplug_core.batches import Rollout as Rollout
@@ -73,6 +72,7 @@ from rlplug_core.config.schedules import constant as constant
 from rlplug_core.config.schedules import cosine as cosine
 from rlplug_core.config.schedules import linear as linear
 from rlplug_core.config.schedules import piecewise as piecewise
+from rlplug_core.context import Context as Context
 from rlplug_core.errors import BadConfig as BadConfig
 from rlplug_core.errors import NonFinite as NonFinite
 from rlplug_core.errors import UsageError as UsageError

@@ -7,8 +7,6 @@ or compiled losses, and a `state_dict` of networks, target networks, optimizers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from operator import attrgetter
 from types import MethodType
@@ -24,9 +22,9 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config
 from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.config.schema import flatten
+from rlplug_core.context import Context
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
-from rlplug_core.learner_dataset import LearnerDataset
-from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
+from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.temperature import Temperature
 from rlplug_core.learning.update_rules import Adam, OptimizerOptions, UpdateRule, decays
 from rlplug_core.nets.actions import check_actions
@@ -53,37 +51,6 @@ def signals_of(learner: object) -> dict[str, ArrayLike | None]:
             f"signals of {type(learner).__name__} is a text; write signals = ('{signals}',)"
         )
     return dict(signals) if isinstance(signals, Mapping) else dict.fromkeys(signals)
-
-
-@dataclass(frozen=True)
-class Context:
-    """Everything that a runner gives a learner besides spec and config.
-
-    Attributes:
-        seeds: the root of the run's random numbers.
-        device: the device of networks and batches.
-        optimizer: makes optimizers; runners that share parameters between processes pass another one.
-        rank, ranks: the number of this learner, from 0, and the number of learners.
-        inference_backend: computes actions: `auto`, `numpy` or `torch`; with `cudagraphs`, `auto` means `cudagraphs`.
-        compile: whether losses marked `pure` are compiled.
-        cudagraphs: whether gradient steps are recorded and replayed as CUDA graphs.
-        dataset: the data set of the run, for a class that asks for it; None if it only acts.
-        runner: the runner's name, for options that only some of the class's `runners` support.
-        stats_lock: a lock for updates of running means, which learners in several processes may share.
-    """
-
-    seeds: Seeds
-    _: KW_ONLY
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    optimizer: OptimizerFactory = Optimizer
-    rank: int = 0
-    ranks: int = 1
-    inference_backend: str = "auto"
-    compile: bool = False
-    cudagraphs: bool = False
-    dataset: LearnerDataset | None = None
-    runner: str = "sync"
-    stats_lock: AbstractContextManager[object] = field(default_factory=nullcontext)
 
 
 class Algorithm(nn.Module, Generic[B]):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.films.player import play
 from rlplug_core.loop import evaluate as module
 from rlplug_core.loop.evaluate import Evaluation, evaluate

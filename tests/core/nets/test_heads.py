@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
+from rlplug_core.context import Context
 from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, head, masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork

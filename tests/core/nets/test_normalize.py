@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rlplug_core.algorithm import Algorithm, Context
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
+from rlplug_core.context import Context
 from rlplug_core.errors import NonFinite, UsageError
 from rlplug_core.fast.forward import NumpyForward
 from rlplug_core.learning.targets import target_network

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -44,11 +44,8 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     """
     options = {option.name: option for option in schema(config)}
     given = flat(values)
+    check_names(given, options, where)
     for name, value in given.items():
-        if name not in options:
-            raise BadConfig(
-                f"{where} has no option '{name}'{nearest(name, options)} ('rlplug info {where}' lists them)"
-            )
         given[name] = meant(name, plain(value, options[name].type))
         # TOML has no null, so a text stands for it.
         if options[name].optional and isinstance(value, str) and value == "none":
@@ -69,6 +66,16 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     except msgspec.ValidationError as error:
         raise BadConfig(_sentence(str(error), where, options)) from error
     return _with_schedules(converted, scheduled, where) if scheduled else converted
+
+
+def check_names(values: Iterable[str], options: Iterable[str], where: str) -> None:
+    """Raise `BadConfig` if a name is not among the options of `where`, such as `a2c`."""
+    known = set(options)
+    for name in values:
+        if name not in known:
+            raise BadConfig(
+                f"{where} has no option '{name}'{nearest(name, known)} ('rlplug info {where}' lists them)"
+            )
 
 
 def present_names(

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from rlplug_core.algorithm import Algorithm, Context
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.buffers.dataset_files import read
-from rlplug_core.config.parse import convert, present_names, schedules
+from rlplug_core.config.parse import check_names, convert, present_names, schedules
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import Written
 from rlplug_core.config.schema import flat, flatten, schema
-from rlplug_core.config.synonyms import nearest
-from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.context import Context
+from rlplug_core.errors import UsageError
 from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.actor_placement import LOCAL, address_of
@@ -94,7 +94,7 @@ class Plan:
         values, arguments, eval_arguments = split_arguments(values)
         source = source_of(env, arguments)
         eval_source = _for_evaluation(source, values, eval_arguments)
-        _known_options(algorithm, values, names | own)
+        check_names(values, names | own, algorithm)
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
         places = {name: with_path(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
@@ -355,15 +355,6 @@ def words(parts: Iterable[WrapperSpec | ControllerSpec]) -> tuple[str, ...]:
 def choose_wrappers(wrap: Iterable[str]) -> list[str]:
     """The wrappers that are named; `none` says that there are none."""
     return [one for one in wrap if one != "none"]
-
-
-def _known_options(algorithm: str, values: Mapping[str, object], names: set[str]) -> None:
-    for name in values:
-        if name not in names:
-            near = nearest(name, names)
-            raise BadConfig(
-                f"{algorithm} has no option '{name}'{near} ('rlplug info {algorithm}' lists them)"
-            )
 
 
 def _around(source: EnvSource, words: Iterable[str]) -> tuple[WrapperSpec, ...]:

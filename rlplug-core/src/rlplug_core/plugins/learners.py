@@ -15,7 +15,7 @@ from rlplug_core.plugins.spec import split, values_of
 from rlplug_core.protocols import AnyLearner
 
 if TYPE_CHECKING:
-    from rlplug_core.algorithm import Context
+    from rlplug_core.context import Context
     from rlplug_core.types import Spec
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from rlplug_core.algorithm import Context
 from rlplug_core.config.parse import convert
 from rlplug_core.config.schema import schema
+from rlplug_core.context import Context
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
 from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
