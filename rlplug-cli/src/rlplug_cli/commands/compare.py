@@ -15,6 +15,7 @@ from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report
+    from rlplug_cli.compare.serve import LiveServer
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -126,6 +127,24 @@ _SHARED: tuple[Callable[..., Any], ...] = (
     is_flag=True,
     help="Write everything as JSON to stdout.",
 )
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="Show the comparison as a page that refreshes itself while runs train, on this machine only.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="The port of --serve on 127.0.0.1; 0 is a free one  [0]",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(1, 3600),
+    default=5,
+    metavar="SECONDS",
+    help="Seconds between two refreshes of --serve  [5]",
+)
 def command(
     runs: tuple[str, ...],
     out: Path,
@@ -144,6 +163,9 @@ def command(
     html: Path | None,
     csv: Path | None,
     json: bool,
+    serve: bool,
+    port: int,
+    every: float,
 ) -> None:
     """Compare runs over seeds: curves with intervals, final scores, probabilities of improvement.
 
@@ -168,9 +190,34 @@ def command(
         targets=goals(targets),
         bounds=bounds(normalize),
     )
+    if serve:
+        _refuse_outputs(image, html, csv, json)
+        from rlplug_cli.compare.live import live_server
+
+        _serve(live_server(runs, out, metric, parse_label(label), wanted, port=port, every=every))
+        return
     found = report(runs, out, (metric,), parse_label(label), wanted)
     _write(found, " ".join(runs), image, html, csv)
     _say(found, csv, json)
+
+
+def _refuse_outputs(*outputs: object) -> None:
+    """Refuse the options that write a finished comparison together with --serve."""
+    if any(outputs):
+        raise UsageError(
+            "--serve shows a page until Ctrl-C; leave out --image, --html, --csv and --json, or run compare again "
+            "with them"
+        )
+
+
+def _serve(server: LiveServer) -> None:
+    """Serve the page until Ctrl-C."""
+    with server:
+        echo(f"live comparison: {server.address}  (Ctrl-C ends it)")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            echo("")
 
 
 def _write(

@@ -71,10 +71,8 @@ def _attend(server: subprocess.Popen[bytes], port: int, token: str, log: IO[byte
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         _wait(server, port, token, log)
-        link = newest(port, token)
-        echo(f"MLflow UI: http://{HOST}:{port}/?token={token}  (Ctrl-C ends it)")
-        if link:
-            echo(f"newest runs, best first: {link}")
+        link = newest(port, token) or f"http://{HOST}:{port}/?token={token}"
+        echo(f"newest runs, best first: {link}  (Ctrl-C ends it)")
         server.wait()
         raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(log)}")
     except KeyboardInterrupt:

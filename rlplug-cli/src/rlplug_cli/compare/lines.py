@@ -54,19 +54,36 @@ class Line(NamedTuple):
     band: Band
 
 
-def lines(arms: Sequence[Arm], metrics: Sequence[str], settings: Settings) -> list[Line]:
-    """Return the curve of each environment, metric and arm; without those that no run has recorded."""
+def lines(
+    arms: Sequence[Arm], metrics: Sequence[str], settings: Settings, running: bool = False
+) -> list[Line]:
+    """Return the curve of each environment, metric and arm; without those that no run has recorded.
+
+    With `running`, the unfinished runs of an arm with finished ones have a curve of their own.
+    """
     found = []
     for env in envs(arms):
         for metric in metrics:
             for arm in arms:
-                curves = [run.points(metric, settings.axis) for run in runs_to_draw(arm.on(env))]
-                curves = [curve for curve in curves if len(curve[0])]
-                if curves and min(curve[0][-1] for curve in curves) >= max(
-                    curve[0][0] for curve in curves
-                ):
-                    found.append(_line(env, metric, arm.label, curves, settings))
+                runs = arm.on(env)
+                drawn = runs_to_draw(runs)
+                groups = {arm.label: drawn}
+                if running:
+                    groups[f"{arm.label}, running"] = [run for run in runs if run not in drawn]
+                for label, group in groups.items():
+                    found += _lines_of(env, metric, label, group, settings)
     return found
+
+
+def _lines_of(
+    env: str, metric: str, label: str, runs: Sequence[History], settings: Settings
+) -> list[Line]:
+    """Return the curve of these runs in a list; an empty list if their curves do not overlap."""
+    curves = [run.points(metric, settings.axis) for run in runs]
+    curves = [curve for curve in curves if len(curve[0])]
+    if not curves or min(x[-1] for x, _ in curves) < max(x[0] for x, _ in curves):
+        return []
+    return [_line(env, metric, label, curves, settings)]
 
 
 def runs_to_draw(runs: Sequence[History]) -> Sequence[History]:

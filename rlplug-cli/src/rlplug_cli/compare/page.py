@@ -19,6 +19,7 @@ th { text-align: left; font-weight: 600; border-bottom: 2px solid #d5d8dc; font-
 td, th { padding: .3rem .9rem .3rem 0; vertical-align: top; white-space: nowrap }
 td { border-bottom: 1px solid #eceef0 } td:nth-child(2) { font-weight: 600 }
 .wide { overflow-x: auto } svg { max-width: 100%; height: auto }
+body.ended::before { content: "The server has ended; this is its last state."; color: #b00020 }
 .remarks, footer { color: #5b6168 } code { background: #f3f4f5; padding: 0 .25em }
 """
 HEADINGS = {"ENVIRONMENT": "Final return", "MORE LIKELY ABOVE": "Probability of improvement"}
@@ -26,6 +27,11 @@ HEADINGS = {"ENVIRONMENT": "Final return", "MORE LIKELY ABOVE": "Probability of 
 
 def page(found: Report, title: str) -> str:
     """Return the page: curves, tables, the method, and the list of runs."""
+    return shell(title, content(found, title))
+
+
+def content(found: Report, title: str) -> str:
+    """Return the content of the page as HTML."""
     share = f"{100 * found.settings.confidence:g} %"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -40,12 +46,13 @@ def page(found: Report, title: str) -> str:
         f"<h2>Runs</h2>{_runs(found)}",
         f"<footer>rlplug {__version__}</footer>",
     ]
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
-    return (
-        f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    return "\n".join(parts)
+
+
+def shell(title: str, inner: str, head: str = "") -> str:
+    """Return a page with a title around some HTML; `head` is HTML at the end of its head."""
+    start = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>{head}'
+    return f"<!doctype html>\n<html lang=en><head>{start}</head>\n<body>\n<main>{inner}</main>\n</body></html>\n"
 
 
 def _method(found: Report, share: str) -> str:

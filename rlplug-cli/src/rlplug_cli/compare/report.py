@@ -44,15 +44,28 @@ class Report:
 
 
 def report(
-    words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence[str], settings: Settings
+    words: Sequence[str],
+    out: Path,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    settings: Settings,
+    running: bool = False,
 ) -> Report:
     """Compare the runs that words name.
+
+    Args:
+        words: names of runs, groups or directories of runs.
+        out: the directory of run directories.
+        metrics: the metrics of the curves.
+        by: options that label and group runs.
+        settings: how curves and scores are made.
+        running: whether runs that are not finished have curves next to finished runs of their line.
 
     Raises:
         UsageError: a word names nothing, or nothing was recorded yet.
     """
     found, remarks = read_arms(words, out, metrics, by, settings)
-    drawn = lines(found, metrics, settings)
+    drawn = lines(found, metrics, settings, running)
     if not drawn:
         raise missing_metrics_error(found, metrics)
     return Report(
@@ -61,7 +74,7 @@ def report(
         scores=(*scores(found, settings), *overall(found, settings)),
         improvements=tuple(improvements(found, settings)),
         costs=tuple(costs(found, settings)),
-        remarks=(*remarks, *_remarks(found, drawn)),
+        remarks=(*remarks, *_remarks(found, drawn, running)),
         settings=settings,
     )
 
@@ -109,14 +122,15 @@ def _read(
     return found, remarks
 
 
-def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
+def _remarks(found: Sequence[Arm], drawn: Sequence[Line], running: bool) -> list[str]:
     """Return warnings about the results: unfinished runs, few seeds."""
     runs = [run for arm in found for run in arm.runs]
     said = []
     if pending := [run.path.name for run in runs if not run.is_finished]:
         said.append(f"without final scores because they are not finished: {_some(pending)}")
     shown = {run for arm in found for env in envs([arm]) for run in runs_to_draw(arm.on(env))}
-    if cut := [run.path.name for run in runs if run not in shown]:
+    cut = [run.path.name for run in runs if run not in shown]
+    if cut and not running:
         said.append(
             f"left out of curves because other runs of their lines are finished: {_some(cut)}"
         )
