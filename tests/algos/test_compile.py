@@ -17,7 +17,6 @@ from rlplug_core.fast.losses import FastLosses
 from tests.algos.conftest import make_runner
 from tests.algos.losses import q_arguments, q_draws
 from tests.algos.test_dqn_loss import random_transitions
-from tests.tables import for_each
 
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
@@ -152,10 +151,14 @@ TRACED: dict[str, dict[str, Any]] = {
     },
     "acer-continuous": {"n_steps": 8, "learning_starts": 0, "replay_ratio": 1.0, "total_timesteps": 160},
 }  # fmt: skip
+#: Of each family one; the others are `slow`, as all that the compiler takes long for.
+PLAIN = ("sac", "trpo", "ppo-recurrent", "r2d2")
 OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
 
 
-@for_each("algorithm", TRACED)
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in TRACED]
+)
 def test_compiled_losses_are_whole_graphs(algorithm: str) -> None:
     """All that `--compile` compiles, traced without a break, gives the run that eager gives; not a graph per update."""
     options = {"num_envs": 2, "net.hidden": [8], **TRACED[algorithm]}

@@ -17,7 +17,6 @@ from rlplug_core.loop.process_spawner import fork_server
 from rlplug_core.loop.signals import mortal
 from tests.algos.halves import learned
 from tests.algos.test_options import CLASSES, SIMPLE
-from tests.tables import for_each
 
 CHAIN, CONTINUOUS = "rlplug_core.testing.envs:Chain", "rlplug_core.testing.envs:Continuous"
 SMALL = {"buffer_size": 400, "learning_starts": 20, "batch_size": 8}
@@ -52,7 +51,13 @@ def test_two_learners_are_one_with_the_batches_of_both(name: str, tmp_path: Path
 DECLARED = {name: CLASSES[name] for name in SIMPLE if CLASSES[name].data_parallel}
 
 
-@for_each("name", DECLARED)
+#: One of each kind of buffer and of actions; the others are `slow`.
+PLAIN = ("a2c", "ppo", "dqn", "ddpg")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in DECLARED]
+)
 def test_sound_algorithms_keep_equal_weights_on_all_learners(name: str) -> None:
     """The state of a run with two learners holds that their weights are the same, or there is none."""
     cls = DECLARED[name]

@@ -1,4 +1,4 @@
-"""ONNX and TorchScript files compute what their policy does, on 10,000 observations of every kind."""
+"""ONNX and TorchScript files compute what their policy does, on 1,000 observations of every kind."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def assert_same(mine: Any, theirs: Any) -> None:
 @pytest.mark.parametrize(("obs", "action"), KINDS)
 def test_the_same_actions(obs: str, action: str, tmp_path: Path) -> None:
     spec = Spec(OBSERVATIONS[obs], ACTIONS[action], 1, "Any-v0")
-    agent, many = policy_agent(spec), seen(spec.obs, 10_000)
-    mine = agent.act(many, np.ones(10_000, bool), None, CLOCK, explore=False).action
+    agent, many = policy_agent(spec), seen(spec.obs, 1_000)
+    mine = agent.act(many, np.ones(1_000, bool), None, CLOCK, explore=False).action
     for call in loaded(agent, spec, tmp_path).values():
         assert_same(mine, call(leaves(many))[0])
 

@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -243,26 +243,28 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        double_precision,
-        torch.no_grad,
-        torch.inference_mode,
-        lambda: torch.autocast("cpu"),
-        lambda: torch.device("meta"),
-    ],
+STATES: tuple[Callable[[], Any], ...] = (
+    double_precision,
+    torch.no_grad,
+    torch.inference_mode,
+    lambda: torch.autocast("cpu"),
+    lambda: torch.device("meta"),
 )
+
+
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_global_settings_of_torch_change_nothing(algorithm: str, state: Any, tmp_path: Path) -> None:
+def test_global_settings_of_torch_change_nothing(algorithm: str, tmp_path: Path) -> None:
     options = {**SHORT, "total_timesteps": 600}
     expected = train(algorithm, "CartPole-v1", options, out=tmp_path / "plain", hooks=False)
-    with state():
-        run = train(algorithm, "CartPole-v1", options, out=tmp_path / "set", hooks=False)
-        score = run.evaluate(episodes=2, seed=1).returns
-        action = load(run)(np.zeros(4, np.float32))
-    assert run.evaluate(episodes=2, seed=1).returns == score == expected.evaluate(episodes=2, seed=1).returns
-    assert action == load(expected)(np.zeros(4, np.float32))
+    returns = expected.evaluate(episodes=2, seed=1).returns
+    action = load(expected)(np.zeros(4, np.float32))
+    for number, state in enumerate(STATES):
+        with state():
+            run = train(algorithm, "CartPole-v1", options, out=tmp_path / str(number), hooks=False)
+            score = run.evaluate(episodes=2, seed=1).returns
+            found = load(run)(np.zeros(4, np.float32))
+        assert run.evaluate(episodes=2, seed=1).returns == score == returns, number
+        assert found == action, number
 
 
 def test_a_closed_stdout_ends_no_run(tmp_path: Path) -> None:
