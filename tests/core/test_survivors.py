@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
 import pytest
 import torch
 
-from rlplug_core.learning.losses import rescaled, unscaled
+from rlplug_core.buffers.pairs import PairBuffer
+from rlplug_core.buffers.sources import BySource
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.learning.losses import rescaled, sequence_priority, unscaled
+from rlplug_core.loop.actor import missing_env_state
+from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import scale_and_shift
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.runs.api import train
 from rlplug_core.runs.curves import episodes
-from rlplug_core.runs.journal import Journal
-from tests.core.fakes import ENVS, TINY
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import BLOCK, Journal, Record, _is_superseded
+from rlplug_core.runs.policy import Policy
+from rlplug_core.runs.warm_start import part_of
+from rlplug_core.testing.envs import Chain
+from tests.core.fakes import ENVS, TINY, make_runner
+from tests.core.stories import dictionary_step
 
 CHAIN = f"{ENVS}:Chain"
 
@@ -49,3 +66,153 @@ def test_episodes_of_a_journal_have_integer_steps(tmp_path: Path) -> None:
     found = episodes(path)
     assert {found[name].dtype.kind for name in ("steps", "lengths", "workers")} == {"i"}
     assert (found["steps"].tolist(), found["returns"].tolist()) == ([3, 7], [0.5, 1.0])
+
+
+def test_evaluations_of_many_agents_count_episodes_once() -> None:
+    """Two episodes of two agents: the standard error is that of the means 2 and 6."""
+    found = Evaluation((1.0, 3.0, 5.0, 7.0), (1, 1, 2, 2), agents=("a", "b", "a", "b"))
+    assert (found.episodes, found.sem, found.median, found.iqm) == (2, pytest.approx(2.0), 4.0, 4.0)
+    assert not found.zero_sum
+    assert Evaluation((1.0, -1.0, -2.0, 2.0), (1,) * 4, agents=("a", "b", "a", "b")).zero_sum
+    assert not Evaluation((0.0, 0.0), (1, 1)).zero_sum
+    assert Evaluation((1.0,), (1,)).sem is None
+
+
+def test_priorities_of_sequences_leave_out_steps_that_do_not_count() -> None:
+    """0.9 max + 0.1 mean: of 2 alone, of 4 and 2, of nothing."""
+    error = torch.tensor([[-8.0, 4.0, 1.0], [2.0, -2.0, 1.0]])
+    weight = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.5, 0.0]])
+    assert sequence_priority(error, weight, 0.9).tolist() == pytest.approx([2.0, 3.9, 0.0])
+
+
+def test_a_plain_policy_has_no_noise_and_a_noisy_one_a_row_for_each_seed() -> None:
+    spec = Chain(2).spec
+    plain = PolicyNetwork(spec, Net((4,)))
+    noisy = PolicyNetwork(spec, Net((4,)), noisy="factorized")
+    generator = np.random.default_rng(1)
+    assert plain.fresh_noise(generator) is None
+    assert plain.noise_of({}) is None
+    one = noisy.fresh_noise(generator)
+    rows = noisy.noise_of({"noise": np.arange(6).reshape(3, 2)})
+    assert one is not None
+    assert rows is not None
+    assert (one.ndim, len(rows)) == (1, 6)
+
+
+class Parts:
+    """A buffer that hands out its own name once and notes the feedback."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.told = name, list[object]()
+
+    def batches(self, clock: Clock) -> Iterator[str]:
+        yield self.name
+
+    def feedback(self, batch: str, result: object) -> None:
+        self.told.append((batch, result))
+
+
+def test_feedback_goes_to_the_buffer_that_gave_the_batch() -> None:
+    names = iter("ab")
+    buffer: Any = BySource(lambda: Parts(next(names)))  # type: ignore[arg-type,return-value]
+    parts = [buffer.of(source) for source in (3, 7)]
+    for number, batch in enumerate(buffer.batches(Clock(1))):
+        buffer.feedback(batch, number)
+    assert [part.told for part in parts] == [[("a", 0)], [("b", 1)]]
+
+
+def test_the_reason_why_an_environment_has_no_state_is_found_at_any_depth() -> None:
+    why = {"actor": {"env": {"inexact": "a simulator"}}}
+    assert missing_env_state(why["actor"]["env"]) == "a simulator"
+    assert missing_env_state(why) == "a simulator"
+    assert missing_env_state({"workers": {"all": [{"actor": {"env": {"place": 1}}}, why]}}) == "a simulator"
+    assert missing_env_state({"actor": {"env": {"place": 1}}}) == ""
+
+
+def test_episodes_of_one_process_are_of_worker_0() -> None:
+    runner = make_runner(TINY, CHAIN, total_timesteps=200)
+    runner.run(lambda: None)
+    assert {rank for _, rank, _ in runner.episodes()} == {0}
+
+
+def closed_in(file: Path, **options: Any) -> tuple[list[int], list[int]]:
+    """Train to the end; return the processes of workers, and those that closed an environment."""
+    env = f"{Path(__file__).with_name('traces.py')}:Closed"
+    runner = make_runner(TINY, env, **{"env.file": str(file), "total_timesteps": 400}, **options)
+    runner.run(lambda: None)
+    members = [remote.process.pid for remote in getattr(runner, "remotes", [])]
+    runner.close()
+    return members, [int(pid) for pid in file.read_text().split()]
+
+
+def test_environments_of_actors_and_workers_are_closed_at_the_end(tmp_path: Path) -> None:
+    _, closed = closed_in(tmp_path / "inline", runner="decoupled", actors=2, inline=True)
+    assert closed == [os.getpid()] * 2
+    members, closed = closed_in(tmp_path / "workers", runner="async", workers=2)
+    assert len(members) == 2
+    assert set(members) <= set(closed)
+
+
+def test_the_holder_of_a_lock_is_named(tmp_path: Path) -> None:
+    run = train(TINY, CHAIN, {"total_timesteps": 40, "eval_episodes": 1}, out=tmp_path, hooks=False)
+    with RunDirectory(run.path).locked(), pytest.raises(UsageError, match=rf"by process {os.getpid()}; wait for it"):
+        RunDirectory(run.path).lock()
+
+
+def test_a_policy_clears_the_memory_of_one_row() -> None:
+    class Remembers:
+        def initial(self, rows: int) -> int:
+            return 10 * rows
+
+    policy: Any = Policy.__new__(Policy)
+    policy._agent = Remembers()
+    policy.reset()
+    assert policy._state == 10
+    assert policy._first.tolist() == [True]
+
+
+def test_a_torn_line_longer_than_a_block_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.write("start", 0, {})
+    journal.close()
+    whole = path.read_bytes()
+    for torn in (b"x" * (2 * BLOCK + 5), b"x" * (BLOCK - len(whole)), b"{"):
+        path.write_bytes(whole + torn)
+        Journal(path).close()
+        assert path.read_bytes() == whole
+    path.write_bytes(b"x" * (BLOCK + 1))
+    Journal(path).close()
+    assert path.read_bytes() == b""
+
+
+def test_a_run_that_goes_beyond_its_final_evaluation_keeps_it() -> None:
+    """A start takes back later measurements, and a final evaluation only if it goes on from before it."""
+    start = Record(9, 0, "start", 100, {"after": 5})
+    assert _is_superseded(Record(6, 0, "metrics", 100, {}), start)
+    assert not _is_superseded(Record(5, 0, "metrics", 100, {}), start)
+    assert not _is_superseded(Record(6, 0, "final_eval", 100, {}), start)
+    assert _is_superseded(Record(6, 0, "final_eval", 101, {}), start)
+    assert not _is_superseded(Record(6, 0, "metrics", 100, {}), Record(9, 0, "start", 100, {}))
+
+
+def test_parts_of_a_learner_are_the_policy_s_and_the_critic_s() -> None:
+    names = ["policy.weight", "q_network.policy"]
+    assert [part_of(name, names) for name in names] == ["policy", "critic"]
+    assert part_of("q_network.weight", ["q_network.weight"]) == "policy"
+    assert part_of("target_policy.weight", names) == "policy"
+
+
+def test_held_steps_are_copies_and_absent_rows_have_no_next_action() -> None:
+    buffer = PairBuffer()
+    story = [dictionary_step(time) for time in range(3)]
+    story[1].valid[1] = False
+    found = []
+    for step in story:
+        buffer.add(step)
+        for array in (step.obs["inner"]["place"], step.reward):
+            array.fill(7)
+        for batch in buffer.batches(Clock(1)):  # valid until the next one
+            parts = (batch.obs["inner"]["place"], batch.reward, batch.extras["next_action"])
+            found.append([part[0].tolist() for part in parts])
+    assert found == [[[0, 1], [1, 1], [0, -1]], [[10, 11], [1, 1], [0, 0]]]
