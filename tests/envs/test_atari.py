@@ -43,7 +43,9 @@ def actions(env: Env, steps: int) -> Array:
     return np.random.default_rng(0).integers(env.spec.action.n, size=(steps, env.spec.num_envs))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(
+    "game", [pytest.param(game, marks=() if game in ("Breakout", "Pong") else pytest.mark.slow) for game in GAMES]
+)
 def test_frames_rewards_and_ends_are_those_of_the_reference_wrapper(game: str) -> None:
     env, other = atari(game, "fire=false,sticky=0", training=False), reference(game)
     now, (seen, _) = env.reset(3), other.reset(seed=row_seed(3, 0))
