@@ -163,14 +163,14 @@ def test_an_agent_goes_on_with_its_noise(learner: Callable[..., Any]) -> None:
     assert len({tuple(noise) for _, noise in expected}) == 3
 
 
-@pytest.mark.parametrize("name", ["a2c", "ppo", "acer"])
+@pytest.mark.parametrize("name", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("a2c", "acer"))])
 def test_noisy_policies_learn_the_chain(trained: Callable[..., Any], name: str) -> None:
     options = {"a2c": A2C, "ppo": PPO, "acer": ACER}[name]
     runner = trained(name, "Chain", **options, noisy="factorized")
     assert evaluate(runner.snapshot().agent(), Chain(50), 1, Clock(1)).mean == 1
 
 
-@pytest.mark.parametrize("kind", ["independent", "factorized"])
+@pytest.mark.parametrize("kind", [pytest.param("independent", marks=pytest.mark.slow), "factorized"])
 def test_noise_on_a_gaussian_finds_the_best_action(trained: Callable[..., Any], kind: str) -> None:
     learner = trained("a2c", "Continuous", **{**A2C, "total_timesteps": 20_000}, noisy=kind).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)

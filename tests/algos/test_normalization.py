@@ -70,7 +70,7 @@ def mean_return(runner: Any, env: str) -> float:
     return evaluate(runner.snapshot().agent(), make_env(env, 100), 1, Clock(1)).mean
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_observations_far_from_zero_need_normalizing(trained: Callable[..., Any], seed: int) -> None:
     """Half of the answers are right by chance."""
     options = {**PPO, "seed": seed, "total_timesteps": 4_000}
@@ -79,8 +79,14 @@ def test_observations_far_from_zero_need_normalizing(trained: Callable[..., Any]
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("acktr", ACKTR), ("trpo", TRPO)]
-)  # fmt: skip
+    ("algorithm", "options"),
+    [
+        ("ppo", PPO),
+        pytest.param("a2c", A2C, marks=pytest.mark.slow),
+        ("acktr", ACKTR),
+        pytest.param("trpo", TRPO, marks=pytest.mark.slow),
+    ],
+)
 def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """10,000 at the end, with step sizes that are for values of 1."""
     found = []

@@ -172,7 +172,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("algorithm", ["cql", "iql", "sac"])
+@pytest.mark.parametrize("algorithm", ["cql", "iql", pytest.param("sac", marks=pytest.mark.slow)])
 def test_a_policy_is_better_than_its_data(tmp_path: Path, data: Path, algorithm: str) -> None:
     options = {**QUICK, "total_timesteps": 600, "learning_rate": 1e-2, "critic_learning_rate": 1e-2}
     more = {} if algorithm != "cql" else {"conservative_weight": 0.5}
