@@ -32,7 +32,10 @@ EXAMPLES = (
     "rlplug-curriculum",
     "rlplug-dyna",
     "rlplug-gridworld",
+    "rlplug-imitation",
+    "rlplug-rlpd",
     "rlplug-rnd",
+    "rlplug-safe",
     "rlplug-telegraph",
 )
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.140", "jsonschema>=4.20")

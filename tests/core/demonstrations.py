@@ -42,6 +42,20 @@ class Needs(Imitates):
     dataset_use: ClassVar[Any] = "required"
 
 
+class Mixes(Tiny):
+    """Takes one step for its own samples and shown ones."""
+
+    dataset_use: ClassVar[Any] = "required"
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        assert self.dataset is not None
+        shown = self.dataset.batch(4)
+        log_prob, _ = self.policy.head.log_prob_and_entropy(self.policy(shown.obs), shown.action)
+        loss, metrics = self.loss(self.samples(batch))
+        self.optim.minimize(loss - shown.mean(log_prob), clock)
+        return Result(metrics)
+
+
 IMITATES, NEEDS = f"{HERE}:Imitates", f"{HERE}:Needs"
 
 

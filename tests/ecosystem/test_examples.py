@@ -19,7 +19,10 @@ from rlplug_core import __version__
 from tests.ecosystem.conftest import Place
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = ("rlplug-cem", "rlplug-curriculum", "rlplug-dyna", "rlplug-gridworld", "rlplug-rnd", "rlplug-telegraph")
+NAMES = (
+    "rlplug-cem", "rlplug-curriculum", "rlplug-dyna", "rlplug-gridworld", "rlplug-imitation", "rlplug-rlpd",
+    "rlplug-rnd", "rlplug-safe", "rlplug-telegraph",
+)  # fmt: skip
 #: Options with which a run takes a moment.
 SHORT = (
     "--total-timesteps", "6000", "--eval-episodes", "10", "--final-eval-episodes", "10", "--checkpoint-every", "2000",

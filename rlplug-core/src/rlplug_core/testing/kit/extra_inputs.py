@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from rlplug_core.algorithm import signals_of
+from rlplug_core.batches import Transitions
 from rlplug_core.learner_dataset import LearnerDataset
 from rlplug_core.loop.learner_data import gets_dataset
 from rlplug_core.nets.actions import dtype_of, sample
@@ -25,7 +27,7 @@ LENGTH = 10
 
 
 class Signaling(Transform):
-    """Adds signals to the info of an environment that does not give them: numbers from 0 to 1.
+    """Adds signals to the info of an environment that does not give them: 0 or 1, which may be costs or labels.
 
     Args:
         names: the signals, each with the value of steps without it, which has its shape.
@@ -53,7 +55,7 @@ class Signaling(Transform):
         generator = np.random.default_rng([self.series, self.count, sorted(self.names).index(key)])
         default = self.names[key]
         shape = () if default is None else np.asarray(default).shape
-        return list(generator.random((self.spec.num_envs, *shape), np.float32))
+        return list(generator.integers(0, 2, (self.spec.num_envs, *shape)).astype(np.float32))
 
     def info_names(self) -> list[str]:
         return [*super().info_names(), *self.names]
@@ -72,7 +74,18 @@ def with_signals(env: Env, learner: object, series: int = 0) -> Env:
     return Signaling(env, names, series) if names else env
 
 
-def dataset_of(cls: type[object], spec: Spec, seeds: Seeds, rank: int = 0) -> LearnerDataset | None:
+@dataclass
+class WeighedDataset(LearnerDataset):
+    """A data set that gives its transitions the weight `scale`, for checks of weights."""
+
+    scale: float = 1.0
+
+    def take(self, rows: Array, gamma: float = 1.0) -> Transitions:
+        batch = super().take(rows, gamma)
+        return replace(batch, weight=batch.weight * self.scale, share=None)
+
+
+def dataset_of(cls: type[object], spec: Spec, seeds: Seeds, rank: int = 0) -> WeighedDataset | None:
     """Return random transitions in the spaces of an environment; None for a class that does not ask for a data set."""
     if not gets_dataset(cls):
         return None
@@ -80,7 +93,7 @@ def dataset_of(cls: type[object], spec: Spec, seeds: Seeds, rank: int = 0) -> Le
     obs = drawing(spec.obs, TRANSITIONS + 1)(generator)
     spec.action.seed(0)
     last = np.arange(TRANSITIONS) % LENGTH == LENGTH - 1
-    return LearnerDataset(
+    return WeighedDataset(
         sha256="the kit's",
         obs=tree_map(lambda array: array[:-1], obs),
         action=np.asarray(sample(spec.action, TRANSITIONS), dtype_of(spec.action)),

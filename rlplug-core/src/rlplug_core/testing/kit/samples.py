@@ -85,9 +85,14 @@ class Samples:
         self.before = copy.deepcopy(self.learner.state_dict())
 
     def gradients(self, batch: object, factor: float | Array) -> list[Gradient]:
-        """Return the unclipped gradients of an update with the weights of the batch times `factor`."""
+        """Return the unclipped gradients of an update with the weights of the batch times `factor`.
+
+        Transitions of a data set get the mean of the factors.
+        """
         self.seen.clear()
         self.learner.load_state_dict(copy.deepcopy(self.before))
+        if self.trial.dataset is not None:
+            self.trial.dataset.scale = float(np.mean(factor))
         with suppress(_Enough):
             self.learner.update(_scale_weights(batch, factor), self.trial.clock)
         return list(self.seen)

@@ -1,0 +1,1 @@
+"""Behavioral cloning, DAgger and GAIL: learning from an expert."""

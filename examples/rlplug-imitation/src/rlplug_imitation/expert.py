@@ -1,0 +1,60 @@
+"""The wrapper `expert`: a trained run says what it would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class ExpertConfig(rl.Config):
+    """Options of the wrapper."""
+
+    run: str = ""  # run or export of the expert
+
+
+class Expert(rl.Transform):
+    """Adds the expert's action for the observation of each step to info, as `expert_action`."""
+
+    Config = ExpertConfig
+
+    def __init__(self, env: rl.Env, config: ExpertConfig) -> None:
+        super().__init__(env)
+        if not config.run:
+            raise rl.UsageError("expert: name the run of the expert: --wrap expert:run=RUN")
+        self.expert = rl.load(config.run)
+        self.obs: Any = None
+        self.labels: list[Any] = []
+
+    @staticmethod
+    def in_evaluation(config: object) -> None:
+        """Leave it out: nobody learns there."""
+
+    def reset(self, seed: int) -> rl.Timestep:
+        return self.remember(self.env.reset(seed))
+
+    def step(self, action: rl.Array) -> rl.Timestep:
+        actions = np.asarray(self.expert(self.obs))
+        self.labels = list(rl.canonical_actions(actions, self.action_space))
+        return self.remember(self.env.step(action))
+
+    def remember(self, now: rl.Timestep) -> rl.Timestep:
+        self.obs = rl.tree_map(np.copy, now.obs)
+        return now
+
+    def info(self, key: str) -> list[Any]:
+        return self.labels if key == "expert_action" else super().info(key)
+
+    def info_names(self) -> list[str]:
+        return [*super().info_names(), "expert_action"]
+
+    def state_dict(self) -> rl.State:
+        return super().state_dict() | {"obs": rl.tree_map(np.copy, self.obs)}
+
+    def load_state_dict(self, state: rl.State) -> None:
+        super().load_state_dict(state)
+        self.obs = state["obs"]

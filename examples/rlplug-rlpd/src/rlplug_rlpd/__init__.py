@@ -1,0 +1,1 @@
+"""RLPD: soft actor-critic on a data set and its own steps together."""

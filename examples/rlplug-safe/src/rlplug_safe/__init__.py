@@ -1,0 +1,1 @@
+"""PPO-Lagrangian, and a world with a forbidden shortcut."""
