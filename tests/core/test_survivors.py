@@ -26,7 +26,7 @@ from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.runs.api import train
 from rlplug_core.runs.curves import episodes
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.journal import BLOCK, Journal, read
+from rlplug_core.runs.journal import BLOCK, Journal
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.warm_start import part_of
 from rlplug_core.testing.envs import Chain
@@ -184,18 +184,6 @@ def test_a_torn_line_longer_than_a_block_is_dropped(tmp_path: Path) -> None:
     path.write_bytes(b"x" * (BLOCK + 1))
     Journal(path).close()
     assert path.read_bytes() == b""
-
-
-@pytest.mark.parametrize(("step", "kept"), [(100, ["final_eval"]), (99, [])])
-def test_a_run_that_goes_on_from_its_final_evaluation_keeps_it(step: int, kept: list[str], tmp_path: Path) -> None:
-    """A start takes back later measurements, and a final evaluation only if it goes on from before it."""
-    path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
-    for kind, moment in (("start", 0), ("metrics", 50), ("final_eval", 100), ("metrics", 100)):
-        journal.write(kind, moment, {"return_mean": 1.0})
-    journal.write("start", step, {"after": 2})
-    journal.close()
-    assert [record.kind for record in read(path)] == ["start", "metrics", *kept, "start"]
 
 
 def test_parts_of_a_learner_are_the_policy_s_and_the_critic_s() -> None:
