@@ -28,6 +28,7 @@ COMMANDS = {
     "ui": ("ui", "Open the MLflow UI on the runs."),
     "sync": ("sync", "Send the missing records of a run to MLflow."),
     "list": ("list", "List algorithms, wrappers, controllers, and environments by family."),
+    "search": ("search", "Find plugins, also those that are not installed."),
     "info": ("info", "Show an algorithm, a wrapper, a controller or an environment."),
     "plugins": ("plugins", "List plugins, and why one cannot be used."),
     "new": ("new", "Make a new working plugin for you to change."),

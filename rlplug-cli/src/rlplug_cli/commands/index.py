@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from rlplug_cli.lookup import short_path
@@ -22,10 +24,18 @@ from rlplug_core.plugins import MODULES, Record, canonical, remedy
     is_flag=True,
     help="Write nothing; exit with code 1 if an index is missing or out of date.",
 )
+@click.option(
+    "--registry",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the plugins into this registry, for 'rlplug search'.",
+)
 @click.pass_context
-def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
+def command(
+    ctx: click.Context, plugin: tuple[str, ...], check: bool, registry: Path | None
+) -> None:
     """Write the index of the named PLUGINs, which are distributions, into their packages."""
-    from rlplug_core.plugins import index_drift, write_index
+    from rlplug_core.plugins import index_drift, write_index, write_registry
 
     stale = 0
     for record in [record for name in plugin for record in _of(name)]:
@@ -34,6 +44,9 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
         elif drift := index_drift(record):
             echo(drift, err=True)
             stale += 1
+    if registry is not None and not stale:
+        count = write_registry(registry, [record for name in plugin for record in _of(name)])
+        echo(f"wrote {count} plugins into {short_path(registry)}")
     ctx.exit(1 if stale else 0)
 
 

@@ -30,10 +30,23 @@ from rlplug_core.plugins import GROUPS
     help="Only the algorithms that take such actions: Discrete, Box, Tuple, …",
 )
 @click.option(
+    "--available",
+    is_flag=True,
+    help="Also the plugins of the registry that are not installed, as in 'rlplug search'.",
+)
+@click.option(
     "--family", "names", multiple=True, metavar="NAME", help="With envs: the ids of this family."
 )
-def command(what: str, as_json: bool, actions: str | None, names: tuple[str, ...]) -> None:
+def command(
+    what: str, as_json: bool, actions: str | None, available: bool, names: tuple[str, ...]
+) -> None:
     """List all plugins except hooks and loggers; with envs, list environments by family."""
+    if available:
+        from rlplug_cli.commands import search
+
+        ctx = click.get_current_context()
+        ctx.invoke(search.command, words=(), registry=None, refresh=False, as_json=as_json)
+        return
     if what == "envs" or names:
         _environments(names, as_json, actions)
         return

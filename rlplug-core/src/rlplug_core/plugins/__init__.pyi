@@ -43,6 +43,11 @@ from rlplug_core.plugins.records import NOUNS as NOUNS
 from rlplug_core.plugins.records import Group as Group
 from rlplug_core.plugins.records import Record as Record
 from rlplug_core.plugins.records import canonical as canonical
+from rlplug_core.plugins.registry import Offer as Offer
+from rlplug_core.plugins.registry import entries as registry_entries
+from rlplug_core.plugins.registry import offers as offers
+from rlplug_core.plugins.registry import source as registry_source
+from rlplug_core.plugins.registry import write as write_registry
 from rlplug_core.plugins.reserved import check_options as check_options
 from rlplug_core.plugins.resolve import algorithm as algorithm
 from rlplug_core.plugins.resolve import controller as controller
@@ -64,6 +69,7 @@ __all__ = [
     "Family",
     "Group",
     "Hooks",
+    "Offer",
     "Record",
     "RunView",
     "abilities",
@@ -89,12 +95,15 @@ __all__ = [
     "merge_layers",
     "names_code",
     "network",
+    "offers",
     "preset_chain",
     "preset_values",
     "provider_in",
     "read_index",
     "records",
     "refresh",
+    "registry_entries",
+    "registry_source",
     "remedy",
     "scan",
     "source_file",
@@ -105,4 +114,5 @@ __all__ = [
     "with_presets",
     "wrapper",
     "write_index",
+    "write_registry",
 ]

@@ -106,4 +106,10 @@ def _unknown(group: Group, name: str) -> str:
     sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
     if name in KNOWN[group]:
         return f"{sentence.partition(';')[0]}; it comes with: {install_line(KNOWN[group][name])}"
+    from rlplug_core.plugins.registry import distributions_with  # only a mistake needs it
+
+    offering = distributions_with(group, name)
+    if offering:
+        lines = " or ".join(install_line(one) for one in offering)
+        return f"{sentence.partition(';')[0]}; {' and '.join(offering)} offers it: {lines}"
     return f"{sentence} ('rlplug {'plugins' if group in MODULES else 'list'}' shows all)"

@@ -1,0 +1,91 @@
+"""`rlplug search WORD…`: plugins that are installed or that a registry knows, without importing or installing one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from rlplug_cli.output import echo, echo_json
+from rlplug_cli.render.tables import table
+from rlplug_core import plugins
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins import Offer, offers, registry_entries, registry_source
+
+
+@click.command("search")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[WORD]...",
+)
+@click.option(
+    "--registry",
+    metavar="PLACE",
+    help="Read this registry: a file, a folder or an https address.",
+)
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="Read an address again instead of its copy in the cache.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Write everything that is known as JSON.",
+)
+def command(words: tuple[str, ...], registry: str | None, refresh: bool, as_json: bool) -> None:
+    """List plugins that have every WORD in their name, summary or paper; without a WORD, list all.
+
+    The registry is --registry, else RLPLUG_REGISTRY, else plugins.registry in the configuration file.
+    """
+    place = registry or registry_source()
+    found = [one for one in available(place, refresh) if one.matches(words)]
+    if as_json:
+        echo_json([{**asdict(one), "installed": installed(one)} for one in found])
+        return
+    if not found:
+        where = (
+            f"the registry is {place}" if place else "no registry is set; name one with --registry"
+        )
+        raise UsageError(
+            f"no plugin has '{' '.join(words)}' in its name, summary or paper ({where})"
+        )
+    echo(offer_table(found))
+    missing = sorted({one.distribution for one in found if not installed(one)})
+    if missing:
+        echo(f"\ninstall with: python -m pip install {missing[0]}")
+
+
+def available(place: str, refresh: bool = False) -> list[Offer]:
+    """Return the installed plugins and those of a registry; the installed entry counts if both have one."""
+    own = [Offer(**entry) for entry in registry_entries(plugins.records())]
+    names = {(one.group, one.id, one.distribution) for one in own}
+    others = offers(place, refresh) if place else ()
+    return own + [one for one in others if (one.group, one.id, one.distribution) not in names]
+
+
+def offer_table(found: list[Offer]) -> str:
+    """Return a table with one line for each plugin."""
+    lines = [
+        (
+            one.id,
+            one.group,
+            f"{one.distribution} {one.version}",
+            "yes" if installed(one) else "no",
+            one.summary,
+        )
+        for one in found
+    ]
+    return table(("NAME", "GROUP", "PLUGIN", "INSTALLED", "ABOUT"), lines)
+
+
+def installed(offer: Offer) -> bool:
+    """Return whether the distribution of a plugin is installed."""
+    try:
+        version(offer.distribution)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,251 @@
+"""The registry: which distributions offer which plugins, installed or not. It is read and never executed.
+
+A registry is one JSON file; `rlplug index PLUGIN… --registry FILE` writes the entries of installed distributions.
+The variable `RLPLUG_REGISTRY`, or `registry` in the table `plugins` of the configuration file, names it: its path, a
+folder of such files, or an address. An address is read once, and then from the cache, also offline. If it ends with
+`#sha256=…`, other contents are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urldefrag, urlsplit
+
+from rlplug_core.config.files import as_type, from_json, from_toml, replace
+from rlplug_core.errors import BadFile, UsageError, plain
+from rlplug_core.plugins import index
+from rlplug_core.plugins.records import GROUPS, Record
+from rlplug_core.plugins.switches import config_path
+
+FORMAT = 1
+#: The variable that names the registry.
+VARIABLE = "RLPLUG_REGISTRY"
+#: The most bytes of a registry at an address, and the seconds that it may take.
+MOST_BYTES = 2**24
+SECONDS = 10
+#: A name of a distribution or a plugin; anything else could be an option of pip, or worse.
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A plugin that a distribution offers.
+
+    Attributes:
+        group, id: its group of entry points without `rlplug.`, and its name there.
+        distribution, version: what pip installs.
+        contract: the contract that it was indexed for; 0 if unknown.
+    """
+
+    group: str
+    id: str
+    distribution: str
+    version: str = ""
+    summary: str = ""
+    paper: str = ""
+    aliases: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    runners: tuple[str, ...] = ()
+    contract: int = 0
+
+    def matches(self, words: Iterable[str]) -> bool:
+        """Return whether each word is in its names, summary or paper; upper and lower case do not matter."""
+        text = " ".join(
+            (self.id, self.distribution, self.summary, self.paper, *self.aliases, *self.ids)
+        )
+        return all(word.lower() in text.lower() for word in words)
+
+
+def source(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the path or address of the registry; "" if there is none.
+
+    Raises:
+        UsageError: the configuration file cannot be read.
+    """
+    if environ.get(VARIABLE):
+        return environ[VARIABLE]
+    path = config_path(environ)
+    if not path.is_file():
+        return ""
+    try:
+        found = from_toml(path).get("plugins", {}).get("registry", "")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"the configuration file {path} cannot be read: {error}") from error
+    if not isinstance(found, str):
+        raise UsageError(f"{path}: plugins.registry must be a path or an address")
+    return found
+
+
+def offers(place: str, refresh: bool = False) -> tuple[Offer, ...]:
+    """Return the plugins of a registry, sorted by group and id.
+
+    Args:
+        place: a file, a folder of files, or an address with https.
+        refresh: read an address again, although it is in the cache.
+
+    Raises:
+        UsageError: there is no registry, or its contents are not the ones of `#sha256=…`.
+    """
+    found = {offer for data in _contents(place, refresh) for offer in _offers(data)}
+    order = {group: number for number, group in enumerate(GROUPS)}
+    return tuple(sorted(found, key=lambda one: (order[one.group], one.id, one.distribution)))  # type: ignore[index]
+
+
+def distributions_with(group: str, name: str) -> list[str]:
+    """Return the distributions that offer a plugin, as far as this is known without a network; never raises."""
+    with suppress(UsageError):
+        place = source()
+        if place and (not _is_address(place) or _cached(place).is_file()):
+            return sorted(
+                {
+                    one.distribution
+                    for one in offers(place)
+                    if one.group == group and name in (one.id, *one.aliases)
+                }
+            )
+    return []
+
+
+def entries(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Return the entries of installed plugins, as a registry has them; plugins without an index are left out."""
+    found = []
+    for record in records:
+        description, _ = index.read(record)
+        if description is not None:
+            wanted = {field.name for field in fields(Offer)} & set(asdict(description))
+            own = {name: value for name, value in asdict(description).items() if name in wanted}
+            found.append(
+                asdict(Offer(distribution=record.distribution, version=record.version, **own))
+            )
+    return found
+
+
+def write(path: Path, records: Iterable[Record]) -> int:
+    """Write the entries of installed plugins into a registry, in place of older ones of the same distributions.
+
+    Returns:
+        The number of entries that were written.
+
+    Raises:
+        UsageError: the file is there and is not a registry.
+    """
+    new = entries(records)
+    ours = {entry["distribution"] for entry in new}
+    kept = (
+        [asdict(one) for one in offers(str(path)) if one.distribution not in ours]
+        if path.exists()
+        else []
+    )
+    data = {"format": FORMAT, "plugins": kept + new}
+    replace(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+    return len(new)
+
+
+def _contents(place: str, refresh: bool) -> Iterator[Any]:
+    """Yield the JSON values of a registry."""
+    if _is_address(place):
+        path = _cached(place)
+        if refresh or not path.is_file():
+            _fetch(place, path)
+        yield _read(path)
+        return
+    path = Path(place).expanduser()
+    if path.is_dir():
+        yield from (_read(one) for one in sorted(path.glob("*.json")))
+    else:
+        yield _read(path)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return from_json(path, MOST_BYTES, follow=True)
+    except BadFile as error:
+        raise UsageError(f"the registry {path} cannot be read: {error.reason}") from error
+
+
+def _offers(data: Any) -> Iterator[Offer]:
+    """Yield the valid entries of a registry; a stranger may have written it."""
+    plugins = data.get("plugins") if isinstance(data, dict) else None
+    if not isinstance(plugins, list) or data.get("format") != FORMAT:
+        raise UsageError(
+            f"this is not a registry of format {FORMAT}; 'rlplug index PLUGIN --registry FILE' writes one"
+        )
+    for entry in plugins:
+        offer = _offer(entry)
+        if offer is not None:
+            yield offer
+
+
+def _offer(entry: object) -> Offer | None:
+    """Return an entry with cleaned texts; None if it is not one, or its names are not names."""
+    try:
+        found = as_type(entry, Offer, Path())
+    except BadFile:
+        return None
+    names = _NAME.fullmatch(found.id) and _NAME.fullmatch(found.distribution)
+    if not names or found.group not in GROUPS:
+        return None
+    return dataclasses.replace(
+        found,
+        version=plain(found.version),
+        summary=plain(found.summary),
+        paper=plain(found.paper),
+        ids=tuple(map(plain, found.ids)),
+        aliases=tuple(map(plain, found.aliases)),
+    )
+
+
+def _is_address(place: str) -> bool:
+    return place.startswith(("https://", "http://"))
+
+
+def _cached(address: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return (
+        Path(home) / "rlplug" / f"registry-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json"
+    )
+
+
+def _fetch(address: str, path: Path) -> None:
+    """Write the contents of an address into the cache.
+
+    Raises:
+        UsageError: it cannot be reached, is too large, is not encrypted, or its hash is another one.
+    """
+    from urllib.request import urlopen  # 30 ms, which only a download needs
+
+    place, fragment = urldefrag(address)
+    if place.startswith("http://") and not _is_loopback(urlsplit(place).hostname or ""):
+        raise UsageError(f"{place}: a registry is read over https only; write https://")
+    try:
+        with urlopen(place, timeout=SECONDS) as answer:  # http and https only, see above
+            found = answer.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # urllib's URLError is an OSError
+        raise UsageError(f"the registry {place} cannot be reached ({plain(str(error))})") from error
+    if len(found) > MOST_BYTES:
+        raise UsageError(f"the registry {place} has more than {MOST_BYTES:,} bytes")
+    wanted = fragment.removeprefix("sha256=")
+    if wanted and hashlib.sha256(found).hexdigest() != wanted.lower():
+        raise UsageError(
+            f"the registry {place} has other contents than #sha256={plain(wanted)} says; ask who gave you the address"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, found)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

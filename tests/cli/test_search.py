@@ -1,0 +1,147 @@
+"""`rlplug search`, `list --available` and the hint about plugins that are not installed, from a registry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.testing import CONTRACT
+
+QMIX = {
+    "group": "algorithms", "id": "qmix", "distribution": "rlplug-marl", "version": "0.3.0",
+    "summary": "Monotonic mixing of values.", "paper": "arXiv:1803.11485", "contract": 2,
+}  # fmt: skip
+
+
+def registry(path: Path, *plugins: object) -> str:
+    path.write_text(json.dumps({"format": 1, "plugins": list(plugins)}), encoding="utf-8")
+    return str(path)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder on the loopback interface."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    monkeypatch.delenv("RLPLUG_REGISTRY", raising=False)
+    return place / "cache"
+
+
+def test_installed_plugins_are_found_without_a_registry(rlplug: Callable[..., Any], cache: Path) -> None:
+    found = json.loads(rlplug("search", "soft", "actor", "--json").out)
+    assert [one["id"] for one in found] == ["cql", "sac", "sac-discrete"]
+    assert all(one["installed"] for one in found)
+    done = rlplug("search", "no-such-word")
+    assert (done.code, "no registry is set; name one with --registry" in done.err) == (2, True)
+
+
+def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
+    rlplug: Callable[..., Any], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLPLUG_REGISTRY", registry(cache.parent / "all.json", QMIX))
+    assert "install with: python -m pip install rlplug-marl" in rlplug("search", "mixing").out
+    assert "qmix" in rlplug("list", "--available").out
+    done = rlplug("run", "qmix", "CartPole-v1")
+    assert done.code == 2
+    assert "no algorithm 'qmix' is installed; rlplug-marl offers it: python -m pip install rlplug-marl" in done.err
+
+
+def test_the_configuration_file_names_a_folder_of_registries(
+    rlplug: Callable[..., Any], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cache.parent / "registries"
+    folder.mkdir()
+    registry(folder / "one.json", QMIX)
+    registry(folder / "two.json", QMIX | {"id": "vdn"}, QMIX)
+    config = cache.parent / "config.toml"
+    config.write_text(f"[plugins]\nregistry = '{folder}'\n", encoding="utf-8")
+    monkeypatch.setenv("RLPLUG_CONFIG", str(config))
+    assert [one["id"] for one in json.loads(rlplug("search", "rlplug-marl", "--json").out)] == ["qmix", "vdn"]
+
+
+def test_index_writes_a_registry_and_replaces_entries_of_the_same_distribution(
+    rlplug: Callable[..., Any], cache: Path
+) -> None:
+    old = QMIX | {"distribution": "rlplug-core"}
+    path = registry(cache.parent / "all.json", QMIX, old)
+    assert rlplug("index", "rlplug-core", "--check", "--registry", path).code == 0
+    found = {one["id"]: one for one in json.loads(Path(path).read_text(encoding="utf-8"))["plugins"]}
+    assert {"qmix", "early-stopping", "plateau"} <= set(found)
+    assert (found["qmix"]["distribution"], found["plateau"]["contract"]) == ("rlplug-marl", CONTRACT)
+    done = rlplug("search", "--registry", path, "--json")
+    assert {one["id"] for one in json.loads(done.out) if one["distribution"] == "rlplug-marl"} == {"qmix"}
+
+
+def test_an_address_is_read_once_and_then_offline(rlplug: Callable[..., Any], cache: Path) -> None:
+    path = Path(registry(cache.parent / "all.json", QMIX))
+    good = hashlib.sha256(path.read_bytes()).hexdigest()
+    with served(cache.parent) as address:
+        place = f"{address}/all.json#sha256={good}"
+        assert "qmix" in rlplug("search", "mixing", "--registry", place).out
+        registry(path, QMIX | {"id": "vdn"})
+        assert "qmix" in rlplug("search", "mixing", "--registry", place).out
+        changed = rlplug("search", "mixing", "--registry", place, "--refresh")
+        assert (changed.code, "has other contents than #sha256=" in changed.err) == (2, True)
+    assert "qmix" in rlplug("search", "mixing", "--registry", place).out
+    gone = rlplug("search", "mixing", "--registry", f"{address}/other.json")
+    assert (gone.code, "cannot be reached" in gone.err) == (2, True)
+    bare = rlplug("search", "--registry", "http://example.invalid/all.json")
+    assert (bare.code, "is read over https only" in bare.err) == (2, True)
+
+
+HOSTILE: dict[str, object] = {
+    "an option of pip as a name": QMIX | {"distribution": "--index-url=http://evil"},
+    "a path as a name": QMIX | {"distribution": "../../evil"},
+    "a command as a name": QMIX | {"distribution": "evil; touch hacked"},
+    "a name with a line break": QMIX | {"distribution": "evil\nx"},
+    "an id with control characters": QMIX | {"id": "qmix\x1b[2J"},
+    "an unknown group": QMIX | {"group": "commands"},
+    "a number as a name": QMIX | {"id": 7},
+    "a list as a summary": QMIX | {"summary": ["a"]},
+    "no names": {},
+    "a text": "qmix",
+    "nothing": None,
+}
+
+
+def test_entries_of_a_stranger_are_left_out_or_cleaned(rlplug: Callable[..., Any], cache: Path) -> None:
+    noisy = QMIX | {"id": "noisy", "summary": "mixing \x1b]0;x\x07[red]loud[/red]\n" + "x" * 10_000}
+    place = registry(cache.parent / "all.json", *HOSTILE.values(), noisy)
+    done = rlplug("search", "rlplug-marl", "--registry", place, "--json")
+    assert [one["id"] for one in json.loads(done.out)] == ["noisy"]
+    shown = rlplug("search", "noisy", "--registry", place).out
+    assert "\x1b" not in shown
+    assert "[red]loud[/red]" in shown
+    assert not (cache.parent / "hacked").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"format": 9, "plugins": []}', '{"format": 1}'])
+def test_what_is_not_a_registry_gets_a_sentence(rlplug: Callable[..., Any], cache: Path, text: str) -> None:
+    path = cache.parent / "bad.json"
+    path.write_text(text, encoding="utf-8")
+    done = rlplug("search", "--registry", str(path))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "registry" in done.err
