@@ -112,7 +112,7 @@ def test_trace_reaches_from_the_loop_to_the_weights(trace: Trace) -> None:
         ("loop/sync.py", "loop"), ("loop/actor.py", "Actor.step"), ("acting/policy_agent.py", "PolicyAgent.act"),
         ("buffers/rollout.py", "RolloutBuffer.add"), ("policy_gradient/ppo.py", "PPO.learn"),
         ("learning/estimators.py", "gae"),
-        ("batches.py", "Samples.minibatches"), ("policy_gradient/ppo.py", "PPO.loss"),
+        ("batches.py", "Rollout.samples"), ("policy_gradient/ppo.py", "PPO.loss"),
         ("learning/optimizer.py", "Optimizer.minimize"),
         ("learning/update_rules.py", "Adam.step"),
     } <= functions  # fmt: skip

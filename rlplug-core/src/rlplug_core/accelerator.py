@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
+from torch.compiler import is_compiling
 
 from rlplug_core.types import Array, Obs
 
@@ -51,6 +52,12 @@ class Losses(Protocol):
 
     def call(self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object) -> T:
         """Return what `loss` returns for the learner and these arguments."""
+        ...
+
+    def compiled(
+        self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object
+    ) -> T:
+        """Return what a compiled loss returns for the learner and these arguments."""
         ...
 
 
@@ -92,11 +99,10 @@ def overridable(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
-        if not torch.compiler.is_compiling():
-            for one in args:  # torch's own `handle_torch_function` takes ten times as long
-                if type(one) in OVERRIDING:
-                    result: R = type(one).__torch_function__(call, (), args, named)  # type: ignore[attr-defined]
-                    return result
+        for kind in map(type, args):  # torch's own `handle_torch_function` takes ten times as long
+            if kind in OVERRIDING:
+                result: R = kind.__torch_function__(call, (), args, named)  # type: ignore[attr-defined]
+                return result
         return function(*args, **named)
 
     return call
@@ -118,7 +124,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return function(*args, **named)
         faster = room().kernels.get(call)
         result: Any = NotImplemented if faster is None else faster(*args, **named)

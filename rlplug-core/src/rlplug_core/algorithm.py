@@ -360,11 +360,11 @@ class pure(Generic[A, P, R]):  # a decorator
         function = self._compile() if learner.context.compile else self.function
         if learner._recorded_steps is not None:
             return partial(learner._recorded_steps.call, function, self.function, learner)
-        return (
-            MethodType(function, learner)
-            if reason
-            else partial(learner._losses.call, function, learner)
-        )
+        if learner.context.compile:
+            return partial(learner._losses.compiled, function, learner)
+        if reason:
+            return MethodType(function, learner)
+        return partial(learner._losses.call, function, learner)
 
     def _why_plain(self, learner: A) -> str:
         """Return why autograd must compute the gradient of this loss, or ""."""

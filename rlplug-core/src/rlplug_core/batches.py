@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlplug_core.accelerator import overridable
+from rlplug_core.accelerator import kernel, overridable
+from rlplug_core.arrays import namespace
 from rlplug_core.errors import UsageError
 from rlplug_core.types import Array, Obs, RecurrentState, first_leaf, tree_map
 
@@ -65,6 +66,7 @@ class Batch:
         for share, *parts in zip(counts.unbind(), *columns, strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
+    @kernel
     def split(self: T, size: int, share: Tensor) -> Iterator[T]:
         """Yield the rows in order, `size` at a time, as views; `share` [size] is each row's factor in a mean."""
         count = len(self.weight) // size
@@ -146,6 +148,7 @@ class Samples(Batch):
         """Return each `nth` row as a batch."""
         return self.take(torch.arange(0, len(self.weight), nth, device=self.weight.device))
 
+    @kernel
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
         """Yield the rows in random order, `size` at a time; if there are no more than `size`, this batch itself."""
         return split_shuffled(self, self.weight.shape[0], size, generator)
@@ -228,35 +231,28 @@ class Rollout:
             self.views = Views(self)
         views = self.views
         share = views.equal if self.whole else None
-        samples = Samples(
-            views.weight,
-            share,
-            views.obs,
-            views.action,
-            torch.as_tensor(advantage.reshape(-1)),
-            torch.as_tensor(target.reshape(-1)),
-            views.extras,
-        )
-        return samples.to(device)
+        estimates = advantage.reshape(-1), target.reshape(-1)
+        parts = (views.weight, share, views.obs, views.action, *estimates, views.extras)
+        return from_arrays(Samples, parts).to(device)
 
 
 class Views:
-    """A rollout's storage as flat tensors on the same device, made once, because its memory stays the same."""
+    """A rollout's storage flattened, made once, because its memory stays the same."""
 
     __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
 
     def __init__(self, rollout: Rollout) -> None:
         steps, num_envs = rollout.reward.shape
 
-        def flat(array: Array) -> Tensor:
-            return torch.as_tensor(array[:steps].reshape(steps * num_envs, *array.shape[2:]))
+        def flat(array: Array) -> Array:
+            return array[:steps].reshape(steps * num_envs, *array.shape[2:])
 
         self.all_obs = tree_map(
             lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs
         )
         stored = (rollout.weight, rollout.obs, rollout.action, rollout.extras)
         self.weight, self.obs, self.action, self.extras = (tree_map(flat, each) for each in stored)
-        self.equal = torch.full_like(self.weight, 1 / (steps * num_envs))
+        self.equal = namespace(self.weight).full_like(self.weight, 1 / (steps * num_envs))
 
 
 def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
@@ -266,6 +262,17 @@ def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generato
         return
     order = torch.from_numpy(generator.permutation(rows))
     yield from batch.parts(order.to(batch.weight.device), size)
+
+
+@kernel
+def from_arrays(kind: type[T], parts: Sequence[Any]) -> T:
+    """Make a batch of arrays on the CPU, whose tensors share their memory, or of tensors on a device.
+
+    Args:
+        kind: the class of the batch.
+        parts: its arguments, as arrays or tensors [B, ...].
+    """
+    return kind(*(tree_map(torch.as_tensor, part) for part in parts))
 
 
 def along_rows(name: str, parts: list[Any]) -> Any:

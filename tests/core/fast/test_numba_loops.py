@@ -12,7 +12,7 @@ from rlplug_core.fast.activations import FUNCTIONS, RELU, TANH
 from rlplug_core.fast.forward import FEW, Hidden, views
 from rlplug_core.fast.kernels import HostViews
 from rlplug_core.fast.layer_ops import LinearOp
-from rlplug_core.fast.losses import how
+from rlplug_core.fast.losses import how, how_on
 from rlplug_core.fast.numba_loops import available, made_by, pair, why_not_numba
 from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp
 
@@ -44,10 +44,12 @@ def test_a_numba_that_refuses_this_numpy_is_named_and_left_alone(monkeypatch: py
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
     monkeypatch.setattr(loops_module, "import_module", refusing)
     why_not_numba.cache_clear()
+    how_on.cache_clear()
     assert "is no use here: Numba needs NumPy 1.26 or less" in how()
     assert not available()
     assert made_by() == "numpy"
     why_not_numba.cache_clear()
+    how_on.cache_clear()
 
 
 def test_where_nothing_can_be_kept_loops_are_compiled_anew(loops: str, monkeypatch: pytest.MonkeyPatch) -> None:

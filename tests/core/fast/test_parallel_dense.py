@@ -12,7 +12,8 @@ from torch import nn
 
 from rlplug_core.accelerator import room
 from rlplug_core.fast import parallel_dense
-from rlplug_core.fast.array import FastTensor, Gradients
+from rlplug_core.fast.array import FastTensor
+from rlplug_core.fast.gradients import Gradients
 from rlplug_core.fast.parallel_dense import ParallelDense
 from rlplug_core.fast.trace import Program, Recorder
 from rlplug_core.learning.optimizer import flatten
@@ -49,7 +50,7 @@ def network(activation: type[nn.Module], hidden: tuple[int, ...] = (7, 6)) -> nn
 def recorded(module: nn.Module) -> Program:
     recording: Any = Recorder()
     program = Program(module, module(recording))
-    assert program.unsupported_reason() == ""
+    program.check()
     return program
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rlplug_core.accelerator import network, room
-from rlplug_core.fast.array import FastTensor, Gradients, NoFastPath
+from rlplug_core.fast.array import FastTensor
+from rlplug_core.fast.gradients import Gradients, NoFastPath
+from rlplug_core.fast.hooks import of_parameters
 from rlplug_core.fast.trace import PROGRAMS
 from rlplug_core.nets.continuous import ActionCritic, ActionCritics, DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
@@ -87,10 +90,13 @@ def compare(made: nn.Module, plain: Tensor, fast: Any) -> None:
         parameter.grad = None
 
 
-@pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_are_their_own_forward(name: str, net: str) -> None:
-    made = NETWORKS[name](NETS[net])
+def test_networks_are_their_own_forward(name: str) -> None:
+    for net in NETS.values():
+        check_network(NETWORKS[name](net))
+
+
+def check_network(made: nn.Module) -> None:
     obs = observations(made)
     compare(made, made(obs), made(FastTensor(obs.numpy())))
     with torch.no_grad():
@@ -100,12 +106,14 @@ def test_networks_are_their_own_forward(name: str, net: str) -> None:
     assert len(PROGRAMS[id(made)][1]) == 1
 
 
-@pytest.mark.parametrize("noisy", [None, "independent", "factorized"])
-@pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("name", VALUES)
-def test_action_values_are_their_own_forward(name: str, net: str, dueling: bool, noisy: Any) -> None:
-    made = VALUES[name](NETS[net], dueling=dueling, noisy=noisy)
+def test_action_values_are_their_own_forward(name: str) -> None:
+    kinds: list[Any] = [None, "independent", "factorized"]
+    for net, dueling, noisy in product(NETS.values(), (False, True), kinds):
+        check_action_values(VALUES[name](net, dueling=dueling, noisy=noisy))
+
+
+def check_action_values(made: QNetwork) -> None:
     obs: Any = observations(made)
     draws = made.noise(np.random.default_rng(0), 2)
     for noise in (*draws, None):
@@ -114,10 +122,13 @@ def test_action_values_are_their_own_forward(name: str, net: str, dueling: bool,
         compare(made, made.distribution(obs, noise), fast)
 
 
-@pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("atoms", [None, 4])
-def test_several_critics_are_their_own_forward(net: str, atoms: int | None) -> None:
-    made = ActionCritics(lambda: ActionCritic(BOX, NETS[net], atoms=atoms), 3)
+def test_several_critics_are_their_own_forward(atoms: int | None) -> None:
+    for net in NETS.values():
+        check_critics(ActionCritics(lambda net=net: ActionCritic(BOX, net, atoms=atoms), 3), atoms)
+
+
+def check_critics(made: ActionCritics, atoms: int | None) -> None:
     obs, action = torch.randn(6, 3), torch.randn(6, 2)
     arrays: Any = FastTensor(obs.numpy()), FastTensor(action.numpy())
     compare(made, made(obs, action), made(*arrays))
@@ -161,6 +172,21 @@ def test_networks_say_what_has_no_fast_path() -> None:
     assert refused(Critic(SPEC, Net()).double()) == "parameters that are not float32 on the CPU"
     wide = Spec(spaces.Discrete(65), SPEC.action, 1, "Any-v0")
     assert refused(Critic(wide, Net())) == "OneHot of more than 64 features"
+
+
+def test_a_hook_of_all_modules_or_of_a_parameter_is_seen_at_the_next_call() -> None:
+    critic = Critic(SPEC, Net())
+    critic(FastTensor(np.ones((4, 3), np.float32)))  # type: ignore[arg-type]
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert refused(critic) == "a module with a hook"
+    handle.remove()
+    check = of_parameters(list(critic.parameters()))
+    assert not check()
+    removable = next(critic.parameters()).register_hook(lambda gradient: None)
+    assert check()
+    assert check()
+    removable.remove()
+    assert not check()
 
 
 def test_moved_parameters_and_copies_are_seen() -> None:

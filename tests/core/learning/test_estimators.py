@@ -115,6 +115,7 @@ def test_few_environments_have_the_bits_of_many(num_envs: int, monkeypatch: pyte
     assert np.array_equal(lists, estimators._backwards(delta, decay, np.zeros_like(delta)))
 
 
+@pytest.mark.usefixtures("loops")
 def test_explained_variance_is_the_definition() -> None:
     """1 - Var(target - value) / Var(target) over the rows that count, as in Stable-Baselines3."""
     value = np.array([[1.0, 2.0], [4.0, 7.0], [5.0, 99.0]], np.float32)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlplug_core.batches import Transitions, concatenate, rows_of
+from rlplug_core.batches import Transitions, concatenate, from_arrays, rows_of
 from rlplug_core.buffers.ring import Ring
 from rlplug_core.buffers.storage import Store, send
 from rlplug_core.clock import Clock
@@ -252,7 +252,7 @@ class ReplayBuffer:
         )
         if self.device.type != "cpu" or self.store not in ON_HOST:
             return Transitions(*send(parts, self.device))
-        return Transitions(*(tree_map(torch.from_numpy, part) for part in parts))
+        return from_arrays(Transitions, parts)
 
     def look_up(self, index: Array) -> State:
         """Copy stored transitions.

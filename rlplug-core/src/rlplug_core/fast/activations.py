@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import Function
-from rlplug_core.fast.array import zeros
+from rlplug_core.fast.constants import zeros
 from rlplug_core.fast.layer_ops import ElementwiseOp
 from rlplug_core.types import Array
 

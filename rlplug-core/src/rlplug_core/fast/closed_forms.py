@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
@@ -13,26 +13,20 @@ from torch import nn
 from rlplug_core.accelerator import Function
 from rlplug_core.acting.epsilon_greedy import of_action
 from rlplug_core.batches import clipped_surrogate
-from rlplug_core.fast.array import (
-    FastTensor,
-    Gradients,
-    NoFastPath,
-    Operand,
-    array_of,
-    concatenate,
-    pooled,
-    stack,
-)
-from rlplug_core.fast.heads import result
+from rlplug_core.fast.array import FastTensor, Operand, array_of
+from rlplug_core.fast.functions import concatenate, huber, pooled, stack
+from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.numba_loops import head_loops, learning_loops
 from rlplug_core.fast.parallel_dense import ParallelDense
 from rlplug_core.fast.trace import program_of
 from rlplug_core.learning.estimators import standardize
 from rlplug_core.learning.losses import (
+    Regression,
     categorical_projection,
     expectile_loss,
     loss_and_derivative,
     quantile_huber,
+    regression,
 )
 from rlplug_core.learning.temperature import Temperature
 from rlplug_core.nets.continuous import ActionCritic, action_features, critic_outputs
@@ -52,10 +46,10 @@ def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> Fast
         smaller = np.empty_like(factor)
         derivative = np.empty_like(factor)
         loops.clipped_product(value, factor, low, high, smaller, derivative)
-        return ratio._unary(smaller, derivative)
+        return ratio.result(smaller, lambda gradient, into: (gradient * derivative,))
     full = value * factor
     cut = np.minimum(np.maximum(value, low), high) * factor
-    return ratio._unary(np.minimum(full, cut), factor * (full <= cut))
+    return ratio.unary(np.minimum(full, cut), lambda: factor * (full <= cut))
 
 
 def _standardize(value: FastTensor, weight: Operand, epsilon: float = 1e-8) -> FastTensor:
@@ -75,6 +69,11 @@ def standardize_rows(value: Array, weight: Array, epsilon: float) -> Array:
     variance = used.dot(np.square(centered)) / max(count - 1, 1.0)
     scaled: Array = centered / (np.sqrt(variance) + epsilon)
     return scaled
+
+
+def _regression(value: FastTensor, target: Operand, kind: Regression) -> FastTensor:
+    error = value - target
+    return huber(error) if kind == "huber" else error.square()
 
 
 def _expectile_loss(value: FastTensor, target: Operand, expectile: float) -> FastTensor:
@@ -103,7 +102,7 @@ def _quantile_huber(
     given = shares if shares.__class__ is torch.Tensor else torch.from_numpy(array_of(shares))
     tensors = torch.from_numpy(quantiles.value), given, torch.from_numpy(array_of(targets))
     loss, derivative = (each.numpy() for each in loss_and_derivative(*tensors, kappa))
-    return result(loss, quantiles, lambda gradient, into: (gradient[:, None] * derivative,))
+    return quantiles.result(loss, lambda gradient, into: (gradient[:, None] * derivative,))
 
 
 def _times_alpha(temperature: Temperature, log_prob: FastTensor, ent_coef: float) -> FastTensor:
@@ -138,9 +137,9 @@ TOGETHER: WeakKeyDictionary[nn.Module, ParallelDense] = WeakKeyDictionary()
 def _critic_outputs(members: nn.ModuleList, *features: FastTensor) -> FastTensor:
     """Compute the outputs [n, B, O] of critics that see the same features."""
     seen = features[0]
-    if any(each is not seen for each in features):
+    if len(set(map(id, features))) > 1:
         raise NoFastPath("critics with features of their own")
-    programs = [program_of(ActionCritic.on, member) for member in members]
+    programs = [program_of(ActionCritic.on, member) for member in members._modules.values()]
     if torch.get_num_threads() > 1:
         known = TOGETHER.get(members)
         if known is None or any(a is not b for a, b in zip(known.members, programs, strict=True)):
@@ -152,13 +151,28 @@ def _critic_outputs(members: nn.ModuleList, *features: FastTensor) -> FastTensor
 
 def _action_features(vectors: Any, obs: FastTensor, action: FastTensor) -> FastTensor:
     """Concatenate vectors at once; anything else goes through the modules."""
+    both = {"obs": obs, "action": action}
+    known = CONCATENATING.get(id(vectors))
+    if known is None or known[0]() is not vectors:
+        known = CONCATENATING[id(vectors)] = ref(vectors), _names(vectors)
+    names = known[1]
+    one = obs.value
+    other = action.value
+    if not names or one.ndim != 2 or other.ndim != 2 or one.dtype != other.dtype:
+        features: FastTensor = vectors(both)
+        return features
+    return concatenate([both[name] for name in names], 1)
+
+
+#: For each encoder of an observation and an action, by its `id`, the names that it concatenates.
+CONCATENATING: dict[int, tuple[ref[nn.Module], list[str]]] = {}
+
+
+def _names(vectors: nn.Module) -> list[str]:
+    """Return what an encoder concatenates; [] if it does more."""
     inner: Any = vectors.vectors if type(vectors) is MLP and not vectors.linears else vectors
     plain = type(inner) is Concat and all(type(part) is Vector for part in inner.parts)
-    if not plain or obs.ndim != 2 or action.ndim != 2 or obs.dtype is not action.dtype:
-        features: FastTensor = vectors({"obs": obs, "action": action})
-        return features
-    both = {"obs": obs, "action": action}
-    return concatenate([both[name] for name in inner.names], 1)
+    return list(inner.names) if plain else []
 
 
 def _at_action(values: FastTensor, action: Operand) -> FastTensor:
@@ -169,10 +183,14 @@ def _at_action(values: FastTensor, action: Operand) -> FastTensor:
 CLOSED_FORMS: dict[Function, Function] = {
     clipped_surrogate: _surrogate,
     standardize: _standardize,
+    regression: _regression,
     expectile_loss: _expectile_loss,
     categorical_projection: _projection,
     quantile_huber: _quantile_huber,
     Temperature.times_alpha: _times_alpha,
+    Temperature.metric: lambda temperature, log_prob, ent_coef: FastTensor(
+        np.asarray(alpha(temperature, ent_coef), np.float32)
+    ),
     Temperature.loss: _temperature_loss,
     action_features: _action_features,
     critic_outputs: _critic_outputs,

@@ -7,19 +7,10 @@ from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
-import torch
 
-from rlplug_core.fast.array import (
-    FUNCTIONS,
-    Backward,
-    FastTensor,
-    Gradients,
-    NoFastPath,
-    Operand,
-    array_of,
-    ones,
-    row_numbers,
-)
+from rlplug_core.fast.array import FUNCTIONS, FastTensor, Operand, array_of
+from rlplug_core.fast.constants import ones, row_numbers
+from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.numba_loops import head_loops
 from rlplug_core.nets.heads.categorical import Categorical
 from rlplug_core.nets.heads.gaussian import Gaussian
@@ -58,7 +49,8 @@ def categorical(outputs: FastTensor, action: Array) -> tuple[FastTensor, FastTen
         found *= -gradient[:, None]
         return (found,)
 
-    return result(log_probs[rows, action], outputs, of_chosen), result(entropy, outputs, of_entropy)
+    chosen = outputs.result(log_probs[rows, action], of_chosen)
+    return chosen, outputs.result(entropy, of_entropy)
 
 
 def gaussian(outputs: FastTensor, action: Array) -> tuple[FastTensor, FastTensor]:
@@ -91,14 +83,7 @@ def gaussian(outputs: FastTensor, action: Array) -> tuple[FastTensor, FastTensor
         found[:, dims:] = gradient[:, None]
         return (found,)
 
-    return result(log_prob, outputs, of_action), result(entropy, outputs, of_entropy)
-
-
-def result(value: Array, source: FastTensor, backward: Backward) -> FastTensor:
-    """Return a function of one array, without a gradient if that has none."""
-    if source.backward_of is None or not torch.is_grad_enabled():
-        return FastTensor(value)
-    return FastTensor(value, (source,), backward)
+    return outputs.result(log_prob, of_action), outputs.result(entropy, of_entropy)
 
 
 def loops_for(
@@ -129,7 +114,7 @@ def _categorical(
         loops.of_entropy(gradient, shares, log_probs, entropy, found)
         return (found,)
 
-    return result(chosen, outputs, of_chosen), result(entropy, outputs, of_entropy)
+    return outputs.result(chosen, of_chosen), outputs.result(entropy, of_entropy)
 
 
 def _gaussian(
@@ -155,7 +140,7 @@ def _gaussian(
 
     log_prob -= 0.5 * dims * math.log(2 * math.pi)
     entropy = deviations + 0.5 * dims * math.log(2 * math.pi * math.e)
-    return result(log_prob, outputs, of_action), result(entropy, outputs, of_entropy)
+    return outputs.result(log_prob, of_action), outputs.result(entropy, of_entropy)
 
 
 def squash_draw(
@@ -191,7 +176,7 @@ def squash_draw(
         by_log_std = by_mean * apart - (log_std == given)
         return (np.concatenate([by_mean, by_log_std], 1) * gradient[:, None],)
 
-    return result(action, outputs, of_action), result(log_prob, outputs, of_log_prob)
+    return outputs.result(action, of_action), outputs.result(log_prob, of_log_prob)
 
 
 def _squash(
@@ -220,7 +205,7 @@ def _squash(
         )
         return (found,)
 
-    return result(action, outputs, of_action), result(log_prob, outputs, of_log_prob)
+    return outputs.result(action, of_action), outputs.result(log_prob, of_log_prob)
 
 
 def _draw(head: SquashedGaussian, outputs: FastTensor, noise: Operand) -> tuple[FastTensor, ...]:
@@ -230,22 +215,21 @@ def _draw(head: SquashedGaussian, outputs: FastTensor, noise: Operand) -> tuple[
 def _categorical_head(
     head: Categorical, outputs: FastTensor, action: Operand
 ) -> tuple[FastTensor, FastTensor]:
-    _check_head(head, Categorical)
+    if type(head) is not Categorical:
+        raise NoFastPath(UNKNOWN.format(type(head).__name__))
     return categorical(outputs, array_of(action))
 
 
 def _gaussian_head(
     head: Gaussian, outputs: FastTensor, action: Operand
 ) -> tuple[FastTensor, FastTensor]:
-    _check_head(head, Gaussian)
+    if type(head) is not Gaussian:
+        raise NoFastPath(UNKNOWN.format(type(head).__name__))
     return gaussian(outputs, array_of(action))
 
 
-def _check_head(head: object, known: type[object]) -> None:
-    """Raise NoFastPath for a subclass, which may mean another distribution."""
-    if type(head) is not known:
-        raise NoFastPath(f"{type(head).__name__}.log_prob_and_entropy")
-
+#: The message for a subclass of a head, which may mean another distribution.
+UNKNOWN = "{}.log_prob_and_entropy"
 
 FUNCTIONS[Categorical.log_prob_and_entropy] = _categorical_head
 FUNCTIONS[Gaussian.log_prob_and_entropy] = _gaussian_head

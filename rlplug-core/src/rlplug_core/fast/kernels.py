@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import is_not
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import Function
-from rlplug_core.batches import Rollout
-from rlplug_core.fast import memory
+from rlplug_core.batches import Batch, Rollout, Samples, from_arrays
+from rlplug_core.fast import array_batches, memory
 from rlplug_core.fast.heads import loops_for
 from rlplug_core.fast.matmul import linear
 from rlplug_core.fast.numba_loops import acting_loops, learning_loops
-from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.estimators import explained_variance, gae
 from rlplug_core.learning.losses import STEEP, loss_and_derivative
 from rlplug_core.learning.targets import Target
 from rlplug_core.learning.update_rules import Adam, RMSProp
@@ -48,21 +47,25 @@ class HostViews:
         return self.arrays
 
 
-#: The arrays of each update rule.
-VIEWS: WeakKeyDictionary[object, HostViews] = WeakKeyDictionary()
+#: The arrays of each update rule and target, by its `id`; an entry is used for equal tensors only.
+VIEWS: dict[int, HostViews] = {}
+#: The largest number of entries in `VIEWS`.
+MOST = 64
 
 
 def arrays_of(owner: object, *tensors: Tensor) -> list[Array]:
     """Return tensors as arrays; they are remembered for their owner."""
-    views = VIEWS.get(owner)
+    views = VIEWS.get(id(owner))
     if views is None:
-        views = VIEWS[owner] = HostViews()
+        if len(VIEWS) >= MOST:
+            VIEWS.clear()
+        views = VIEWS[id(owner)] = HostViews()
     return views.of(*tensors)
 
 
 def on_host(tensor: Tensor, lr: float | Tensor) -> bool:
     """Return whether loops take a tensor, and a learning rate that is a number."""
-    return tensor.is_cpu and tensor.dtype is torch.float32 and not isinstance(lr, Tensor)
+    return not isinstance(lr, Tensor) and tensor.is_cpu and tensor.dtype is torch.float32
 
 
 def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> Any:
@@ -72,18 +75,17 @@ def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: f
         return NotImplemented
     advantage = np.empty(value.shape, value.dtype)
     target = np.empty(value.shape, value.dtype)
-    loops.gae(
-        reward=rollout.reward,
-        terminated=rollout.terminated,
-        truncated=rollout.truncated,
-        value=value,
-        next_value=next_value,
-        gamma=gamma,
-        lam=lam,
-        advantage=advantage,
-        target=target,
-    )
+    arrays = rollout.reward, rollout.terminated, rollout.truncated, value, next_value
+    loops.gae(*arrays, gamma, lam, advantage, target)  # names would take 1.5 us
     return advantage, target
+
+
+def _explained_variance(rollout: Rollout, advantage: Array, target: Array) -> Any:
+    fits = rollout.whole and advantage.dtype == target.dtype == np.float32
+    loops = learning_loops() if fits else None
+    if loops is None:
+        return NotImplemented
+    return loops.explained_variance(advantage.reshape(-1), target.reshape(-1))
 
 
 def _loss_and_derivative(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> Any:
@@ -122,12 +124,12 @@ def _rmsprop(
     lr: float | Tensor,
 ) -> Any:
     square = state["square"]
-    if isinstance(lr, Tensor) or not parameters.is_cpu:
-        return NotImplemented
     loops = learning_loops() if on_host(parameters, lr) else None
     if loops is not None:
         arrays = arrays_of(rule, parameters, gradient, square)
         loops.rmsprop(*arrays, rule.alpha, rule.eps, lr)
+    elif isinstance(lr, Tensor) or not parameters.is_cpu:
+        return NotImplemented
     elif parameters.numel() <= SMALL:
         _rmsprop_in_numpy(rule, parameters.numpy(), gradient.numpy(), square.numpy(), lr)
     else:
@@ -189,7 +191,11 @@ def _unroll(
 
 
 KERNELS: dict[Function, Function] = {
+    from_arrays: array_batches.from_arrays,
+    Samples.minibatches: array_batches.minibatches,
+    Batch.split: array_batches.split,
     gae: _gae,
+    explained_variance: _explained_variance,
     loss_and_derivative: _loss_and_derivative,
     Adam.step: _adam,
     RMSProp.step: _rmsprop,

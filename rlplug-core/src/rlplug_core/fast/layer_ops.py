@@ -14,8 +14,8 @@ import numpy as np
 from torch import nn
 
 from rlplug_core.fast import numba_loops
-from rlplug_core.fast.array import ones
-from rlplug_core.fast.matmul import matmul
+from rlplug_core.fast.constants import ones
+from rlplug_core.fast.matmul import WORTH, matmul, small_in_numpy
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.one_hot import OneHot
@@ -70,11 +70,14 @@ class LinearOp:
     def refresh_views(self) -> None:
         self.weight, *self.bias = (parameter.detach().numpy() for parameter in self.parameters)
         self.transposed = self.weight.T
+        #: The most rows for which numpy's own product is the fastest.
+        self.few = WORTH // max(1, self.weight.size) if small_in_numpy() else 0
         known = self.then is not None and len(self.bias) == 1 and self.weight.dtype == np.float32
         self.loops = numba_loops.pair(self.then.name) if self.then is not None and known else None
 
     def forward(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
-        outputs = matmul(values, self.transposed)
+        few = len(values) <= self.few
+        outputs = values.dot(self.transposed) if few else matmul(values, self.transposed)
         if self.loops is not None:
             self.loops[0](outputs, self.bias[0])
             return outputs, (values, outputs)
@@ -86,24 +89,34 @@ class LinearOp:
         self, gradient: Array, saved: tuple[Array, Array], inputs: bool, own: ParamGrads | None
     ) -> Array | None:
         values, outputs = saved
-        gradient = self.before_function(gradient, outputs, own)
+        if self.then is not None:
+            gradient = self.before_function(gradient, outputs, own)
+        elif own is not None and self.bias:
+            bias = own.arrays[1]
+            bias += column_sums(gradient)
+        few = len(values) <= self.few
         if own is not None:
             weight = own.arrays[0]
-            if own.fresh and gradient.dtype == values.dtype == weight.dtype:
-                matmul(gradient.T, values, weight)
+            across = gradient.T
+            if not (own.fresh and gradient.dtype == values.dtype == weight.dtype):
+                weight += matmul(across, values)
+            elif few:
+                across.dot(values, weight)
             else:
-                weight += matmul(gradient.T, values)
-        return matmul(gradient, self.weight) if inputs else None
+                matmul(across, values, weight)
+        if not inputs:
+            return None
+        return gradient.dot(self.weight) if few else matmul(gradient, self.weight)
 
     def before_function(self, gradient: Array, outputs: Array, own: ParamGrads | None) -> Array:
         """Return the gradient at x Wᵀ + b, and add it at b too; `outputs` is what `forward` saved."""
+        assert self.then is not None
         if self.loops is not None:
             total = np.zeros(outputs.shape[1], outputs.dtype) if own is None else own.arrays[1]
             below = np.empty(outputs.shape, outputs.dtype)
             self.loops[1](np.ascontiguousarray(gradient), outputs, below, total)
             return below
-        if self.then is not None:
-            gradient = self.then.gradient(gradient, outputs)
+        gradient = self.then.gradient(gradient, outputs)
         if own is not None and self.bias:
             own.arrays[1][...] += column_sums(gradient)
         return gradient

@@ -7,6 +7,7 @@ again from tensors, so a pure loss may be computed twice. The results are tensor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -15,30 +16,40 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import OVERRIDING, Function
-from rlplug_core.batches import NAMES, Batch, field_names
-from rlplug_core.fast.array import FastTensor, Gradients, NoFastPath, from_tensor
+from rlplug_core.batches import Batch
+from rlplug_core.fast.array import FastTensor, from_tensor
+from rlplug_core.fast.array_batches import Field, kind_of, observations, without_arrays
+from rlplug_core.fast.gradients import Gradients, NoFastPath
+from rlplug_core.fast.hooks import HookCheck, of_modules, of_parameters
 from rlplug_core.fast.matmul import small_in_numpy
+from rlplug_core.fast.metrics import Metrics
 from rlplug_core.fast.numba_loops import has_scipy, why_not_numba
-from rlplug_core.fast.trace import hooks_of
 from rlplug_core.learning.optimizer import backward
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Obs
 
 #: The message if NumPy may use several threads for each matrix product.
 SLOW = (
     "fast, with torch's products: numpy was imported before rlplug and may use several threads; set "
     "OPENBLAS_NUM_THREADS=1"
 )
+FLOAT32 = np.dtype(np.float32)
 #: The plain values of arguments and the shapes of their tensors; calls with equal ones use the same path.
 Call = tuple[object, ...]
 
 
 def how() -> str:
     """Return how fast losses are computed on this machine, and anything that is missing."""
+    return how_on(torch.get_num_threads())
+
+
+@cache
+def how_on(threads: int) -> str:
+    """Return how fast losses are computed with this number of torch's threads."""
     if not small_in_numpy():
         return SLOW
     if missing := why_not_numba():
         return f"fast; {missing}" if "no use" in missing else "fast"
-    enough = torch.get_num_threads() == 1 or has_scipy()
+    enough = threads == 1 or has_scipy()
     return "fast, with loops by numba" + (
         "" if enough else "; without SciPy, threads share single products"
     )
@@ -58,7 +69,7 @@ class FastLosses:
         self.plain: set[str] = set()
         #: Calls of each loss that had no fast path.
         self.failed: dict[str, tuple[Call, str]] = {}
-        self.hooks: list[dict[int, Function]] | None = None
+        self.has_hooks: HookCheck | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy or pickle without the hooks, which belong to this learner's modules."""
@@ -70,34 +81,35 @@ class FastLosses:
         reason = self._reason_for_autograd(name, learner, args)
         if not reason:
             try:
-                result = loss(
-                    learner, *map(_to_fast, args), **{k: _to_fast(v) for k, v in named.items()}
-                )
+                fast_named = {name: _to_fast(part) for name, part in named.items()}
+                result = loss(learner, *map(_to_fast, args), **fast_named)
                 tensors = _Results(self, loss, learner, args, named).converted(result)
             # Functions of torch without `__torch_function__` raise TypeError.
             except (NoFastPath, TypeError) as missing:
                 reason = f"{missing} has no fast path"
                 self.failed[name] = (_call(args), reason)
             else:
-                self._tell(name, how())
+                told = how_on(torch.get_num_threads())
+                if self.told.get(name) is not told:
+                    self.told[name] = told
                 return tensors
-        self._tell(name, f"autograd: {reason}")
+        self.told[name] = f"autograd: {reason}"
         return loss(learner, *args, **named)
 
-    def _tell(self, name: str, told: str) -> None:
-        if self.told.get(name) != told:
-            self.told[name] = told
+    def compiled(self, loss: Function, learner: Any, *args: object, **named: object) -> Any:
+        """Return what a compiled loss returns; it can read tensors only."""
+        return loss(learner, *map(without_arrays, args), **named)
 
     def _reason_for_autograd(self, name: str, learner: Any, args: Sequence[object]) -> str:
         """Return why autograd must compute a loss, or ""; known without a call of the loss."""
         if name in self.plain:
             return "more is asked of the loss than a step of its optimizer"
-        if self.hooks is None:
-            self.hooks = [hooks for module in learner.modules() for hooks in hooks_of(module)]
-        if any(self.hooks):
+        if self.has_hooks is None:
+            self.has_hooks = of_modules(learner.modules())
+        if self.has_hooks():
             return "a module has a hook"
         for argument in args:
-            if isinstance(argument, Batch) and not _is_vector(argument, learner):
+            if isinstance(argument, Batch) and not _is_vector(observations(argument), learner):
                 return "observations are neither vectors of float32 nor Discrete"
         known = self.failed.get(name)
         return known[1] if known is not None and known[0] == _call(args) else ""
@@ -110,8 +122,9 @@ def _copy(told: dict[str, str], plain: set[str]) -> FastLosses:
     return losses
 
 
-def _is_vector(batch: Any, learner: Any) -> bool:
-    obs = batch.obs
+def _is_vector(obs: Obs, learner: Any) -> bool:
+    if obs.__class__ is np.ndarray and obs.ndim == 2 and obs.dtype == FLOAT32:
+        return True
     if isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32:
         return True
     return isinstance(learner.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
@@ -139,11 +152,10 @@ def _to_fast(argument: Any) -> Any:
     if isinstance(argument, Tensor):
         return argument if argument.requires_grad else from_tensor(argument)
     if isinstance(argument, Batch):
-        kind = type(argument)
-        names = NAMES.get(kind) or field_names(argument)
-        arrays: Any = {name: _to_fast(getattr(argument, name)) for name in names}
-        arrays["share"] = from_tensor(argument.counts)
-        return kind(**arrays)
+        kind = kind_of(argument)
+        if kind is None:
+            return argument.map(_to_fast)
+        return kind.convert(argument, FastTensor, _field)
     if isinstance(argument, dict):
         return {name: _to_fast(part) for name, part in argument.items()}
     if isinstance(argument, list | tuple):
@@ -151,8 +163,19 @@ def _to_fast(argument: Any) -> Any:
     return argument
 
 
+def _field(value: Field) -> Field:
+    """Return a field of a batch, of tensors or of arrays, with FastTensors."""
+    if value.__class__ is np.ndarray:
+        return FastTensor(value)
+    if isinstance(value, dict):
+        return {name: _field(part) for name, part in value.items()}
+    return _to_fast(value)
+
+
 class _Results:
     """The results of one call of a loss, and the same results by autograd at the first request."""
+
+    __slots__ = ("args", "count", "learner", "loss", "losses", "named", "plain")
 
     def __init__(
         self,
@@ -172,13 +195,21 @@ class _Results:
 
     def converted(self, result: Any) -> Any:
         """Return a result with tensors instead of FastTensors, and a FastLoss instead of one with a gradient."""
-        if result.__class__ is FastTensor:
+        kind = result.__class__
+        if kind is FastTensor:
             self.count += 1
-            if result.requires_grad:
+            if result.backward_of is not None:
                 return FastLoss.of(result, self, self.count - 1)
             return torch.from_numpy(np.asarray(result.value))
+        if kind is tuple:
+            return tuple(map(self.converted, result))
+        if kind is dict and all(
+            part.__class__ is FastTensor and part.backward_of is None for part in result.values()
+        ):
+            self.count += len(result)
+            return Metrics(result)
         if isinstance(result, dict):
-            return {name: self.converted(part) for name, part in result.items()}
+            return dict(zip(result, map(self.converted, result.values()), strict=True))
         if isinstance(result, list | tuple):
             return type(result)(map(self.converted, result))
         if isinstance(result, Tensor):
@@ -236,7 +267,7 @@ class FastLoss(Tensor):
         """Add the gradient to `.grad` of the learner's parameters, as a tensor's `backward` does."""
         learner = self.results.learner
         parameters = [each for each in learner.parameters() if each.requires_grad]
-        if args or named or any(map(_has_hooks, parameters)):
+        if args or named or of_parameters(parameters)():
             self.by_autograd.backward(*args, **named)
             return
         into = Gradients(
@@ -291,22 +322,14 @@ def _plain(argument: Any) -> Any:
     return argument
 
 
-def _has_hooks(parameter: nn.Parameter) -> bool:
-    return bool(parameter._backward_hooks) or bool(
-        getattr(parameter, "_post_accumulate_grad_hooks", None)
-    )
-
-
-#: For each optimizer, by the `id` of its flat gradient: this gradient, and views of it for each parameter.
-KNOWN: dict[int, tuple[Tensor, Gradients]] = {}
+#: For each optimizer, by the `id` of its flat gradient: this gradient, views of it for each parameter, and a check for
+#: hooks.
+KNOWN: dict[int, tuple[Tensor, Gradients, HookCheck]] = {}
 #: The largest number of optimizers in `KNOWN`.
 MOST = 64
 
 
 def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Tensor) -> None:
-    if any(one._backward_hooks or one._post_accumulate_grad_hooks for one in parameters):
-        backward(loss.by_autograd, parameters, gradient)
-        return
     known = KNOWN.get(id(gradient))
     if known is None or known[0] is not gradient:
         if len(KNOWN) >= MOST:
@@ -316,7 +339,10 @@ def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Ten
         arrays: dict[nn.Parameter, Array] = {
             parameter: part.reshape(parameter.shape) for parameter, part in parts
         }
-        known = KNOWN[id(gradient)] = gradient, Gradients(arrays)
-    into = known[1]
+        known = KNOWN[id(gradient)] = gradient, Gradients(arrays), of_parameters(parameters)
+    _, into, has_hooks = known
+    if has_hooks():
+        backward(loss.by_autograd, parameters, gradient)
+        return
     into.zero |= into.every
     loss.array.backward_into(into)

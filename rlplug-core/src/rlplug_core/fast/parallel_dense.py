@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.fast.array import FastTensor, Gradients, PerGradient
+from rlplug_core.fast.array import FastTensor
+from rlplug_core.fast.gradients import Gradients, PerGradient
 from rlplug_core.fast.layer_ops import LinearOp, Op
 from rlplug_core.fast.matmul import faster, small_in_numpy
 from rlplug_core.fast.numba_loops import available, call_on_threads, has_scipy

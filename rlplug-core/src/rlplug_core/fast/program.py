@@ -33,12 +33,6 @@ class Chain:
         for op in self.ops:
             op.refresh_views()
 
-    def outputs(self, values: Array) -> Array:
-        """Compute the outputs only, if no gradient will be wanted."""
-        for op in self.ops:
-            values = op.forward(values)[0]
-        return values
-
     def forward(self, values: Array) -> tuple[Array, list[object]]:
         """Compute the outputs, and what `backward` needs of this pass."""
         saved = []

@@ -13,14 +13,16 @@ from typing import Any, NoReturn, TypeAlias
 from weakref import ref
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, is_grad_enabled, nn
 from torch.nn import functional
-from torch.nn.modules.module import _has_any_global_hook
+from torch.utils.hooks import RemovableHandle
 
 from rlplug_core.accelerator import OVERRIDING, Function
 from rlplug_core.fast import array
 from rlplug_core.fast.activations import FUNCTIONS as ACTIVATIONS
-from rlplug_core.fast.array import FUNCTIONS, FastTensor, Gradients, NoFastPath, PerGradient
+from rlplug_core.fast.array import FUNCTIONS, FastTensor
+from rlplug_core.fast.gradients import Gradients, NoFastPath, PerGradient
+from rlplug_core.fast.hooks import of_modules
 from rlplug_core.fast.layer_ops import (
     LayerNormOp,
     LinearOp,
@@ -246,7 +248,7 @@ class Program:
         self.owners = [owner._parameters for owner in inner for _ in owner._parameters]
         self.names = [name for owner in inner for name in owner._parameters]
         self.known = list(map(dict.get, self.owners, self.names))
-        self.hooks = [hooks for part in inner for hooks in hooks_of(part)]
+        self.has_hooks = of_modules(inner)
         #: The memory addresses of the parameters at the last call.
         self.places: list[int] = []
         #: Backward passes, without and with the gradient of the inputs.
@@ -254,21 +256,21 @@ class Program:
         self.parallel = ParallelDense([self])
 
     def __call__(self, values: FastTensor, noise: Array | None = None) -> FastTensor:
-        """Compute outputs for features [B, F]; the caller has checked `unsupported_reason`."""
+        """Compute outputs for features [B, F]; the caller has called `check`."""
         features = values.value
-        for op in self.noisy:
-            op.noise = noise
+        for noisy in self.noisy:
+            noisy.noise = noise
         if torch.get_num_threads() > 1 and self.parallel.pays(features):
             rows = (-1,) if self.row_shape is None else self.row_shape
             return self.parallel(values).reshape(len(features), *rows)
         chain = self.chain
         shape = self.row_shape
-        if not torch.is_grad_enabled():
-            outputs = chain.outputs(features)
-            return FastTensor(outputs if shape is None else outputs.reshape(-1, *shape))
         outputs, saved = chain.forward(features)
+        value = outputs if shape is None else outputs.reshape(-1, *shape)
+        if not is_grad_enabled():
+            return FastTensor(value)
         width = outputs.shape[1]
-        inputs = values.requires_grad
+        inputs = values.backward_of is not None
 
         def backward(gradient: Array, into: Gradients) -> list[Array]:
             way, trained, apart = self.ways[inputs](into)
@@ -278,7 +280,6 @@ class Program:
             passed = chain.along(way, flat, saved, inputs, fresh)
             return [] if passed is None else [passed]
 
-        value = outputs if shape is None else outputs.reshape(-1, *shape)
         return FastTensor(value, (values,) if inputs else (), backward)
 
     def _way(self, inputs: bool, into: Gradients) -> Way:
@@ -289,25 +290,24 @@ class Program:
         gradients = [into.get(parameter) for parameter in parameters]
         return self.chain.steps(inputs, gradients), trained, apart
 
-    def unsupported_reason(self) -> str:
-        """Return why the network cannot be replayed, or "".
+    def check(self) -> None:
+        """Check that the network can be replayed, before each call: hooks may be new, and parameters replaced or moved.
 
-        Checked before each call, because hooks may have been added and parameters replaced or moved.
+        Raises:
+            NoFastPath: it cannot.
         """
         if any(map(is_not, map(dict.get, self.owners, self.names), self.known)):
-            return "a network with parameters that were replaced"
-        if any(self.hooks) or _has_any_global_hook():
-            return "a module with a hook"
-        places = list(map(Tensor.data_ptr, self.chain.parameters))
-        if places != self.places:
-            if any(
-                not parameter.is_cpu or parameter.dtype is not torch.float32
-                for parameter in self.chain.parameters
-            ):
-                return "parameters that are not float32 on the CPU"
-            self.chain.refresh_views()
-            self.places = places
-        return ""
+            raise NoFastPath("a network with parameters that were replaced")
+        if self.has_hooks.checked != RemovableHandle.next_id and self.has_hooks():
+            raise NoFastPath("a module with a hook")
+        parameters = self.chain.parameters
+        places = list(map(Tensor.data_ptr, parameters))
+        if places == self.places:
+            return
+        if any(not each.is_cpu or each.dtype is not torch.float32 for each in parameters):
+            raise NoFastPath("parameters that are not float32 on the CPU")
+        self.chain.refresh_views()
+        self.places = places
 
 
 def _noisy_ops(chain: Chain) -> list[NoisyLinearOp]:
@@ -318,16 +318,6 @@ def _noisy_ops(chain: Chain) -> list[NoisyLinearOp]:
     return ops
 
 
-def hooks_of(module: nn.Module) -> tuple[dict[int, Function], ...]:
-    """Return the dictionaries of a module's hooks."""
-    return (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-
-
 #: The recorded networks of a module, by method and by whether it has noise; a text is the reason for
 #: no program.
 Programs: TypeAlias = dict[tuple[Function, bool], "Program | str"]
@@ -336,15 +326,12 @@ Programs: TypeAlias = dict[tuple[Function, bool], "Program | str"]
 PROGRAMS: dict[int, tuple[ref[nn.Module], Programs]] = {}
 
 
-def _programs(module: nn.Module) -> Programs:
-    """Return the recorded networks of a module."""
-    known = PROGRAMS.get(id(module))
-    if known is not None and known[0]() is module:
-        return known[1]
+def _add_programs(module: nn.Module) -> tuple[ref[nn.Module], Programs]:
+    """Add an entry for a module without recorded networks."""
     place = id(module)
-    programs: Programs = {}
-    PROGRAMS[place] = ref(module, lambda _: PROGRAMS.pop(place, None)), programs
-    return programs
+    entry: tuple[ref[nn.Module], Programs]
+    entry = PROGRAMS[place] = ref(module, lambda _: PROGRAMS.pop(place, None)), {}
+    return entry
 
 
 def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Program:
@@ -353,16 +340,18 @@ def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Prog
     Raises:
         NoFastPath: it cannot be recorded or replayed.
     """
-    programs = _programs(module)
+    known = PROGRAMS.get(id(module))
+    if known is None or known[0]() is not module:
+        known = _add_programs(module)
+    programs = known[1]
     program = programs.get((method, noisy))
     if program is None:
-        if any(hooks for part in module.modules() for hooks in hooks_of(part)):
+        if of_modules(module.modules())():
             raise NoFastPath("a module with a hook")
         program = programs[method, noisy] = _record(method, module, noisy)
     if isinstance(program, str):
         raise NoFastPath(program)
-    if reason := program.unsupported_reason():
-        raise NoFastPath(reason)
+    program.check()
     return program
 
 
@@ -386,8 +375,15 @@ def network_call(
         raise NoFastPath("a network with other arguments than features and noise")
     if noise is not None and noise.ndim != 1:
         raise NoFastPath("noise that differs between rows")
-    program = program_of(method, module, noise is not None)
-    if not program.one_hot and features.ndim != 2:
+    known = PROGRAMS.get(id(module))
+    program: Program | str | None = None
+    if known is not None and known[0]() is module:
+        program = known[1].get((method, noise is not None))
+    if isinstance(program, Program):
+        program.check()
+    else:
+        program = program_of(method, module, noise is not None)
+    if not program.one_hot and features.value.ndim != 2:
         raise NoFastPath("observations that are not vectors")
     return program(features, None if noise is None else noise.value)
 

@@ -88,6 +88,7 @@ def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> A
     return next_value
 
 
+@kernel
 def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> float | Tensor:
     """Return the share of the variance of value targets that the critic explained: 1 - Var(advantage) / Var(target).
 

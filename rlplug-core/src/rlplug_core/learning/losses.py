@@ -16,6 +16,7 @@ Regression: TypeAlias = Literal["huber", "mse"]
 STEEP = 1e-6
 
 
+@overridable
 def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
     """Compute the loss of each value at its target.
 

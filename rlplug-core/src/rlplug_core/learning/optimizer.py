@@ -17,7 +17,7 @@ from rlplug_core.errors import NonFinite
 from rlplug_core.learning.deferred_nan_check import Check, DeferredNanCheck
 from rlplug_core.learning.mean_gradient import Mean
 from rlplug_core.learning.update_rules import UpdateRule, takes_tensors
-from rlplug_core.types import State
+from rlplug_core.types import Array, State
 
 
 class DeviceStep(Protocol):
@@ -142,15 +142,16 @@ class Optimizer:
             self.mean(self.gradient)
         for part in self.frozen:
             self.gradient[part] = 0
-        norm = self._check_and_clip(loss, self.clip)
+        array = self.gradient.numpy() if self.on_host else None
+        norm = self._check_and_clip(loss, self.clip, array)
         if self.frozen or self.undecayed:
             self.step_in_parts(self.rate * clock.scale)
         else:
             self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
-        if self.on_host:
-            self.gradient.numpy().fill(0)
-        else:
+        if array is None:
             self.gradient.zero_()
+        else:
+            array.fill(0)
         if self.target is not self.flat:
             self.pull()
         return norm
@@ -181,15 +182,20 @@ class Optimizer:
         start = sum(each.numel() for each in self.parameters[:place])
         return slice(start, start + parameter.numel())
 
-    def _check_and_clip(self, loss: Tensor, clip: float | None) -> Tensor:
-        """Check that loss and gradient are finite, clip the gradient to the norm `clip`, and return its norm before."""
-        if not self.on_host:
+    def _check_and_clip(self, loss: Tensor, clip: float | None, gradient: Array | None) -> Tensor:
+        """Check that loss and gradient are finite, clip the gradient to the norm `clip`, and return its norm before.
+
+        Args:
+            loss: [].
+            clip: the largest norm, if there is one.
+            gradient: [P] as an array, which has less overhead per call than torch; None on another device.
+        """
+        if gradient is None:
             norm: Tensor = torch.linalg.vector_norm(self.gradient)
             self.check(norm, loss, self.name)
             if clip is not None:
                 self.gradient.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
             return norm
-        gradient = self.gradient.numpy()  # less overhead per call than torch
         length = sqrt(gradient.dot(gradient))
         if not isfinite(length + loss.item()):
             raise nonfinite(length, loss.item(), self.name)

@@ -53,6 +53,20 @@ class Temperature(nn.Module):
         return alpha * log_prob
 
     @overridable
+    def metric(self, log_prob: Tensor, ent_coef: float) -> Tensor:
+        """Compute alpha as a metric of a loss.
+
+        Args:
+            log_prob: [B] in nats, of the same kind as the metric.
+            ent_coef: alpha, if it is not learned.
+
+        Returns:
+            Alpha [], without a gradient.
+        """
+        alpha: Tensor = self(ent_coef)
+        return alpha.squeeze()
+
+    @overridable
     def loss(self, log_prob: Tensor, target_entropy: float | Tensor) -> Tensor:
         """Compute the temperature's own loss (eq. 18, on the logarithm), which keeps the entropy at a target.
 
@@ -104,6 +118,6 @@ def soft_policy_loss(
     metrics = {
         "loss/policy": batch.mean(policy_loss.detach()),
         "loss/entropy": -batch.mean(log_prob.detach()),
-        "loss/temperature": temperature(ent_coef).squeeze(),
+        "loss/temperature": temperature.metric(log_prob, ent_coef),
     }
     return loss, metrics

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
 from rlplug_core.arrays import to_host
-from rlplug_core.batches import Rollout, Views
+from rlplug_core.batches import Rollout, Views, to_tensors
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import NonFinite
-from rlplug_core.types import Array, Obs, Space, State, tree_map
+from rlplug_core.types import Array, Obs, Space, State
 
 #: A divisor before the first value.
 TINY = 1e-300
@@ -158,9 +158,7 @@ class ObservationNorm(Running):
         if isinstance(batch, Rollout):
             views = batch.views or Views(batch)
             device = next(self.buffers()).device
-            self.norm.update(
-                tree_map(lambda part: part.to(device), views.obs), views.weight.to(device)
-            )
+            self.norm.update(to_tensors(views.obs, device), to_tensors(views.weight, device))
         else:
             self.norm.update(batch.obs, batch.weight)
 

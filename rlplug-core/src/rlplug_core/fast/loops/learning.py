@@ -160,3 +160,21 @@ def projection(
             found[b, below + 1] += mass * share
             if discount[b] == ZERO:  # all atoms move there, whatever they hold
                 break
+
+
+@loop
+def explained_variance(advantage: Array, target: Array) -> float:
+    """Return 1 - Var(advantage) / Var(target) of vectors, or 0 if the targets are all equal."""
+    mean = 0.0
+    center = 0.0
+    for i in range(target.size):
+        mean += advantage[i]
+        center += target[i]
+    mean /= target.size
+    center /= target.size
+    error = 0.0
+    spread = 0.0
+    for i in range(target.size):
+        error += (advantage[i] - mean) ** 2
+        spread += (target[i] - center) ** 2
+    return 1 - error / spread if spread else 0.0

@@ -1,0 +1,197 @@
+"""Batches of arrays: each tensor is made when plain code reads it, because that takes as long as an operation.
+
+A loss on the fast path reads none. The class of such a batch is a subclass of the batch's kind; what is made from it,
+by `map` or `dataclasses.replace`, is of the kind itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields
+from types import MemberDescriptorType
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from rlplug_core.batches import Batch, Samples
+from rlplug_core.types import Array, tree_map
+
+#: A field of a batch: an array, a tensor, nested dictionaries of these, or None. Also a batch of any kind.
+Field: TypeAlias = Any
+
+
+class Kind:
+    """The slots of a class of batches, and its subclass that holds arrays in them.
+
+    Args:
+        kind: the class.
+        slots: its fields in their order, `counts` after `weight`.
+    """
+
+    def __init__(self, kind: type[Batch], slots: Sequence[MemberDescriptorType]) -> None:
+        self.kind: Field = kind
+        self.defaults = [each.default for each in fields(kind)]
+        self.read = [slot.__get__ for slot in slots]
+        self.write = [slot.__set__ for slot in slots]
+        self.holder: Field = type(
+            kind.__name__,
+            (kind,),
+            {
+                "__slots__": (),
+                "__new__": lambda cls, *args, **named: kind(*args, **named),
+                "__reduce_ex__": _reduce,
+                **{slot.__name__: _reading(slot) for slot in slots},
+            },
+        )
+        HOLDERS[self.holder] = self
+
+    def hold(self, values: Iterable[Field]) -> Field:
+        """Return a batch of arrays, from the values of all fields."""
+        batch = object.__new__(self.holder)
+        for write, value in zip(self.write, values, strict=True):
+            write(batch, value)
+        return batch
+
+    def arrays(self, batch: Batch) -> list[Field]:
+        """Return the values of all fields as arrays."""
+        return [_array(read(batch)) for read in self.read]
+
+    def convert(
+        self, batch: Batch, make: Callable[[Array], Field], tree: Callable[[Field], Field]
+    ) -> Field:
+        """Return a batch of the same kind with other fields: `make` is called with arrays, `tree` with all others."""
+        result = object.__new__(self.kind)
+        for read, write in zip(self.read, self.write, strict=True):
+            value = read(batch)
+            write(result, make(value) if value.__class__ is np.ndarray else tree(value))
+        return result
+
+
+#: The kind of each class that holds arrays.
+HOLDERS: dict[type, Kind] = {}
+
+
+#: The kind of each other class of batches; None for a class with fields outside of slots.
+KINDS: dict[type, Kind | None] = {}
+
+
+def find_kind(kind: type[Batch]) -> Kind | None:
+    """Return the kind of a class of batches, or None."""
+    if kind not in KINDS:
+        slots = [getattr(kind, each.name, None) for each in fields(kind)]
+        known = [slot for slot in slots if isinstance(slot, MemberDescriptorType)]
+        KINDS[kind] = Kind(kind, known) if len(known) == len(slots) else None
+    return KINDS[kind]
+
+
+def kind_of(batch: Batch) -> Kind | None:
+    """Return the kind of a batch of arrays or of tensors, or None."""
+    return HOLDERS.get(batch.__class__) or find_kind(batch.__class__)
+
+
+def _reading(slot: MemberDescriptorType) -> property:
+    """Return the attribute of a field, which turns its arrays into tensors on the same memory."""
+
+    def read(batch: Batch) -> Field:
+        value = slot.__get__(batch)
+        if value.__class__ is Tensor or value is None:
+            return value
+        value = tree_map(
+            lambda leaf: leaf if isinstance(leaf, Tensor) else torch.from_numpy(leaf), value
+        )
+        if not is_compiling():
+            slot.__set__(batch, value)
+        return value
+
+    return property(read, slot.__set__)
+
+
+def _array(tree: Field) -> Field:
+    if tree.__class__ is np.ndarray:
+        return tree
+    return tree_map(lambda leaf: leaf.numpy() if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def _same(value: Field) -> Field:
+    return value
+
+
+def _reduce(batch: Batch, protocol: object) -> tuple[Field, ...]:
+    """Copy or pickle a batch of tensors instead."""
+    return _same, (batch.map(_same),)
+
+
+def without_arrays(argument: Field) -> Field:
+    """Return an argument of a loss; a batch of arrays as one of tensors, which torch can trace."""
+    known = HOLDERS.get(argument.__class__)
+    return argument if known is None else argument.map(_same)
+
+
+def observations(batch: Field) -> Field:
+    """Return the observations of a batch, as an array if it holds arrays."""
+    known = HOLDERS.get(batch.__class__)
+    return batch.obs if known is None else known.kind.obs.__get__(batch)
+
+
+def from_arrays(kind: type[Batch], parts: Sequence[Field]) -> Field:
+    """Return a batch of arrays; see `batches.from_arrays`."""
+    known = find_kind(kind)
+    rest = () if known is None else known.defaults[len(parts) :]
+    weight, share, *given = parts
+    if known is None or MISSING in rest or isinstance(weight, Tensor):
+        return NotImplemented
+    return known.hold((weight, _shares(weight) if share is None else share, *given, *rest))
+
+
+def _shares(weight: Array) -> Array:
+    """Return the factor of each row in a mean, of weights [..., B]."""
+    shares: Array = weight / (weight > 0).sum(-1, keepdims=True, dtype=np.float32).clip(1)
+    return shares
+
+
+def minibatches(samples: Samples, size: int, generator: np.random.Generator) -> Field:
+    """Yield the rows of a batch of arrays in random order; see `Samples.minibatches`."""
+    known = HOLDERS.get(samples.__class__)
+    return NotImplemented if known is None else _shuffled(known, samples, size, generator)
+
+
+def _shuffled(
+    known: Kind, samples: Samples, size: int, generator: np.random.Generator
+) -> Iterator[Samples]:
+    weight, _, *rest = known.arrays(samples)
+    count = len(weight) // size
+    if size >= len(weight):
+        yield samples
+        return
+    order = generator.permutation(len(weight))[: count * size]
+    weight, *rest = (tree_map(lambda array: array.take(order, 0), each) for each in (weight, *rest))
+    yield from _parts(known, list(_shares(weight.reshape(count, size))), (weight, *rest))
+
+
+def split(batch: Batch, size: int, share: Tensor) -> Field:
+    """Yield the rows of a batch of arrays in order; see `Batch.split`."""
+    known = HOLDERS.get(batch.__class__)
+    if known is None:
+        return NotImplemented
+    weight, _, *rest = known.arrays(batch)
+    return _parts(known, [share.numpy()] * (len(weight) // size), (weight, *rest))
+
+
+def _parts(known: Kind, shares: list[Array], values: Iterable[Field]) -> Iterator[Field]:
+    """Yield batches of equal size, as views of the rows of one batch; `shares` has the factors [B] of each."""
+    weight, *rest = (_in_parts(value, len(shares)) for value in values)
+    return map(known.hold, zip(weight, shares, *rest, strict=True))
+
+
+def _in_parts(tree: Field, count: int) -> Sequence[Field]:
+    if tree is None:
+        return [None] * count
+    if isinstance(tree, dict):
+        if not tree:
+            return [{} for _ in range(count)]
+        columns = [_in_parts(each, count) for each in tree.values()]
+        return [dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True)]
+    return list(tree.reshape(count, len(tree) // count, *tree.shape[1:]))

@@ -1,0 +1,145 @@
+"""Functions of torch that are not methods of `FastTensor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.fast.array import FUNCTIONS, REFLECTED, FastTensor, Operand, operand
+from rlplug_core.fast.gradients import Gradients, NoFastPath
+from rlplug_core.fast.numba_loops import head_loops
+from rlplug_core.types import Array
+
+
+def _left(name: str) -> Callable[..., FastTensor]:
+    """Return a binary method that takes a tensor on the left."""
+    method = getattr(FastTensor, name)
+
+    def call(one: Any, other: Operand) -> FastTensor:
+        result: FastTensor = method(one if one.__class__ is FastTensor else operand(one), other)
+        return result
+
+    return call
+
+
+for method, names in {
+    "__add__": ("add", "__add__", "__radd__"),
+    "__sub__": ("sub", "__sub__", "subtract"),
+    "__rsub__": ("rsub", "__rsub__"),
+    "__mul__": ("mul", "__mul__", "__rmul__", "multiply"),
+    "__truediv__": ("div", "true_divide", "__truediv__", "divide"),
+    "__rtruediv__": ("__rtruediv__", "__rdiv__"),
+    "minimum": ("minimum",),
+    "maximum": ("maximum",),
+    "dot": ("dot",),
+    "__matmul__": ("matmul", "__matmul__"),
+}.items():
+    REFLECTED.update(dict.fromkeys(names, _left(method)))
+
+
+def _smaller(one: Operand, other: object = None) -> FastTensor:
+    """Compute `torch.min` of two tensors."""
+    if not isinstance(other, FastTensor | Tensor):
+        raise NoFastPath("torch.min of one tensor")
+    result: FastTensor = REFLECTED["minimum"](one, other)
+    return result
+
+
+def _larger(one: Operand, other: object = None) -> FastTensor:
+    """Compute `torch.max` of two tensors."""
+    if not isinstance(other, FastTensor | Tensor):
+        raise NoFastPath("torch.max of one tensor")
+    result: FastTensor = REFLECTED["maximum"](one, other)
+    return result
+
+
+def concatenate(parts: Sequence[Operand], dim: int = 0) -> FastTensor:
+    """Concatenate parts [B, F] along the last axis."""
+    known: list[FastTensor] = list(map(operand, parts))
+    values = [part.value for part in known]
+    if dim not in (-1, values[0].ndim - 1):
+        raise NoFastPath("torch.cat along another axis than the last one")
+    together = np.concatenate(values, -1)
+    tracked = [number for number, part in enumerate(known) if part.backward_of is not None]
+    if not (tracked and torch.is_grad_enabled()):
+        return FastTensor(together)
+
+    def backward(gradient: Array, into: Gradients) -> list[Array]:
+        ends = list(accumulate(value.shape[-1] for value in values))
+        starts = [0, *ends]
+        return [gradient[..., starts[number] : ends[number]] for number in tracked]
+
+    return FastTensor(together, [known[number] for number in tracked], backward)
+
+
+def stack(parts: Sequence[FastTensor], dim: int = 0) -> FastTensor:
+    """Stack n parts of one shape to [n, ...]."""
+    if dim != 0:
+        raise NoFastPath("torch.stack along another axis than the first one")
+    values = [operand(part).value for part in parts]
+    together = np.empty((len(values), *values[0].shape), values[0].dtype)
+    for number, value in enumerate(values):  # `np.stack` takes three times as long
+        together[number] = value
+    tracked = [number for number, part in enumerate(parts) if part.backward_of is not None]
+    if not (tracked and torch.is_grad_enabled()):
+        return FastTensor(together)
+    return FastTensor(
+        together,
+        [parts[number] for number in tracked],
+        lambda gradient, into: [gradient[number] for number in tracked],
+    )
+
+
+def pooled(parts: FastTensor) -> FastTensor:
+    """Concatenate n parts [n, B, F] along the features to [B, n * F]."""
+    count, rows, each = parts.value.shape
+    return parts.result(
+        parts.value.transpose(1, 0, 2).reshape(rows, count * each),
+        lambda gradient, into: (gradient.reshape(rows, count, each).transpose(1, 0, 2),),
+    )
+
+
+def huber(error: FastTensor) -> FastTensor:
+    """Compute the Huber loss: half of the square within 1, and the absolute value minus a half beyond."""
+    value = error.value
+    if (loops := head_loops()) is not None and value.ndim == 1 and value.dtype == np.float32:
+        loss = np.empty_like(value)
+        derivative = np.empty_like(value)
+        loops.huber(value, loss, derivative)
+    else:
+        derivative = np.minimum(np.maximum(value, -1), 1)
+        loss = derivative * (value - 0.5 * derivative)
+    return error.result(loss, lambda gradient, into: (gradient * derivative,))
+
+
+def _smooth_l1(
+    value: Operand, target: Operand, *, reduction: str = "mean", beta: float = 1.0, **old: None
+) -> FastTensor:
+    if reduction != "none" or beta != 1 or any(old.values()):
+        raise NoFastPath(f"smooth_l1_loss with reduction='{reduction}' and beta={beta}")
+    return huber(operand(value) - target)
+
+
+def _square_error(
+    value: Operand, target: Operand, *, reduction: str = "mean", **old: None
+) -> FastTensor:
+    if reduction != "none" or any(old.values()):
+        raise NoFastPath(f"mse_loss with reduction='{reduction}'")
+    error: FastTensor = operand(value) - target
+    return error.square()
+
+
+FUNCTIONS |= {
+    torch.min: _smaller,
+    torch.max: _larger,
+    torch.cat: concatenate,
+    torch.stack: stack,
+    torch.pow: FastTensor.__pow__,
+    nn.functional.smooth_l1_loss: _smooth_l1,
+    nn.functional.mse_loss: _square_error,
+}

@@ -1,0 +1,59 @@
+"""Gradients of parameters as arrays, and the exception for functions without a fast version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+from torch import nn
+
+from rlplug_core.types import Array
+
+
+class NoFastPath(Exception):
+    """Raised for a function that has no fast version; the message names it."""
+
+
+class Gradients(dict[nn.Parameter, Array]):
+    """The gradient of each parameter, as arrays to which backward passes add.
+
+    Attributes:
+        every: the `id`s of the parameters.
+        zero: the `id`s of parameters with a gradient that is still zero; a backward pass may write it instead of adding
+            to it, which is faster. Code that changes an array removes its parameter from this set.
+    """
+
+    def __init__(self, arrays: Mapping[nn.Parameter, Array]) -> None:
+        super().__init__(arrays)
+        self.every = frozenset(map(id, self))
+        self.zero: set[int] = set(self.every)
+
+    def add(self, parameter: nn.Parameter, gradient: Array) -> None:
+        """Add a gradient to the array of a parameter, if it has one."""
+        if parameter in self:
+            self[parameter][...] += gradient
+            self.zero.discard(id(parameter))
+
+
+#: Computes the gradients of a function's sources from the gradient of its result.
+Backward: TypeAlias = Callable[[Array, Gradients], Sequence[Array]]
+
+T = TypeVar("T")
+#: The size of the cache of `PerGradient`, which has an entry for each optimizer.
+MOST = 8
+
+
+class PerGradient(Generic[T]):
+    """Caches a function of `Gradients`; an optimizer passes the same object at each update."""
+
+    def __init__(self, find: Callable[[Gradients], T]) -> None:
+        self.find = find
+        self.known: dict[int, tuple[Gradients, T]] = {}
+
+    def __call__(self, into: Gradients) -> T:
+        known = self.known.get(id(into))
+        if known is None or known[0] is not into:
+            if len(self.known) == MOST:
+                self.known.clear()
+            known = self.known[id(into)] = into, self.find(into)
+        return known[1]

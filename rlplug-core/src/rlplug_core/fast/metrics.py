@@ -1,0 +1,53 @@
+"""`Metrics`: a dictionary of tensors that are made when one is read; most metrics of minibatches are never read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlplug_core.accelerator import Function
+from rlplug_core.fast.array import FastTensor
+
+
+class Metrics(dict[str, Tensor | FastTensor]):
+    """Tensors by name. It holds FastTensors until something reads a value, by any method or as `{**metrics}`."""
+
+    #: Whether all values are tensors.
+    complete = False
+
+    def make_tensors(self) -> None:
+        """Replace FastTensors by tensors."""
+        for name, value in list(super().items()):
+            if isinstance(value, FastTensor):
+                self[name] = torch.from_numpy(np.asarray(value.value))
+        self.complete = True
+
+    # With a method `__iter__` of its own, `dict` and `{**metrics}` read values by `__getitem__`.
+
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self.make_tensors()
+        return dict, (dict(dict.items(self)),)
+
+
+def _reading(method: Function) -> Function:
+    def read(metrics: Metrics, *args: object) -> object:
+        if not metrics.complete:
+            metrics.make_tensors()
+        result: object = method(metrics, *args)
+        return result
+
+    read.__name__ = method.__name__
+    return read
+
+
+for name in (
+    *("__eq__", "__ne__", "__getitem__", "__or__", "__ror__", "__repr__", "__reversed__"),
+    *("copy", "get", "items", "pop", "popitem", "setdefault", "values"),
+):
+    setattr(Metrics, name, _reading(getattr(dict, name)))

@@ -1,0 +1,57 @@
+"""`Node`: an array, the arrays it was computed from, and the backward pass to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Self
+
+from torch import is_grad_enabled
+
+from rlplug_core.fast.gradients import Backward, Gradients
+from rlplug_core.types import Array
+
+_numbers = count()
+
+
+class Node:
+    """An array [...]; the result of a differentiable function also has `backward_of`, its sources and a number."""
+
+    __slots__ = ("backward_of", "number", "sources", "value")
+
+    def __init__(
+        self, value: Array, sources: Sequence[Self] = (), backward_of: Backward | None = None
+    ) -> None:
+        self.value = value
+        self.sources = sources
+        self.backward_of = backward_of
+        if backward_of is not None:
+            self.number = next(_numbers)
+
+    def constant(self, value: Array) -> Self:
+        """Return a value without a gradient."""
+        return self.__class__(value)
+
+    def result(self, value: Array, backward: Backward) -> Self:
+        """Return a function of this array alone; `backward` computes the gradient of this array."""
+        if self.backward_of is None or not is_grad_enabled():
+            return self.__class__(value)
+        return self.__class__(value, (self,), backward)
+
+    def backward_into(self, into: Gradients) -> None:
+        """Add the gradient of this scalar to the arrays of the parameters in `into`."""
+        part: Node = self
+        gradient: Array = self.value.dtype.type(1)
+        waiting: dict[int, tuple[Node, Array]] = {}
+        while True:
+            assert part.backward_of is not None
+            for source, below in zip(part.sources, part.backward_of(gradient, into), strict=True):
+                number = source.number
+                if number in waiting:
+                    below = waiting[number][1] + below
+                waiting[number] = source, below
+            if not waiting:
+                return
+            # Results have larger numbers than their sources, so all gradients of a source are added before its turn.
+            alone = len(waiting) == 1
+            part, gradient = waiting.popitem()[1] if alone else waiting.pop(max(waiting))
