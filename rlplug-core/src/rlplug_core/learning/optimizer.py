@@ -130,9 +130,8 @@ class Optimizer:
                 at the next update or when the state is saved.
         """
         if self.moving:
-            # The clock counts the env steps of all learners.
-            all_steps = age if self.mean is None else age * self.mean.ranks
-            progress = clock.progress_before(all_steps)
+            learners = 1 if self.mean is None else self.mean.ranks  # the clock counts steps of all
+            progress = clock.progress_before(age * learners)
             self.rate = self.learning_rate(progress)
             self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
         if self.on_device is not None:
