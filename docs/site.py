@@ -64,7 +64,13 @@ def main() -> int:
     rooms = {f"reference/{name}.md": text for name, text in reference().items()}
     for name, text in rooms.items():
         write(Path(name), text)
+    write(Path(STYLE_FILE), STYLE)
     return checked({*rooms, *(str(places[page]) for page in pages)})
+
+
+#: Formulas are blocks of text; a line that is wider than the page continues in the next line.
+STYLE_FILE = "site.css"
+STYLE = ".language-text pre > code { white-space: pre-wrap; overflow-wrap: anywhere }\n"
 
 
 def place(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -62,3 +63,11 @@ def test_the_gallery_shows_every_film_and_curve() -> None:
     shown = set(re.findall(r"\]\(pictures/((?:film|curves)-[\w.-]+)\)", gallery))
     assert shown == {path.name for kind in ("film-*", "curves-*.svg") for path in pictures.glob(kind)}
     assert all(path.stat().st_size < 400_000 for path in pictures.glob("film-*"))
+
+
+def test_formulas_are_not_cut(site: ModuleType) -> None:
+    """Text blocks wrap, and the site loads the style that says so."""
+    options = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    assert options["project"]["extra_css"] == [site.STYLE_FILE]
+    style = (site.OUT / site.STYLE_FILE).read_text(encoding="utf-8")
+    assert ".language-text pre > code { white-space: pre-wrap" in style

@@ -55,7 +55,9 @@ def checkpoints(
 def environments(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete ids of installed environments, ignoring case."""
+    """Complete ids of installed environments, ignoring case; a word that looks like a path is completed as a file."""
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
     ids = {
         id for family in env_families() if family.installed for id in family.ids if "*" not in id
     }

@@ -260,8 +260,18 @@ def from_file(path: Path | None, options: Iterable[Option], owner: str) -> dict[
     """
     if path is None:
         return {}
+    return check_values(path, _toml(path, "configuration"), options, owner)
+
+
+def check_values(
+    path: Path, values: dict[str, object], options: Iterable[Option], owner: str
+) -> dict[str, object]:
+    """Return the options of a file, all checked.
+
+    Raises:
+        BadConfig: an unknown name or a wrong value.
+    """
     by_name = {option.name: option for option in options}
-    values = _toml(path, "configuration")
     for name, value in values.items():
         if name.startswith(tuple(PREFIXES.values())):
             continue
@@ -333,8 +343,17 @@ def from_network(word: str | None, options: Sequence[Option], owner: str) -> dic
 
 
 def _toml(path: Path, noun: str) -> dict[str, object]:
+    return flat(read_tables(path, noun))
+
+
+def read_tables(path: Path, noun: str) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
-        return flat(read_toml(path))
+        return read_toml(path)
     except OSError as error:
         raise UsageError(f"the {noun} file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -348,8 +367,9 @@ def collect(
     options: Sequence[Option],
     owner: str,
     net: str | None = None,
+    project: Mapping[str, object] = {},
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Return the values that the user set, and their origins: options override `--set`, `--net`, then the file.
+    """Return the values that the user set, and their origins: options override `--set`, `--net`, then the files.
 
     Presets and defaults come later.
     """
@@ -363,4 +383,5 @@ def collect(
         ("set", from_pairs(pairs, options, owner)),
         ("net", from_network(net, options, owner)),
         ("config", from_file(file, options, owner)),
+        ("project", project),
     )

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.errors import BadConfig
-from rlplug_core.loop.memory_check import check_sizes, physical, size_text, step_bytes
+from rlplug_core.loop.memory_check import check_sizes, checkpoints_to_keep, physical, size_text, step_bytes
 
 GIB = 1024**3
 POLE = spaces.Box(-1, 1, (4,), np.float32)
@@ -54,3 +54,19 @@ def test_memory_is_that_of_this_machine() -> None:
 )
 def test_sizes_are_written_with_their_unit(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+def test_large_replay_buffers_keep_one_checkpoint_and_say_what_they_take() -> None:
+    """A million frames of Atari are 6.6 GiB in each checkpoint; four of them filled a disk."""
+    frames = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    atari = {"buffer_size": 1_000_000, "learning_starts": 100, "total_timesteps": 10_000_000}
+    count, said = checkpoints_to_keep(atari, frames)
+    assert count == 1
+    expected = "a checkpoint holds the replay buffer, up to 6.58 GiB; up to 2 checkpoints are kept, 13.2 GiB together"
+    assert said.startswith(expected)
+    assert checkpoints_to_keep({**atari, "keep_checkpoints": 3}, frames)[0] == 3
+    count, said = checkpoints_to_keep({**atari, "keep_checkpoints": 0}, frames)
+    assert (count, "all checkpoints are kept:" in said) == (0, True)
+    assert checkpoints_to_keep({**atari, "total_timesteps": 10_000}, frames) == (3, "")
+    on_policy = {"n_steps": 128, "total_timesteps": 10_000_000}
+    assert checkpoints_to_keep(on_policy, frames) == (3, "")

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 import rlplug_core as rl
+
+#: How often a step of the policy is shortened before it is taken back, and to what share of the square root of the
+#: divergence that is left.
+TRIES = 5
+MARGIN = 0.98
 
 
 @dataclass(frozen=True)
@@ -23,9 +29,9 @@ class ACKTRConfig(rl.Config):
     normalize_advantage: bool = (
         False  # scale the advantages of a batch to mean 0 and standard deviation 1
     )
-    # largest KL divergence of the policy per update, by K-FAC's quadratic model; true ones are larger
+    # largest mean KL divergence of the policy per update, over the states of the rollout
     kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
-    # the same for the critic, as the mean of a Gaussian
+    # largest KL divergence of the critic, as the mean of a Gaussian, by K-FAC's quadratic model
     critic_kfac_clip: rl.Scheduled[rl.Positive] = 2e-3
     # damping of the Fisher matrix, added to its eigenvalues
     kfac_damping: rl.Scheduled[rl.Positive] = 0.01
@@ -94,12 +100,46 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         samples = rollout.samples(advantage, value_target, self.device)
         normalized = self.critic.normalize(samples)
         self.update_fisher(normalized, now, clock)
+        with torch.no_grad():
+            before = self.policy(samples.obs)
+        start = self.kfac.part(self.actor_critic_optimizer.flat, 0).clone()
         loss, metrics = self.loss(normalized, now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(
             loss, clock, age=batch.size
         )
+        limit = now.kfac_clip * clock.scale**2
+        metrics["loss/kl"] = self.bound_divergence(samples, before, start, limit)
         self.kfac.rescale(self.critic.output, self.critic.update_stats(samples))
         return rl.Result(metrics)
+
+    @torch.no_grad()
+    def bound_divergence(
+        self, samples: rl.Samples, before: Tensor, start: Tensor, limit: float
+    ) -> Tensor:
+        """Shorten the policy's step until its mean KL divergence is at most `limit`; return the divergence [].
+
+        The divergence grows like the square of a short step, so one division is usually enough. K-FAC's model, which
+        chose the step, is often several times too small. A step that is too long after `TRIES` divisions is taken back.
+
+        Args:
+            samples: the rollout.
+            before: [B, ...] outputs of the policy before the step.
+            start: [P] the policy's parameters before the step.
+            limit: the largest divergence.
+        """
+        parameters = self.kfac.part(self.actor_critic_optimizer.flat, 0)
+        velocity = self.kfac.part(self.kfac.state["velocity"], 0)
+        for _ in range(TRIES):
+            divergence = samples.mean(self.policy.head.kl(before, self.policy(samples.obs)))
+            found = rl.to_float(divergence)
+            if found <= limit:
+                return divergence
+            share = MARGIN * (limit / found) ** 0.5
+            parameters.copy_(torch.lerp(start, parameters, share))
+            velocity *= share
+        parameters.copy_(start)
+        velocity.zero_()
+        return torch.zeros_like(divergence)
 
     def update_fisher(self, samples: rl.Samples, now: ACKTRConfig, clock: rl.Clock) -> None:
         """Update the Fisher factors with this batch, and decompose them every `kfac_update_interval` updates."""

@@ -19,6 +19,7 @@ from rlplug_cli.completion import assignments, environments, run_names
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, collect, flag_of, network_prefixes, option_words
+from rlplug_cli.project import project_options
 from rlplug_cli.render.config import config_text
 from rlplug_core import plugins
 from rlplug_core.config import Config, Option, RunOptions, is_target, nearest, schema_of
@@ -242,6 +243,7 @@ class AlgorithmCommand(TakesArguments):
             options=self.options,
             owner=self.algorithm,
             net=params.get("net"),
+            project=project_options(self.options, self.algorithm),
         )
         from rlplug_core.plugins import kind_for  # slow: it may make the environment
 

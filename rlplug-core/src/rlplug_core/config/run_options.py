@@ -83,8 +83,9 @@ class RunOptions(Config):
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     # restart episodes at checkpoints, for exact resume if the environment has no saved state
     resume_exact: bool = False
-    # number of periodic checkpoints to keep, besides the best and the final one; all (0) keeps each
-    keep_checkpoints: Natural = 3
+    # number of periodic checkpoints to keep, besides the best and the final one; all (0) keeps each; default: 3, or
+    # 1 if each holds a replay buffer of 1 GiB or more
+    keep_checkpoints: Natural | None = None
     log: tuple[str, ...] = ()  # also log with these: csv, tensorboard, wandb, ./file.py:Class
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total
     # episodes between log records, instead of env steps; 0 for env steps

@@ -191,6 +191,10 @@ class KFAC:
                 self.state[f"{number}/{side}/values"].copy_(values.clamp_(min=0))
                 self.state[f"{number}/{side}/vectors"].copy_(vectors)
 
+    def part(self, flat: Tensor, region: int) -> Tensor:
+        """Return the part [P of the region] of a flat tensor [P] that belongs to a region, as a view."""
+        return flat[self.spans[region][0]]
+
     def widen(self, region: int, factor: Tensor) -> None:
         """Multiply a region's radius, for example by the variance of its output.
 

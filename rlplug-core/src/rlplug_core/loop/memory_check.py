@@ -12,6 +12,9 @@ from gymnasium import spaces
 from rlplug_core.errors import BadConfig
 from rlplug_core.types import Space
 
+#: The bytes of a replay buffer above which a run keeps one periodic checkpoint by default, and the usual number.
+LARGE_REPLAY = 2**30
+USUAL_CHECKPOINTS = 3
 #: Bytes that an environment takes at the very least.
 ENVIRONMENT = 2_000
 #: Copies of a parameter: itself, its gradient, two moments of Adam; bytes of each.
@@ -66,6 +69,19 @@ def _bytes(part: Space) -> int:
     return size // min(shape) if len(shape) > 2 and min(shape) else size
 
 
+def replay_bytes(options: Mapping[str, object], obs: Space) -> int:
+    """Return the bytes that a full replay buffer adds to a checkpoint, at least; 0 without a replay buffer.
+
+    Args:
+        options: all options of a run, by dotted name.
+        obs: the space of one environment's observations.
+    """
+    if "learning_starts" not in options:
+        return 0
+    steps = min(number(options.get("buffer_size")), number(options.get("total_timesteps")))
+    return steps * step_bytes(obs)
+
+
 def number(value: object) -> int:
     """Return a size from an option; 1 if it is not set."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
@@ -74,6 +90,27 @@ def number(value: object) -> int:
 def physical() -> int:
     """Bytes of memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def checkpoints_to_keep(options: Mapping[str, object], obs: Space) -> tuple[int, str]:
+    """Return how many periodic checkpoints a run keeps, and a sentence about their size if it is large.
+
+    Args:
+        options: all options of a run, by dotted name.
+        obs: the space of one environment's observations.
+    """
+    size = replay_bytes(options, obs)
+    given = options.get("keep_checkpoints")
+    usual = 1 if size >= LARGE_REPLAY else USUAL_CHECKPOINTS
+    count = given if isinstance(given, int) else usual
+    if size < LARGE_REPLAY:
+        return count, ""
+    kept = "all checkpoints are" if count == 0 else f"up to {count + 1} checkpoints are"
+    total = "" if count == 0 else f", {size_text(size * (count + 1))} together"
+    return count, (
+        f"a checkpoint holds the replay buffer, up to {size_text(size)}; {kept} kept{total}: --keep-checkpoints, "
+        "--checkpoint-every and --buffer-size change this"
+    )
 
 
 def size_text(size: int) -> str:

@@ -26,6 +26,7 @@ from rlplug_core.loop.build import fillable
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_ignored, check_optimized
 from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
+from rlplug_core.loop.memory_check import checkpoints_to_keep
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_defaults
 from rlplug_core.plugins import Hooks, absolute
@@ -108,10 +109,11 @@ def train(
     plan, timing = choose_env_workers(plan)
     learner = _probe(plan)
     buffer = _fitting(warm, learner, plan)
+    plan, disk = _with_checkpoints(plan, learner)
     if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
         warn(warning)
     if say is not None:
-        messages = (*remarks(plan, origins), timing, survey(plan), network_text(learner))
+        messages = (*remarks(plan, origins), timing, disk, survey(plan), network_text(learner))
         for found in filter(None, messages):
             say(found)
     run = _create(plan, word, Path(out), name)
@@ -119,6 +121,14 @@ def train(
         _describe(run, plan, word, origins)
         Session(plan, run.directory, run, called, watch).train(buffer=buffer)
     return run
+
+
+def _with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
+    """Return the plan with a number of checkpoints to keep, and a sentence about their size if it is large."""
+    if not isinstance(learner, Algorithm):  # its observations are not known
+        return plan, ""
+    count, disk = checkpoints_to_keep(plan.flat, learner.spec.obs)
+    return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk
 
 
 def _set_by_user(origins: Mapping[str, str]) -> list[str]:

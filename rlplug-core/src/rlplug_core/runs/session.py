@@ -30,6 +30,7 @@ from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
+from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.safe_streams import outlasting
 from rlplug_core.loop.signals import handle_signals
@@ -86,8 +87,9 @@ class Session:
         self.run = run
         self.hooks = hooks
         self.on_watch = watch
+        keep = plan.options.keep_checkpoints
         self.checkpoints = Checkpoints(
-            self.directory.checkpoints_path, plan.options.keep_checkpoints
+            directory.checkpoints_path, USUAL_CHECKPOINTS if keep is None else keep
         )
         self.recorder = Recorder(plan, directory.path, plan.options.record_every)
         self.eval_env: Env | None = None
