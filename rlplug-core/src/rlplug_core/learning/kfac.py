@@ -192,7 +192,15 @@ class KFAC:
                 self.state[f"{number}/{side}/vectors"].copy_(vectors)
 
     def part(self, flat: Tensor, region: int) -> Tensor:
-        """Return the part [P of the region] of a flat tensor [P] that belongs to a region, as a view."""
+        """Return the part of a flat tensor that belongs to a region.
+
+        Args:
+            flat: [P], such as the flat parameters.
+            region: its number, in the order of `regions`.
+
+        Returns:
+            A view [Q] of the Q numbers of the region.
+        """
         return flat[self.spans[region][0]]
 
     def widen(self, region: int, factor: Tensor) -> None:
