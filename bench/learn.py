@@ -31,6 +31,8 @@ from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.journal import read
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
+#: The section of packages that this script cannot run, because they are not installed here; written by hand.
+PLUGINS = Path(__file__).parent / "notes" / "plugins-of-examples.md"
 OUTCOMES = Path(__file__).with_name("learning.jsonl")
 #: Suffix of the file next to a run directory that names the commits that trained it.
 REVISION = "revision"
@@ -168,6 +170,7 @@ agents.
 
 {agents}
 
+{plugins}
 Seconds are medians of whole runs with their evaluations, with other work on the same machine:
 {machine}. The last column names the commits that trained the seeds
 (`learning.jsonl` has the commit of each seed).
@@ -354,7 +357,9 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
         name: table(header, lines) if lines else "Nothing has been run."
         for name, lines in rows.items()
     }
-    LEARNING.write_text(ABOUT.format(**parts, machine=machine()), encoding="utf-8")
+    plugins = f"#{PLUGINS.read_text(encoding='utf-8')}"  # a section of this page
+    text = ABOUT.format(**parts, plugins=plugins, machine=machine())
+    LEARNING.write_text(text, encoding="utf-8")
 
 
 def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
