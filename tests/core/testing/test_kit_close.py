@@ -43,13 +43,19 @@ def test_a_sly_one_is_caught_by_the_check_made_for_it(name: str) -> None:
     assert said in outcome.message
 
 
-@pytest.mark.parametrize("name", TEMPTED)
+@pytest.mark.parametrize("name", [TEMPTED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in TEMPTED[1:])])
 def test_one_that_counts_the_next_episode_in_is_tempted(name: str) -> None:
     found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}", learn=True)}
     assert "rewards of a row's next episode must not reach back" in found["learn-episodes"].outcome().message
 
 
-@for_each("name", RIGHT)
+#: One of each kind of data; the others are `slow`, and `test_kit` has `Tiny`.
+PLAIN = ("Dyna", "WorldModel", "DelayedReplay", "NumpyOnly", "WholeReturns", "TinyQ")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in RIGHT]
+)
 def test_a_right_one_of_any_kind_passes(name: str) -> None:
     found = checks(f"{Path(right_algorithms.__file__)}:{name}")
     outcomes = {check.name: check.outcome() for check in found if check.name != "fresh-process"}
