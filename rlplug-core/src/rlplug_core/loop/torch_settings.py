@@ -43,7 +43,7 @@ def usable_device(name: str, option: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"no device '{name}'; use auto, cpu or cuda") from error
+        raise UsageError(f"no device '{name}'; use cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device 'cuda' is not available to this torch; use {option} cpu")
     if _lacking(name):
