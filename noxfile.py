@@ -32,6 +32,7 @@ EXAMPLES = (
     "rlplug-curriculum",
     "rlplug-dyna",
     "rlplug-gridworld",
+    "rlplug-gtrxl",
     "rlplug-imitation",
     "rlplug-rlpd",
     "rlplug-rnd",

@@ -1,11 +1,20 @@
-"""A memory of one's own: a GRU without any fast form, one row and one step at a time."""
+"""An environment of chance, and a memory of one's own: a GRU without any fast form, one row and one step at a time."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from rlplug_core.nets.recurrent import GRU, Remembered
+from tests.reference.memory import Random
+
+
+class Steered(Random):
+    """The same with Box actions, which change nothing."""
+
+    action = spaces.Box(-1, 1, (2,), np.float32)
 
 
 class Slow(GRU):

@@ -12,11 +12,16 @@ import torch
 import rlplug_core as rl
 from rlplug_core.batches import Rollout
 from rlplug_core.clock import Clock
+from rlplug_core.export.agent import ProgramAgent
+from rlplug_core.export.flat import Flat
+from rlplug_core.export.greedy import greedy
+from rlplug_core.export.program import Program, trace
 from rlplug_core.loop.actor import Actor
-from tests.algos.memories import Slow
+from tests.algos.memories import Slow, Steered
 from tests.reference.memory import Random
 
 RANDOM = f"{Random.__module__}:{Random.__name__}"
+STEERED = f"{Steered.__module__}:{Steered.__name__}"
 SLOW = f"{Slow.__module__}:{Slow.__name__}:units=5"
 #: Short rollouts; several minibatches where there are any.
 ROLLOUTS: dict[str, dict[str, Any]] = {
@@ -67,3 +72,79 @@ def test_a_policy_that_has_not_changed_gives_the_probabilities_of_its_actions(
         found = rl.log_probs(rollout, made.policy, None)  # type: ignore[arg-type]
         valid = rollout.weight > 0
         np.testing.assert_allclose(found[valid], rollout.extras["log_prob"][valid], atol=1e-5)
+
+
+#: Sequences of short length, and updates after every eight steps.
+SEQUENCES: dict[str, Any] = {
+    "net.hidden": [6, 6], "batch_size": 16, "sequence_length": 4, "burn_in": 2, "n_step": 2, "learning_starts": 40,
+    "train_freq": 8, "random_steps": 0, "learning_rate": 1e-2, "critic_learning_rate": 1e-2, "num_envs": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_updates_from_replay_equal_those_of_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
+    """Sequences of two rows with truncations; the policy's loss leaves the memory alone."""
+    made, slow = (learner(algorithm, STEERED, memory=words, **SEQUENCES) for words in ("gru:units=5", SLOW))
+    before = [parameter.clone() for parameter in made.parameters()]
+    buffer = made.buffer()
+    actor = Actor(Steered(2), made, made.agent(), buffer, Clock(10**6))
+    actor.reset(3)
+    updates = 0
+    while updates < 5:
+        buffer.add(actor.step())
+        for batch in buffer.batches(actor.clock):
+            assert torch.equal(batch.weight.view(7, 4)[2:6] > 0, batch.extras["valid"].view(7, 4)[2:6])
+            assert not batch.weight.view(7, 4)[[0, 1, 6]].any()
+            made.update(batch, actor.clock)
+            slow.update(batch, actor.clock)
+            actor.clock.updates += 1
+            updates += 1
+    for old, ours, theirs in zip(before, made.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        assert not torch.equal(old, ours), "it was never trained"
+
+
+def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., Any]) -> None:
+    """From the stored state on, at every step and after every n-step window, while weights rest."""
+    made = learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
+    buffer = made.buffer()
+    actor = Actor(Steered(2), made, made.agent(), buffer, Clock(10**6))
+    actor.reset(3)
+    seen = []
+    for _ in range(60):
+        step = actor.step()
+        buffer.add(step)
+        seen.append((actor.recurrent_state["h"].copy(), step.truncated | step.terminated, step.valid.copy()))
+    starts = [(time, row) for time in range(0, 40, 2) for row in range(2)]
+    batch = buffer.gather(np.array([2 * time + row for time, row in starts]))
+    trunk = made.critics.trunk
+    found = trunk.obs(batch).detach().unflatten(0, (7, 40))
+    following = trunk.next_obs(batch).unflatten(0, (7, 40))
+    compared = 0
+    for column, (time, row) in enumerate(starts):
+        for step in range(6):
+            state, ended, valid = (part[row] for part in seen[time + step])
+            if valid:
+                np.testing.assert_allclose(found[step, column], state, atol=1e-5)
+            last = time + step + int(not ended)  # of its window of two steps
+            there = seen[last][2][row] and seen[last + 1][2][row] and not seen[last][1][row]
+            if 2 <= step < 6 and valid and there:
+                np.testing.assert_allclose(following[step, column], seen[last + 1][0][row], atol=1e-5)
+                compared += 1
+    assert compared > 20
+
+
+def test_an_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> None:
+    """The memory is an input and an output of the program."""
+    made = learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
+    agent, flat = made.agent(), Flat(greedy(made.agent()), made.spec)
+    exported = ProgramAgent(Program(*trace(flat, flat.example(), flat.names)), flat.memory)
+    ours, theirs = agent.initial(3), exported.initial(3)
+    generator = np.random.default_rng(0)
+    for _ in range(6):
+        obs = generator.normal(size=(3, 3)).astype(np.float32)
+        first = generator.random(3) < 0.3
+        one = agent.act(obs, first, ours, Clock(1), explore=False)
+        other = exported.act(obs, first, theirs, Clock(1))
+        ours, theirs = one.recurrent_state, other.recurrent_state
+        np.testing.assert_allclose(one.action, other.action, atol=1e-5)

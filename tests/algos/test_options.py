@@ -97,7 +97,7 @@ BUSY = {
     "learning_starts": 64, "batch_size": 16, "n_steps": 8, "train_freq": 16, "target_update_interval": 2,
     "replay_ratio": 1.0, "priority.alpha": 0.5,
     "action_noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8], "memory": "gru",
-    "recurrent_hidden_size": 8,
+    "recurrent_hidden_size": 8, "sequence_length": 4, "burn_in": 2, "sequence_period": 2,
 }  # fmt: skip
 #: Read only where there are convolutions; of `channels` it is asked whether there are any.
 OF_IMAGES = {f"{net}.{name}" for net in ("net", "critic_net") for name in ("kernels", "strides")}
@@ -179,6 +179,7 @@ def norms(learner: Any) -> dict[str, float]:
             {"memory": "./mine.py:Mine", "recurrent_cell": "gru"},
             r"^recurrent_cell is a former option of the memories gru and lstm; leave it out with --memory",
         ),
+        ("sac", {"burn_in": 5}, r"burn_in is about the sequences of a memory; give --memory gru too"),
         ("ppo", {"memory": "gruu"}, r"no memory 'gruu' is installed; did you mean 'gru'"),
         ("a2c", {"memory": "gru:unit=3"}, r"memory gru has no option 'unit'; did you mean 'units'"),
         *(

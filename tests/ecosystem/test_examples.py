@@ -20,9 +20,17 @@ from tests.ecosystem.conftest import Place
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = (
-    "rlplug-cem", "rlplug-curriculum", "rlplug-dyna", "rlplug-gridworld", "rlplug-imitation", "rlplug-rlpd",
-    "rlplug-rnd", "rlplug-safe", "rlplug-telegraph",
-)  # fmt: skip
+    "rlplug-cem",
+    "rlplug-curriculum",
+    "rlplug-dyna",
+    "rlplug-gridworld",
+    "rlplug-gtrxl",
+    "rlplug-imitation",
+    "rlplug-rlpd",
+    "rlplug-rnd",
+    "rlplug-safe",
+    "rlplug-telegraph",
+)
 #: Options with which a run takes a moment.
 SHORT = (
     "--total-timesteps", "6000", "--eval-episodes", "10", "--final-eval-episodes", "10", "--checkpoint-every", "2000",

@@ -25,6 +25,7 @@ from rlplug_core.acting.policy_agent import PolicyAgent as PolicyAgent
 from rlplug_core.acting.recurrent import MemoryAgent as MemoryAgent
 from rlplug_core.acting.recurrent import MemoryGreedy as MemoryGreedy
 from rlplug_core.acting.recurrent import policy_agent as policy_agent
+from rlplug_core.acting.recurrent import trunk_agent as trunk_agent
 from rlplug_core.algorithm import Algorithm as Algorithm
 from rlplug_core.algorithm import pure as pure
 from rlplug_core.batches import Batch as Batch
@@ -39,6 +40,7 @@ from rlplug_core.buffers.dataset import canonical_actions as canonical_actions
 from rlplug_core.buffers.episodes import EpisodeBuffer as EpisodeBuffer
 from rlplug_core.buffers.make import PriorityOptions as PriorityOptions
 from rlplug_core.buffers.make import RolloutReplay as RolloutReplay
+from rlplug_core.buffers.make import check_no_sequences as check_no_sequences
 from rlplug_core.buffers.make import replay_buffer as replay_buffer
 from rlplug_core.buffers.make import replay_from_options as replay_from_options
 from rlplug_core.buffers.pairs import PairBuffer as PairBuffer
@@ -131,6 +133,7 @@ from rlplug_core.nets.memory_networks import RecurrentPolicyAndCritic as Recurre
 from rlplug_core.nets.memory_networks import RecurrentQ as RecurrentQ
 from rlplug_core.nets.memory_networks import policy_and_critic as policy_and_critic
 from rlplug_core.nets.memory_networks import recurrent_values as recurrent_values
+from rlplug_core.nets.memory_trunk import memory_trunk as memory_trunk
 from rlplug_core.nets.net import Net as Net
 from rlplug_core.nets.noisy import Noise as Noise
 from rlplug_core.nets.normalize import RewardScale as RewardScale

@@ -39,6 +39,14 @@ class SACConfig(rl.Config):
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
+    # memory before policy and critics: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
+    # with a memory, steps of a sequence that train the networks; default: 20
+    sequence_length: rl.Count | None = None
+    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    burn_in: rl.Natural | None = None
+    # with a memory, steps between the starts of sequences; default: half of sequence_length
+    sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
@@ -56,6 +64,7 @@ class SACConfig(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         if self.target_entropy is not None and not self.autotune:
             raise ValueError(
                 "target_entropy needs autotune, which is off; leave target_entropy at none"
@@ -73,12 +82,13 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
-        self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
+        trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in)
+        norm = rl.observation_norm(trunk.spec.obs, trunk.net)
+        self.policy = rl.PolicyNetwork(trunk.spec, trunk.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
         self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+            lambda: rl.ActionCritic(trunk.spec, trunk.net, norm), c.n_critics, trunk
         )
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(
@@ -94,10 +104,11 @@ class SAC(rl.Algorithm[rl.Transitions]):
         self.fixed_critics = rl.NoGradient(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
-    def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
-        return rl.SampleAgent(
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.Agent:
+        agent = rl.SampleAgent(
             self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps
         )
+        return rl.trunk_agent(self.critics.trunk, agent)
 
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
@@ -124,15 +135,15 @@ class SAC(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic, with one soft target for all (eq. 5); and metrics."""
         target = self.soft_target(batch, noise, now)
-        q = self.critics(batch.obs, batch.action)
+        q = self.critics(self.critics.obs(batch), batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     @torch.no_grad()
     def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:
         """Return r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')) [B] with a sampled a' (eq. 3, 5)."""
-        action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
-        next_q = self.target_critics.lowest(batch.next_obs, action)
+        action, log_prob = self.head.draw(self.policy(self.critics.next_obs(batch)), noise)
+        next_q = self.target_critics.lowest(self.target_critics.next_obs(batch), action)
         soft_value: Tensor = next_q - self.temperature.times_alpha(log_prob, now.ent_coef)
         return batch.reward + batch.discount * soft_value
 
@@ -141,8 +152,9 @@ class SAC(rl.Algorithm[rl.Transitions]):
         self, batch: rl.Transitions, noise: Tensor, now: SACConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return alpha * log pi(a | s) - min Q(s, a) (eq. 7) plus the loss of log alpha (eq. 18); and metrics."""
-        action, log_prob = self.head.draw(self.policy(batch.obs), noise)
-        q = self.critics.lowest(batch.obs, action)
+        obs = self.critics.obs(batch)
+        action, log_prob = self.head.draw(self.policy(obs), noise)
+        q = self.critics.lowest(obs, action)
         target_entropy = (
             -float(self.head.dims) if now.target_entropy is None else now.target_entropy
         )

@@ -44,6 +44,14 @@ class TD3Config(rl.Config):
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 2
+    # memory before policy and critics: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
+    # with a memory, steps of a sequence that train the networks; default: 20
+    sequence_length: rl.Count | None = None
+    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    burn_in: rl.Natural | None = None
+    # with a memory, steps between the starts of sequences; default: half of sequence_length
+    sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
@@ -60,6 +68,7 @@ class TD3Config(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         if self.noise_theta is not None and self.action_noise == "gaussian":
             raise ValueError(
                 "noise_theta is the decay of Ornstein-Uhlenbeck noise, but action_noise is gaussian; give "
@@ -78,10 +87,11 @@ class TD3(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
-        self.policy = rl.DeterministicPolicy(self.spec, c.net, norm)
+        trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in)
+        norm = rl.observation_norm(trunk.spec.obs, trunk.net)
+        self.policy = rl.DeterministicPolicy(trunk.spec, trunk.net, norm)
         self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+            lambda: rl.ActionCritic(trunk.spec, trunk.net, norm), c.n_critics, trunk
         )
         self.target_policy = rl.target_network(self.policy)
         self.target_critics = rl.target_network(self.critics)
@@ -96,13 +106,14 @@ class TD3(rl.Algorithm[rl.Transitions]):
             rl.Target(self.critics, self.target_critics),
         ]
 
-    def agent(self, rank: int = 0, ranks: int = 1) -> rl.NoiseAgent:
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.Agent:
         c = self.config
         theta = None if c.noise_theta is None else self.schedule("noise_theta")
         noise = rl.action_noise(c.action_noise, self.schedule("noise_sigma"), theta)
-        return rl.NoiseAgent(
+        agent = rl.NoiseAgent(
             self.policy, noise, self.agent_seeds(rank), self.inference_backend, c.random_steps
         )
+        return rl.trunk_agent(self.critics.trunk, agent)
 
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
@@ -127,7 +138,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic, with one target for all (algorithm 1)."""
         target = self.td_target(batch, noise, now)
-        q = self.critics(batch.obs, batch.action)
+        q = self.critics(self.critics.obs(batch), batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
@@ -137,10 +148,12 @@ class TD3(rl.Algorithm[rl.Transitions]):
         noise = (now.target_policy_noise * noise).clip(
             -now.target_noise_clip, now.target_noise_clip
         )
-        action = (self.target_policy(batch.next_obs) + noise).clip(-1, 1)
-        return batch.reward + batch.discount * self.target_critics.lowest(batch.next_obs, action)
+        next_obs = self.target_critics.next_obs(batch)
+        action = (self.target_policy(next_obs) + noise).clip(-1, 1)
+        return batch.reward + batch.discount * self.target_critics.lowest(next_obs, action)
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions) -> Tensor:
         """Return -Q(s, policy(s)) of the first critic (section 3)."""
-        return -batch.mean(self.critics[0](batch.obs, self.policy(batch.obs)))
+        obs = self.critics.obs(batch)
+        return -batch.mean(self.critics[0](obs, self.policy(obs)))

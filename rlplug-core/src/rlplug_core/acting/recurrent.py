@@ -15,8 +15,10 @@ from rlplug_core.nets.memory_networks import (
     RecurrentPolicyAndCritic,
     RecurrentQ,
 )
+from rlplug_core.nets.memory_trunk import MemoryTrunk, Trunk
+from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, tree_map
+from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State, tree_map
 
 
 class MemoryAgent(PolicyAgent):
@@ -96,6 +98,49 @@ class MemoryGreedy(EpsilonGreedy):
             values = self.recurrent.on(memory, seen).cpu().numpy()
         after = tree_map(lambda part: part.cpu().numpy(), memory)
         return Act(self.selected(obs, values, clock, explore), after, NO_EXTRAS)
+
+
+class TrunkAgent:
+    """Acts on the features of a trunk with a memory, by an agent that reads them as observations."""
+
+    def __init__(self, trunk: MemoryTrunk, agent: Agent) -> None:
+        self.trunk = trunk
+        self.agent = agent
+        self.device = next(trunk.parameters()).device
+
+    def weights(self) -> State:
+        trunk = {f"trunk.{name}": part for name, part in self.trunk.state_dict().items()}
+        return {**trunk, **self.agent.weights()}
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        self.agent.initial(num_envs)
+        return self.trunk.memory.initial(num_envs)
+
+    def act(
+        self,
+        obs: Obs,
+        is_first: Array,
+        recurrent_state: RecurrentState,
+        clock: Clock,
+        explore: bool = True,
+    ) -> Act:
+        with torch.inference_mode():
+            inputs = (to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state))
+            memory = self.trunk.remember(*inputs)
+            after = tree_map(lambda part: part.cpu().numpy(), memory)
+        act = self.agent.act(after["h"], is_first, None, clock, explore)
+        return Act(act.action, after, act.extras)
+
+    def state_dict(self) -> State:
+        return self.agent.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.agent.load_state_dict(state)
+
+
+def trunk_agent(trunk: Trunk | None, agent: Agent) -> Agent:
+    """Return the agent, with the memory of the trunk if it has one."""
+    return TrunkAgent(trunk, agent) if isinstance(trunk, MemoryTrunk) else agent
 
 
 def policy_agent(

@@ -12,16 +12,20 @@ from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.sampled import SampledReplay
+from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
 from rlplug_core.buffers.storage import Store
 from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.config.options import Fraction, NonNegative, Positive, Scheduled
 from rlplug_core.config.schedules import Constant, Schedule, linear, throughout
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.nets.memory_trunk import BURN_IN
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
 #: How many batches of uniform replay are drawn together: the calls of one draw are shared by as many.
 TOGETHER = 32
+#: The default number of steps of a sequence that train the networks.
+SEQUENCE_LENGTH = 20
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ def replay_from_options(learner: ReplayLearner) -> ReplayBuffer:
         UsageError: as `replay_buffer`.
     """
     options = learner.config
+    if getattr(options, "memory", None) is not None:
+        return sequences_from_options(learner)
     pace = ReplaySchedule(
         options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
     )
@@ -165,6 +171,60 @@ def replay_from_options(learner: ReplayLearner) -> ReplayBuffer:
         her=getattr(options, "her", 0),
         spec=learner.spec,
     )
+
+
+def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
+    """Make the replay of sequences for a learner with a memory: about `batch_size` steps per batch.
+
+    The config also has `sequence_length`, `burn_in`, `sequence_period` and `n_step`; None means the default.
+
+    Args:
+        learner: an `Algorithm`.
+
+    Raises:
+        UsageError: hindsight replay is on. BadConfig: a batch has no room for a sequence.
+    """
+    options = learner.config
+    length = options.sequence_length or SEQUENCE_LENGTH
+    _check_sequences(options, length)
+    burn_in = BURN_IN if options.burn_in is None else options.burn_in
+    batch_size = options.batch_size // length
+    pace = ReplaySchedule(
+        batch_size, options.train_freq, options.gradient_steps, options.learning_starts
+    )
+    return SequenceReplay(
+        SequenceShape(length, burn_in, options.sequence_period or -(-length // 2)),
+        options.buffer_size,
+        pace,
+        n_step=options.n_step,
+        gamma=learner.schedule("gamma"),
+        seeds=learner.seeds.child("buffer"),
+        device=learner.device,
+        priority=Priority(alpha=0.0),
+        store=options.buffer_storage,
+    )
+
+
+def _check_sequences(options: Any, length: int) -> None:
+    """Raise UsageError or BadConfig if options do not go together with sequences of `length` steps."""
+    if getattr(options, "her", 0):
+        raise UsageError(
+            "her replays single transitions, and a memory needs sequences; leave one out"
+        )
+    if options.batch_size < length:
+        raise BadConfig(
+            f"with a memory a batch is made of sequences of {length} steps; give --batch-size {length} or more"
+        )
+
+
+def check_no_sequences(
+    memory: str | None, sequence_length: int | None, burn_in: int | None, period: int | None
+) -> None:
+    """Raise ValueError if options of sequences are given without a memory."""
+    given = {"sequence_length": sequence_length, "burn_in": burn_in, "sequence_period": period}
+    named = [name for name, value in given.items() if value is not None]
+    if memory is None and named:
+        raise ValueError(f"{named[0]} is about the sequences of a memory; give --memory gru too")
 
 
 @dataclass(frozen=True)

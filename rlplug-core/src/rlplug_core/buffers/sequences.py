@@ -19,7 +19,7 @@ from rlplug_core.buffers.rollout import put
 from rlplug_core.buffers.storage import Store, send
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, State, Step, tree_map
+from rlplug_core.types import Array, Result, State, Step, tree_map
 
 #: The exponents of the paper (table 2); the second one rises to 1 here.
 USUAL = Priority(alpha=0.9, beta=linear(0.6, 1.0))
@@ -46,8 +46,8 @@ class SequenceReplay(PrioritizedReplay):
     A batch holds B sequences side by side, as transitions [T * B]: the first step of each, then the second ones. T is
     `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the
     steps with a loss. `recurrent_state` [B, ...] is the agent's memory before the first step, `index` [B] the number
-    of that step. The extras are `is_first`, `valid` (whether a row holds
-    a transition) and `later`, the steps from each to the last one of its window, [T * B].
+    of that step. The extras are those of the steps, `is_first`, `valid` (whether a row
+    holds a transition) and `later`, the steps from each to the last one of its window, [T * B].
 
     Sequences may contain the end of an episode and the start of the next one; a memory must reset there.
 
@@ -104,7 +104,8 @@ class SequenceReplay(PrioritizedReplay):
     def add(self, step: Step, source: int = 0) -> None:
         if self.count % self.shape.period == 0:
             self._remember(step)
-        super().add(replace(step, extras={"is_first": step.is_first}), source)
+        extras = {**step.extras, "is_first": step.is_first}
+        super().add(replace(step, extras=extras), source)
 
     def _remember(self, step: Step) -> None:
         if self.memories is None:
@@ -116,10 +117,15 @@ class SequenceReplay(PrioritizedReplay):
 
     def _place(self, time: Any) -> Any:
         """Return the place of the memory of a time."""
-        return time // self.shape.period % len(next(iter(self.memories.values())))
+        return time // self.shape.period % rows_of(self.memories)
 
     def _begins(self, time: int) -> bool:
         return time >= 0 and time % self.shape.period == 0
+
+    def feedback(self, batch: Transitions, result: Result) -> None:
+        """Take the priorities [B] of sequences; without an exponent of priorities there are none."""
+        if self.priority.alpha:
+            super().feedback(batch, result)
 
     def ready(self) -> bool:
         """Return whether it holds a sequence."""
@@ -177,10 +183,8 @@ class SequenceReplay(PrioritizedReplay):
         assert self.data is not None
         flat = self.data.flat
         place = numbers % self.data.total
-        extras = {
-            "is_first": flat["extras"]["is_first"].take(place),
-            "valid": flat["valid"].take(place),
-        }
+        stored = {**flat["extras"], "valid": flat["valid"]}
+        extras = {name: array.take(place, axis=0) for name, array in stored.items()}
         return tree_map(lambda store: store.take(numbers), self.data.obs), extras
 
     def state_dict(self) -> State:

@@ -10,7 +10,7 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.export.flat import leaves
+from rlplug_core.export.flat import leaves, shape_of
 from rlplug_core.export.program import Program
 from rlplug_core.export.spaces import to_env_action
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, Spec, State, Timestep
@@ -19,7 +19,7 @@ from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, Spec, 
 class ProgramAgent:
     """Acts with an exported program; recurrent state is zero at the start of an episode."""
 
-    def __init__(self, program: Program, memory: Mapping[str, int]) -> None:
+    def __init__(self, program: Program, memory: Mapping[str, int | list[int]]) -> None:
         self.program = program
         self.memory = memory
 
@@ -28,7 +28,8 @@ class ProgramAgent:
 
     def initial(self, num_envs: int) -> RecurrentState:
         zeros = {
-            part: np.zeros((num_envs, width), np.float32) for part, width in self.memory.items()
+            part: np.zeros((num_envs, *shape_of(width)), np.float32)
+            for part, width in self.memory.items()
         }
         return zeros or None
 

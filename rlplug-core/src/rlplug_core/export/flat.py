@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -29,7 +30,7 @@ class Flat(nn.Module):
 
     def example(self) -> list[Tensor]:
         """Return two example rows of each input."""
-        state = [torch.zeros(2, width) for width in self.memory.values()]
+        state = [torch.zeros(2, *shape_of(width)) for width in self.memory.values()]
         first = [torch.zeros(2, dtype=torch.bool)] if self.memory else []
         return [torch.from_numpy(leaf) for leaf in leaves(self.shape).values()] + first + state
 
@@ -41,6 +42,11 @@ class Flat(nn.Module):
         first = next(remaining)
         action, after = self.module(obs, first, {part: next(remaining) for part in self.memory})
         return [action, *(after[part] for part in self.memory)]
+
+
+def shape_of(width: int | Sequence[int]) -> Sequence[int]:
+    """Return the shape of a part of the recurrent state that an export records by its width or shape."""
+    return (width,) if isinstance(width, int) else width
 
 
 def leaves(tree: object, prefix: str = "obs") -> dict[str, Any]:

@@ -5,7 +5,7 @@ Recurrent agents also have their state as input and output. An agent of a plugin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlplug_core.acting.continuous import NoiseAgent, SampleAgent
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy
+from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy, TrunkAgent
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.heads.bernoulli import Bernoulli
 from rlplug_core.nets.heads.categorical import Categorical, MultiCategorical
@@ -22,6 +22,8 @@ from rlplug_core.nets.heads.gaussian import Gaussian
 from rlplug_core.nets.heads.product import Product
 from rlplug_core.nets.heads.protocol import Head
 from rlplug_core.nets.heads.tanh import SquashedGaussian
+from rlplug_core.nets.memory_trunk import MemoryTrunk
+from rlplug_core.nets.recurrent import forget
 from rlplug_core.protocols import Agent, SupportsExport
 from rlplug_core.types import Obs
 
@@ -46,21 +48,40 @@ class GreedyRecurrent(nn.Module):
     It returns actions and the new state.
 
     Attributes:
-        parts: width of each part of the recurrent state, by name.
+        parts: width or shape of each part of the recurrent state, by name.
     """
 
     def __init__(self, policy: Any, choose: Choose) -> None:
         super().__init__()
         self.policy = policy
         self.choose = choose
-        self.parts = dict.fromkeys(policy.memory.parts, policy.memory.units)
+        initial = policy.memory.initial(1)
+        self.parts = {part: width_of(value.shape[1:]) for part, value in initial.items()}
 
     def forward(
         self, obs: Obs, first: Tensor, before: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        state = {part: value.masked_fill(first.unsqueeze(1), 0.0) for part, value in before.items()}
+        state = forget(before, first)
         after = self.policy.memory.step(self.policy.encoder(obs), state)
         return self.choose(self.policy.on(after, obs)), after
+
+
+class GreedyTrunk(GreedyRecurrent):
+    """The same for an agent that reads the features of a trunk, by its own module."""
+
+    def __init__(self, trunk: MemoryTrunk, network: nn.Module) -> None:
+        super().__init__(trunk, network)
+
+    def forward(
+        self, obs: Obs, first: Tensor, before: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        after = self.policy.memory.step(self.policy.encoder(obs), forget(before, first))
+        return self.choose(after["h"]), after
+
+
+def width_of(shape: Sequence[int]) -> int | list[int]:
+    """Return the width of a vector, or the shape of another array, as exports record it."""
+    return int(shape[0]) if len(shape) == 1 else [int(size) for size in shape]
 
 
 def greedy(agent: Agent) -> Greedy | GreedyRecurrent:
@@ -71,6 +92,8 @@ def greedy(agent: Agent) -> Greedy | GreedyRecurrent:
     """
     if isinstance(agent, SupportsExport):
         return Greedy(agent.exported(), lambda action: action)
+    if isinstance(agent, TrunkAgent):
+        return GreedyTrunk(agent.trunk, greedy(agent.agent))
     if isinstance(agent, MemoryAgent):
         return GreedyRecurrent(agent.policy, mode(agent.head))
     if isinstance(agent, MemoryGreedy):

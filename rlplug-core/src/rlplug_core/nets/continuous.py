@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import network, overridable
+from rlplug_core.batches import Transitions
 from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
 from rlplug_core.nets.heads import check_bounded
+from rlplug_core.nets.memory_trunk import Trunk
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Obs, Spec
@@ -151,10 +153,18 @@ class Ensemble(nn.Module):
 
 
 class ActionCritics(Ensemble):
-    """Critics that are `ActionCritic`s; if only vectors are concatenated, once for all."""
+    """Critics that are `ActionCritic`s; if only vectors are concatenated, once for all.
 
-    def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
+    With a `trunk` all of them read its features, and train it.
+    """
+
+    trunk: Trunk | None
+
+    def __init__(
+        self, make: Callable[[], nn.Module], count: int, trunk: Trunk | None = None
+    ) -> None:
         super().__init__(make, count)
+        self.trunk = trunk
         first = self.members[0]
         assert isinstance(first, ActionCritic)
         #: Whether each has convolutions of its own.
@@ -185,6 +195,14 @@ class ActionCritics(Ensemble):
             Numbers [B, n * atoms].
         """
         return pooled(critic_outputs(self.members, *self._features(obs, action)))
+
+    def obs(self, batch: Transitions) -> Obs:
+        """Return the observations [B, ...] that critics and policy read for a batch: the trunk's features, if any."""
+        return batch.obs if self.trunk is None else self.trunk.obs(batch)
+
+    def next_obs(self, batch: Transitions) -> Obs:
+        """Return the next observations [B, ...] that critics and policy read for a batch, as `obs` does."""
+        return batch.next_obs if self.trunk is None else self.trunk.next_obs(batch)
 
     def _features(self, obs: Obs, action: Tensor) -> list[Tensor]:
         """Compute the features of each critic."""

@@ -13,6 +13,7 @@ from rlplug_core.batches import Rollout, Samples, Transitions, to_tensors
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import MLP, check_apart, encoder
 from rlplug_core.nets.heads import masked
+from rlplug_core.nets.memory_trunk import MemoryTrunk
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.nets.policies import PolicyAndCritic, PolicyNetwork, ValueFunction, value_layer
@@ -236,7 +237,7 @@ def recurrent_values(
     return value[:-num_envs].reshape(shape), successor.reshape(shape)
 
 
-class RecurrentQ(nn.Module):
+class RecurrentQ(MemoryTrunk):
     """Observations and a memory to action values [B, A].
 
     The last hidden layer of `net` is after the memory, in two streams with `dueling`; the others are before it. Other
@@ -251,24 +252,8 @@ class RecurrentQ(nn.Module):
         units: int | None = None,
         dueling: bool = False,
     ) -> None:
-        super().__init__()
-        self.encoder, features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
-        self.memory = make_memory(sized(memory, units), features)
+        super().__init__(spec, net, sized(memory, units))
         self.q_network = QNetwork(spec, net, dueling, trunk=(nn.Identity(), self.memory.units))
-
-    def remember(
-        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
-    ) -> Remembered:
-        """Unroll the memory along sequences.
-
-        Args:
-            obs: [T * B, ...] observations.
-            is_first, before, valid: as in `Memory.unroll`.
-
-        Returns:
-            The recurrent state after each observation, [T * B, units] each.
-        """
-        return self.memory.unroll(self.encoder(obs), is_first, before, valid)
 
     def on(self, memory: Remembered, obs: Obs) -> Tensor:
         """Compute action values from the memory.
@@ -282,27 +267,6 @@ class RecurrentQ(nn.Module):
         """
         return masked(self.q_network.heads(memory["h"]).squeeze(-1), obs)
 
-    def along(self, batch: Transitions, burn_in: int) -> Remembered:
-        """Return the recurrent state after each step of sequences, starting from the stored one.
-
-        Args:
-            batch: T steps of B sequences, as `SequenceReplay` gives them.
-            burn_in: first steps, without a gradient (Kapturowski et al., 2019, section 3).
-        """
-        rows = burn_in * len(batch.recurrent_state["h"])
-        before = batch.recurrent_state
-        is_first = batch.extras["is_first"]
-        valid = batch.extras["valid"]
-        if not burn_in:
-            return self.remember(batch.obs, is_first, before, valid)
-        early = tree_map(lambda one: one[:rows], batch.obs)
-        late = tree_map(lambda one: one[rows:], batch.obs)
-        with torch.no_grad():
-            begun = self.remember(early, is_first[:rows], before, valid[:rows])
-        newest = {part: begun[part][-len(before["h"]) :] for part in begun}
-        rest = self.remember(late, is_first[rows:], newest, valid[rows:])
-        return {part: torch.cat([begun[part], rest[part]]) for part in begun}
-
     def after(self, batch: Transitions, memory: Remembered) -> Tensor:
         """Return the action values [T * B, A] at the end of each step's n-step window.
 
@@ -310,9 +274,4 @@ class RecurrentQ(nn.Module):
             batch: as in `along`.
             memory: the result of `along`.
         """
-        count = len(batch.recurrent_state["h"])
-        place = torch.arange(len(batch.weight), device=batch.weight.device)
-        last = len(place) - count + place % count  # of each sequence
-        at = (place + count * batch.extras["later"]).minimum(last)
-        before = {part: memory[part].index_select(0, at) for part in memory}
-        return self.on(self.memory.step(self.encoder(batch.next_obs), before), batch.next_obs)
+        return self.on(self.following(batch, memory), batch.next_obs)

@@ -1,0 +1,1 @@
+"""GTrXL, a gated transformer as a memory for rlplug."""

@@ -1,0 +1,139 @@
+"""Trunks of critics that learn from replay: an encoder with a memory along sequences, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.batches import Transitions
+from rlplug_core.nets.encoders import encoder
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.recurrent import Remembered, make_memory
+from rlplug_core.types import Obs, Spec, tree_map
+
+#: The default number of first steps of a sequence that only compute the memory.
+BURN_IN = 10
+
+
+class MemoryTrunk(nn.Module):
+    """Observations to the features of a memory, step by step: B rows of each of T steps, as [T * B].
+
+    The last hidden layer of `net` is after the memory, in the networks that read it; the others are before it.
+
+    Attributes:
+        spec: the same spec with the features [units] as observations.
+        net: the options of the layers after the memory.
+        burn_in: first steps of a sequence that have no gradient.
+    """
+
+    def __init__(self, spec: Spec, net: Net, memory: str, burn_in: int = 0) -> None:
+        super().__init__()
+        self.encoder, features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
+        self.memory = make_memory(memory, features)
+        self.burn_in = burn_in
+        self.spec = replace(spec, obs=spaces.Box(-np.inf, np.inf, (self.memory.units,)))
+        self.net = Net(
+            hidden=net.hidden[-1:],
+            activation=net.activation,
+            layer_norm=net.layer_norm,
+            init=net.init,
+            gain=net.gain,
+            output_gain=net.output_gain,
+        )
+
+    def remember(
+        self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
+    ) -> Remembered:
+        """Unroll the memory along sequences.
+
+        Args:
+            obs: [T * B, ...] observations.
+            is_first, before, valid: as in `Memory.unroll`.
+
+        Returns:
+            The recurrent state after each observation, [T * B, ...] each.
+        """
+        return self.memory.unroll(self.encoder(obs), is_first, before, valid)
+
+    def along(self, batch: Transitions, burn_in: int) -> Remembered:
+        """Return the recurrent state after each step of sequences, starting from the stored one.
+
+        Args:
+            batch: T steps of B sequences, as `SequenceReplay` gives them.
+            burn_in: first steps, without a gradient (Kapturowski et al., 2019, section 3).
+        """
+        rows = burn_in * len(batch.recurrent_state["h"])
+        before = batch.recurrent_state
+        is_first = batch.extras["is_first"]
+        valid = batch.extras["valid"]
+        if not burn_in:
+            return self.remember(batch.obs, is_first, before, valid)
+        early = tree_map(lambda one: one[:rows], batch.obs)
+        late = tree_map(lambda one: one[rows:], batch.obs)
+        with torch.no_grad():
+            begun = self.remember(early, is_first[:rows], before, valid[:rows])
+        newest = {part: begun[part][-len(before["h"]) :] for part in begun}
+        rest = self.remember(late, is_first[rows:], newest, valid[rows:])
+        return {part: torch.cat([begun[part], rest[part]]) for part in begun}
+
+    def following(self, batch: Transitions, memory: Remembered) -> Remembered:
+        """Return the recurrent state [T * B, ...] after the end of each step's n-step window.
+
+        Args:
+            batch: as in `along`.
+            memory: the result of `along`.
+        """
+        count = len(batch.recurrent_state["h"])
+        place = torch.arange(len(batch.weight), device=batch.weight.device)
+        last = len(place) - count + place % count  # of each sequence
+        at = (place + count * batch.extras["later"]).minimum(last)
+        before = {part: memory[part].index_select(0, at) for part in memory}
+        return self.memory.step(self.encoder(batch.next_obs), before)
+
+    def obs(self, batch: Transitions) -> Obs:
+        """Return the features [T * B, units] of each step of sequences; the burn-in has no gradient."""
+        return self.along(batch, self.burn_in)["h"]
+
+    def next_obs(self, batch: Transitions) -> Obs:
+        """Return the features [T * B, units] after the end of each step's n-step window, without a gradient."""
+        with torch.no_grad():
+            return self.following(batch, self.along(batch, 0))["h"]
+
+
+class NoMemory(nn.Module):
+    """The trunk of networks that read observations themselves."""
+
+    def __init__(self, spec: Spec, net: Net) -> None:
+        super().__init__()
+        self.spec = spec
+        self.net = net
+
+    def obs(self, batch: Transitions) -> Obs:
+        """Return the observations [B, ...] of a batch."""
+        return batch.obs
+
+    def next_obs(self, batch: Transitions) -> Obs:
+        """Return the next observations [B, ...] of a batch."""
+        return batch.next_obs
+
+
+#: What the critics of an algorithm with replay read.
+Trunk = MemoryTrunk | NoMemory
+
+
+def memory_trunk(spec: Spec, net: Net, memory: str | None, burn_in: int | None = None) -> Trunk:
+    """Make the trunk of an algorithm with replay.
+
+    Args:
+        spec: of the environment.
+        net: options of the layers.
+        memory: the words of a memory, such as `gru:units=128`; None: no memory.
+        burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
+    """
+    if memory is None:
+        return NoMemory(spec, net)
+    return MemoryTrunk(spec, net, memory, BURN_IN if burn_in is None else burn_in)
