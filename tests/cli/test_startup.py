@@ -64,7 +64,6 @@ def is_light(result: dict[str, object], *more: str) -> bool:
         "runs",
         "runs --json",
         "info a3c",
-        "info a3c CartPole-v1",
         "run --help",
         "run a3c --help",
         "resume --help",

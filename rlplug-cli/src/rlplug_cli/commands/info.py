@@ -31,7 +31,7 @@ from rlplug_core.plugins import (
     usable,
     usual_options,
 )
-from rlplug_core.runs import networks_of, shell_word
+from rlplug_core.runs import shell_word
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 #: The end of an environment id; no other name ends like this.
@@ -108,6 +108,8 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
 
 def _networks(algorithm: str, env: str) -> str:
     """Return the networks of an algorithm for an environment, or why they cannot be made."""
+    from rlplug_core.runs import networks_of  # imports torch
+
     try:
         return networks_of(algorithm, env)
     except RlplugError as error:
