@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rlplug_cli.compare.statistics import (
     Aggregate,
     Center,
+    LargeDraws,
     aggregate,
     band,
     draws,
@@ -127,3 +128,22 @@ def test_where_a_curve_has_no_number_its_band_has_none(how: Center) -> None:
     assert found.value[0] == 2.5
     assert np.isfinite([each[0] for each in found]).all()
     assert np.isnan([each[1] for each in found]).all()
+
+
+@pytest.mark.parametrize("how", ["mean", "iqm"])
+def test_redraws_of_many_runs_are_made_in_parts(how: Center, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All redraws of ten thousand runs take gigabytes; parts give the same numbers."""
+    random = np.random.default_rng(3)
+    tasks = [random.normal(size=size).round(1) for size in (40, 7)]
+    curves = random.normal(size=(40, 3))
+
+    def numbers() -> list[Any]:
+        generator = np.random.default_rng(0)
+        mine, theirs = draws([40, 7], 60, generator), draws([40, 7], 60, generator)
+        improvement = probability_of_improvement(tasks, [tasks[0][::-1] + 0.1, tasks[1]], (mine, theirs))
+        return [*estimate(tasks, how, mine), *improvement, *np.ravel(band(curves, how, mine[0]))]
+
+    whole = numbers()
+    monkeypatch.setattr("rlplug_cli.compare.statistics.PART", 500)
+    assert isinstance(draws([40], 60, random)[0], LargeDraws)
+    np.testing.assert_allclose(numbers(), whole, rtol=1e-12)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ SECONDS = "perf/wall_s"
 UPDATES = "perf/updates"
 #: The metric of each axis; "" for env steps.
 AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
+#: The parts of a configuration and of records that comparisons read.
+PARTS = ("algorithm", "env", "created", "sources", "dataset")
+DATA = {"limit", "rescale", "status", "checkpoint", "return_mean", "last_return_mean"}
 #: The name of the run's extensions among its options.
 EXTENDED = "extended"
 
@@ -120,7 +124,7 @@ def history(path: Path, metrics: Collection[str]) -> History:
         UsageError: the run's configuration cannot be read.
     """
     try:
-        config = RunDirectory(path).config
+        config = _shared(RunDirectory(path).config)
     except BadFile as error:
         raise UsageError(f"{error}; or leave this run out") from error
     journal = path / "journal.jsonl"
@@ -129,8 +133,26 @@ def history(path: Path, metrics: Collection[str]) -> History:
     )
     kinds = (*curved, "start", "final_eval", "end")
     records = list(read_journal(journal, kinds=kinds)) if journal.exists() else []
-    ends = tuple(record for record in records if record.kind not in CURVE_KINDS)
+    ends = tuple(_shortened(record) for record in records if record.kind not in CURVE_KINDS)
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
     env = str(config["env"])
     algorithm = str(config["algorithm"])
     return History(path, config, env=env, algorithm=algorithm, curves=curves, ends=ends)
+
+
+def _shortened(record: JournalRecord) -> JournalRecord:
+    """Return a record with the data that comparisons read. A `start` holds the whole configuration otherwise."""
+    return replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
+
+
+def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a configuration that comparisons read; equal names and origins are one object."""
+    found = {name: value for name, value in config.items() if name in PARTS}
+    found["options"] = {intern(name): value for name, value in config["options"].items()}
+    found["origins"] = _shared_origins(tuple(config.get("origins", {}).items()))
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _shared_origins(origins: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return dict(origins)

@@ -8,8 +8,9 @@ replacement.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ Aggregate = Literal["mean", "iqm", "median"]
 #: Aggregates of a curve's point; with one task the median of the tasks' means would be its mean.
 Center = Literal["mean", "iqm"]
 
+#: Numbers that are in memory at once, 16 MB.
+PART = 2**21
 #: The share of scores that the interquartile mean leaves out at either end.
 TRIM = 0.25
 
@@ -40,9 +43,51 @@ class Band(NamedTuple):
     high: Floats
 
 
-def draws(sizes: Sequence[int], reps: int, generator: np.random.Generator) -> list[Indices]:
-    """Return which runs each of `reps` redraws takes, one array `[reps, size]` per task."""
-    return [generator.integers(size, size=(reps, size)) for size in sizes]
+class LargeDraws:
+    """The redraws of a task of many runs: they are drawn again each time, in parts, because all take gigabytes."""
+
+    def __init__(self, size: int, reps: int, generator: np.random.Generator) -> None:
+        self.size = size
+        self.reps = reps
+        self._generator = deepcopy(generator)
+        for rows in _split(reps, max(1, PART // size)):  # others draw from it afterwards
+            generator.integers(size, size=(rows, size))
+
+    def parts(self, rows: int) -> Iterator[Indices]:
+        generator = deepcopy(self._generator)
+        for count in _split(self.reps, rows):
+            yield generator.integers(self.size, size=(count, self.size))
+
+
+#: Which runs each redraw of a task takes, `[reps, size]`.
+Draws: TypeAlias = Indices | LargeDraws
+
+
+def draws(sizes: Sequence[int], reps: int, generator: np.random.Generator) -> list[Draws]:
+    """Return which runs each of `reps` redraws takes, for each task."""
+    return [
+        LargeDraws(size, reps, generator)
+        if reps * size > PART
+        else generator.integers(size, size=(reps, size))
+        for size in sizes
+    ]
+
+
+def _parts(drawn: Sequence[Draws], width: int) -> Iterator[tuple[Indices, ...]]:
+    """Yield the redraws of all tasks in parts; a redraw needs `width` numbers of memory."""
+    rows = max(1, PART // width)
+    return zip(*(_parts_of_task(task, rows) for task in drawn), strict=True)
+
+
+def _parts_of_task(drawn: Draws, rows: int) -> Iterator[Indices]:
+    if isinstance(drawn, LargeDraws):
+        return drawn.parts(rows)
+    return (drawn[start : start + rows] for start in range(0, len(drawn), rows))
+
+
+def _split(count: int, size: int) -> Iterator[int]:
+    """Yield the sizes of the parts of `count`, each at most `size`."""
+    return (min(size, count - start) for start in range(0, count, size))
 
 
 def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
@@ -55,38 +100,41 @@ def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
 
 
 def estimate(
-    scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Indices], confidence: float = 0.95
+    scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Draws], confidence: float = 0.95
 ) -> Estimate:
     """The aggregate with its percentile interval over the redraws that `draws` made."""
-    redrawn = _aggregate_redraws(
-        [task[index] for task, index in zip(scores, drawn, strict=True)], how
-    )
-    low, high = _interval(redrawn, confidence)
+    redrawn = []
+    for part in _parts(drawn, sum(map(len, scores))):
+        taken = [task[index] for task, index in zip(scores, part, strict=True)]
+        redrawn.append(_aggregate_redraws(taken, how))
+    low, high = _interval(np.concatenate(redrawn), confidence)
     return Estimate(aggregate(scores, how), float(low), float(high))
 
 
-def band(curves: Floats, how: Center, drawn: Indices, confidence: float = 0.95) -> Band:
+def band(curves: Floats, how: Center, drawn: Draws, confidence: float = 0.95) -> Band:
     """The aggregate of each point of the curves `[n, T]` of one task, with its pointwise percentile interval.
 
     Where a curve has no number there is none.
     """
-    counts = _counts(drawn, len(curves))
+    cut = _cut(len(curves))
+    redrawn = []
+    for (index,) in _parts([drawn], len(curves)):
+        counts = _counts(index, len(curves))
+        found = counts @ curves / len(curves)
+        redrawn.append(found if how == "mean" else _trimmed_means(curves, counts, cut))
     if how == "mean":
-        redrawn = counts @ curves / len(curves)
         value = curves.mean(axis=0)
     else:
-        cut = _cut(len(curves))
-        redrawn = _trimmed_means(curves, counts, cut)
         value = np.sort(curves, axis=0)[cut : len(curves) - cut].mean(axis=0)
     gone = np.isnan(curves).any(axis=0)  # which a sort would take for the largest, and leave out
-    found = [np.where(gone, np.nan, each) for each in (value, *_interval(redrawn, confidence))]
-    return Band(*found)
+    interval = _interval(np.concatenate(redrawn), confidence)
+    return Band(*(np.where(gone, np.nan, each) for each in (value, *interval)))
 
 
 def probability_of_improvement(
     better: Sequence[Floats],
     worse: Sequence[Floats],
-    drawn: tuple[Sequence[Indices], Sequence[Indices]],
+    drawn: tuple[Sequence[Draws], Sequence[Draws]],
     confidence: float = 0.95,
 ) -> Estimate:
     """Estimate how likely a run of `better` scores above one of `worse` on a task, averaged over tasks; a tie is half.
@@ -95,14 +143,31 @@ def probability_of_improvement(
     """
     values = []
     redrawn = []
-    for ours, theirs, our_index, their_index in zip(better, worse, *drawn, strict=True):
-        wins = (ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)
+    for ours, theirs, our_drawn, their_drawn in zip(better, worse, *drawn, strict=True):
         pairs = len(ours) * len(theirs)
-        values.append(wins.mean())
-        counts = _counts(our_index, len(ours)), _counts(their_index, len(theirs))
-        redrawn.append(((counts[0] @ wins) * counts[1]).sum(axis=1) / pairs)
+        once = np.ones((1, len(ours))), np.ones((1, len(theirs)))
+        values.append(_count_wins(ours, theirs, *once)[0] / pairs)
+        wins = []
+        for our_index, their_index in _parts([our_drawn, their_drawn], len(ours) + len(theirs)):
+            counts = _counts(our_index, len(ours)), _counts(their_index, len(theirs))
+            wins.append(_count_wins(ours, theirs, *counts))
+        redrawn.append(np.concatenate(wins) / pairs)
     low, high = _interval(np.mean(redrawn, axis=0), confidence)
     return Estimate(float(np.mean(values)), float(low), float(high))
+
+
+def _count_wins(ours: Floats, theirs: Floats, our_counts: Floats, their_counts: Floats) -> Floats:
+    """Return how many pairs of runs `ours` win in each redraw, a tie is half.
+
+    In the order of their values, the number of lower ones among `theirs` is a running sum of counts. All numbers are
+    whole or half, so the sums are exact.
+    """
+    order = np.argsort(theirs)
+    below = np.pad(np.cumsum(their_counts[:, order], axis=1), ((0, 0), (1, 0)))
+    places = [np.searchsorted(theirs[order], ours, side) for side in ("left", "right")]
+    wins = np.where(np.isnan(ours), 0.0, 0.5 * (below[:, places[0]] + below[:, places[1]]))
+    found: Floats = (our_counts * wins).sum(axis=1)
+    return found
 
 
 def _aggregate_redraws(scores: Sequence[Floats], how: Aggregate) -> Floats:
