@@ -96,3 +96,19 @@ def test_a_pipe_that_breaks_in_an_environment_is_an_error_of_the_run(place: Path
     done = rlplug("run", "a2c", "./broken.py:Broken", "--name", "one", "-P", "no:mlflow")
     assert done.code == 1
     assert "the run failed: BrokenPipeError: the simulator is gone" in done.err
+
+
+C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, C_LOCALE])
+def test_a_stdout_without_a_character_prints_another(
+    place: Path, short: tuple[str, ...], locale: dict[str, str]
+) -> None:
+    """A run ended at its first step, failed, because its stdout could not encode the dot of its title."""
+    environment = {**os.environ, **locale}
+    with started(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
+        said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert said.startswith(b"a2c ? CartPole-v1 ? seed 1")
+    assert status(place) == "finished"

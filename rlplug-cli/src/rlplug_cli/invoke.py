@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import nullcontext
+from io import TextIOWrapper
 from typing import TextIO
 
 from rlplug_core.errors import LONGEST, RlplugError, Stopped, plain
@@ -22,6 +23,11 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
 
     trains = not TRAINING.isdisjoint(words[:1])
     if whole_process:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # None after `>&-`
+                stream.reconfigure(
+                    errors="replace"
+                )  # `?` for a character that its encoding does not have
         _ignore_broken_pipes(trains)
     stderr = sys.stderr
     try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -430,3 +433,29 @@ def test_a_power_loss_undoes_no_name_of_a_run(tmp_path: Path, monkeypatch: pytes
     needed = {tmp_path / "runs", run.path, run.path / "lock", directory.config_path, directory.journal_path}
     needed |= {directory.checkpoints_path, *(saved.path for saved in Checkpoints(directory.checkpoints_path).kept())}
     assert not {path.relative_to(tmp_path) for path in needed - durable}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another account")
+@pytest.mark.parametrize("how", ["-s", "-x"])
+def test_a_reader_of_another_account_cannot_keep_the_owner_out(tmp_path: Path, how: str) -> None:
+    """Everyone who can read a directory can lock it, and the owner's resume named a process that was dead."""
+    run = trained(tmp_path)
+    for folder in (run.path, *run.path.parents[:3]):
+        folder.chmod(0o755)
+    assert stat.S_IMODE((run.path / "lock").stat().st_mode) == 0o600
+    words = ["setpriv", "--reuid", "65534", "--clear-groups", "flock", how, str(run.path), "-c", "echo held; sleep 60"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert run.status == "finished"
+        resume(run, total_timesteps=300, hooks=False)
+        os.killpg(holder.pid, signal.SIGKILL)
+
+
+def test_a_command_that_looks_at_the_lock_for_a_moment_keeps_nobody_out(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    with (run.path / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        with run.directory.locked():
+            assert run.directory.held

@@ -29,7 +29,8 @@ SECONDS = "perf/wall_s"
 UPDATES = "perf/updates"
 #: The metric of each axis; "" for env steps.
 AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
-#: The parts of a configuration and of records that comparisons read.
+#: The parts of a configuration, besides options and origins, and of records that comparisons read. A `start` record
+#: holds the whole configuration otherwise.
 PARTS = ("algorithm", "env", "created", "sources", "dataset")
 DATA = {"limit", "rescale", "status", "checkpoint", "return_mean", "last_return_mean"}
 #: The name of the run's extensions among its options.
@@ -38,10 +39,14 @@ EXTENDED = "extended"
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One run, read once; `env` and `algorithm` are their names, after a move the newest ones."""
+    """One run, read once; `env` and `algorithm` are their names, after a move the newest ones.
+
+    `options` are the run's options, with its last total and its extensions.
+    """
 
     path: Path
     config: dict[str, Any]
+    options: dict[str, Any]
     env: str
     algorithm: str
     curves: dict[str, Curve]
@@ -49,16 +54,7 @@ class History:
 
     @property
     def seed(self) -> int:
-        return int(self.config["options"]["seed"])
-
-    @cached_property
-    def options(self) -> dict[str, Any]:
-        """The run's options, with its last total and its extensions."""
-        first = int(self.config["options"].get("total_timesteps") or 0)
-        total, how = total_with_extensions(
-            first, [one.data for one in self.ends if one.kind == "start"]
-        )
-        return {**self.config["options"], "total_timesteps": total, EXTENDED: how}
+        return int(self.options["seed"])
 
     @property
     def is_finished(self) -> bool:
@@ -124,7 +120,7 @@ def history(path: Path, metrics: Collection[str]) -> History:
         UsageError: the run's configuration cannot be read.
     """
     try:
-        config = _shared(RunDirectory(path).config)
+        config = RunDirectory(path).config
     except BadFile as error:
         raise UsageError(f"{error}; or leave this run out") from error
     journal = path / "journal.jsonl"
@@ -133,26 +129,30 @@ def history(path: Path, metrics: Collection[str]) -> History:
     )
     kinds = (*curved, "start", "final_eval", "end")
     records = list(read_journal(journal, kinds=kinds)) if journal.exists() else []
-    ends = tuple(_shortened(record) for record in records if record.kind not in CURVE_KINDS)
+    ends = tuple(
+        replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
+        for record in records
+        if record.kind not in CURVE_KINDS
+    )
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
     env = str(config["env"])
     algorithm = str(config["algorithm"])
-    return History(path, config, env=env, algorithm=algorithm, curves=curves, ends=ends)
-
-
-def _shortened(record: JournalRecord) -> JournalRecord:
-    """Return a record with the data that comparisons read. A `start` holds the whole configuration otherwise."""
-    return replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
-
-
-def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a configuration that comparisons read; equal names and origins are one object."""
-    found = {name: value for name, value in config.items() if name in PARTS}
-    found["options"] = {intern(name): value for name, value in config["options"].items()}
-    found["origins"] = _shared_origins(tuple(config.get("origins", {}).items()))
-    return found
+    starts = [record.data for record in ends if record.kind == "start"]
+    total, how = total_with_extensions(int(config["options"].get("total_timesteps") or 0), starts)
+    options = {**config["options"], "total_timesteps": total, EXTENDED: how}
+    origins = _shared_origins(tuple(config.get("origins", {}).items()))
+    return History(
+        path,
+        {name: value for name, value in config.items() if name in PARTS} | {"origins": origins},
+        {intern(name): value for name, value in options.items()},
+        env=env,
+        algorithm=algorithm,
+        curves=curves,
+        ends=ends,
+    )
 
 
 @lru_cache(maxsize=1000)
 def _shared_origins(origins: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return equal origins as one object: there are as many of them as runs."""
     return dict(origins)

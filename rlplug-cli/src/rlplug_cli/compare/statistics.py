@@ -21,8 +21,8 @@ Aggregate = Literal["mean", "iqm", "median"]
 #: Aggregates of a curve's point; with one task the median of the tasks' means would be its mean.
 Center = Literal["mean", "iqm"]
 
-#: Numbers that are in memory at once, 16 MB.
-PART = 2**21
+#: Numbers that are in memory at once, 8 MB.
+PART = 2**20
 #: The share of scores that the interquartile mean leaves out at either end.
 TRIM = 0.25
 

@@ -24,6 +24,7 @@ from rlplug_core.config import (
     as_type,
     is_directory,
     is_regular,
+    open_lock,
     open_regular,
     read_json,
     replace_file,
@@ -489,7 +490,7 @@ def _text(value: object) -> str:
 
 
 def _lock(path: Path) -> IO[bytes]:
-    file = open_regular(path, "ab")  # held until close()
+    file = open_lock(path)  # held until close()
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import duplicates
 from rlplug_cli.sweep.manifest import NAME, Sweep
-from rlplug_core.config import as_type, open_regular, read_json, replace_file
+from rlplug_core.config import as_type, open_lock, read_json, replace_file
 from rlplug_core.runs import add_seal
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
     if not (directory / NAME).exists():
         return None
     path = directory / STATE
-    with open_regular(directory / "mlflow.lock", "ab") as lock:
+    with open_lock(directory / "mlflow.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         state: dict[str, Any] = read_json(path) if os.path.lexists(path) else {}
         if state.get("tracking_uri") != uri:

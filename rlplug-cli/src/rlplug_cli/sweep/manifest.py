@@ -22,7 +22,7 @@ from typing import IO, Literal
 import psutil
 
 from rlplug_cli.file_checks import name_fault
-from rlplug_core.config import as_type, open_regular, read_json, replace_file
+from rlplug_core.config import as_type, open_lock, read_json, replace_file
 from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError, warn
 from rlplug_core.runs import RunDirectory, add_seal, genuine
 
@@ -185,7 +185,7 @@ def lock_directory(directory: Path) -> IO[bytes]:
         raise UsageError(f"{directory} is a run; choose another --name")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = open_regular(directory / "lock", "ab+")  # stays open until the sweep ends
+        file = open_lock(directory / "lock")  # stays open until the sweep ends
     except OSError as error:
         raise UsageError(
             f"{directory} cannot be written: {error.strerror}; choose another place with --out"

@@ -4,6 +4,7 @@ from rlplug_core.config.files import as_type as as_type
 from rlplug_core.config.files import content as file_content
 from rlplug_core.config.files import from_json as read_json
 from rlplug_core.config.files import from_toml as read_toml
+from rlplug_core.config.files import open_lock as open_lock
 from rlplug_core.config.files import open_regular as open_regular
 from rlplug_core.config.files import own_directory as is_directory
 from rlplug_core.config.files import regular as is_regular
@@ -41,6 +42,7 @@ __all__ = [
     "load_target",
     "nearest",
     "number_of_word",
+    "open_lock",
     "open_regular",
     "parse_text",
     "place_of",

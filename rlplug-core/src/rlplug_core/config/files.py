@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
@@ -76,6 +77,18 @@ def open_regular(
     raise BadFile(
         path, f"it has {about.st_size:,} bytes, and {limit:,} are the most that it may have"
     )
+
+
+def open_lock(path: Path) -> IO[bytes]:
+    """Open a file to be locked, created if needed, that only its owner can open: everyone who can read it can lock it.
+
+    Raises:
+        BadFile, OSError: as `open_regular`.
+    """
+    file = open_regular(path, "ab+")
+    with suppress(OSError):  # the file belongs to another account, or its file system has no modes
+        os.fchmod(file.fileno(), 0o600)
+    return file
 
 
 def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:

@@ -61,7 +61,7 @@ def lasting(stream: TextIO) -> TextIO:
     return SafeTextStream(
         file if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(file),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="replace",  # a character that the encoding does not have is printed as `?`
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

@@ -9,12 +9,19 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
-from rlplug_core.config.files import content, open_regular, regular, replace, sync_directory
+from rlplug_core.config.files import (
+    content,
+    open_lock,
+    open_regular,
+    regular,
+    replace,
+    sync_directory,
+)
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word, writing
 from rlplug_core.runs.journal import read
@@ -22,6 +29,8 @@ from rlplug_core.runs.schemas import read_config
 
 #: The first file of a run directory, and one of the two marks of its lock.
 LOCK = "lock"
+#: Seconds that a lock is waited for: a command that lists runs holds one for a moment.
+PATIENCE = 0.5
 #: The file of a directory that holds the runs of a sweep.
 SWEEP = "sweep.json"
 
@@ -163,18 +172,27 @@ class RunDirectory:
 
     def running(self) -> bool:
         """Return whether a process holds the lock."""
-        return _try_lock(self.path / LOCK) or _try_lock(self.path, directory=True)
+        return _is_locked(self.path / LOCK) or _is_locked(self.path, directory=True)
 
     def _mark(self, path: Path) -> None:
-        file = _descriptor(path, path == self.path, "ab+")
+        directory = path == self.path
+        file = _descriptor(path, directory, open_lock)
         self._marks.append(file)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            if path != self.path:  # a network's file system may lock only files
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if held_by_others(file, directory):
+                    return
+                if time.monotonic() > deadline:
+                    raise
+            except OSError:
+                if directory:  # a network's file system may lock only files
+                    return
                 raise
+            time.sleep(0.01)
 
     def _holder(self) -> str:
         try:
@@ -207,7 +225,7 @@ def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _try_lock(path: Path, directory: bool = False) -> bool:
+def _is_locked(path: Path, directory: bool = False) -> bool:
     try:
         file = _descriptor(path, directory)
     except OSError:
@@ -215,17 +233,46 @@ def _try_lock(path: Path, directory: bool = False) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return isinstance(error, BlockingIOError)
+        return isinstance(error, BlockingIOError) and not held_by_others(file, directory)
     finally:
         os.close(file)
     return False
 
 
-def _descriptor(path: Path, directory: bool, mode: Literal["rb", "ab+"] = "rb") -> int:
+def held_by_others(file: int, directory: bool) -> bool:
+    """Return whether only other accounts hold the lock of a file: they can read a run, so lock it, but not write it.
+
+    False if the system does not say who holds it. A process that locked the file may be gone, and a child of it holds
+    the lock: that may be a run's own child, unless the file is the run's directory, since it has the file `lock` too.
+    """
+    place = f":{os.fstat(file).st_ino}"
+    owners: set[int | None] = set()
+    try:
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and words[5].endswith(place):
+                owners.add(_owner(words[4]))
+    except (OSError, ValueError, IndexError):
+        return False
+    own = {0, os.geteuid(), *(() if directory else (None,))}
+    return bool(owners) and owners.isdisjoint(own)
+
+
+def _owner(process: str) -> int | None:
+    """Return the account of a process, or None if it is gone."""
+    try:
+        return os.stat(f"/proc/{process}").st_uid
+    except OSError:
+        return None
+
+
+def _descriptor(
+    path: Path, directory: bool, opened: Callable[[Path], IO[bytes]] = open_regular
+) -> int:
     """A descriptor of a directory, or of a regular file."""
     if directory:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with open_regular(path, mode) as file:
+    with opened(path) as file:
         return os.dup(file.fileno())
 
 
