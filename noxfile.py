@@ -265,6 +265,7 @@ def faults(session: nox.Session) -> None:
         session.run("pytest", "tests/faults", *PARALLEL)
         session.run("python", "-m", "tests.faults.page", *session.posargs)
         session.run("python", "-m", "tests.faults.hostile")
+        session.run("python", "-m", "tests.faults.moments")
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import strangers
 from tests.faults.hostile import World
 
 
@@ -23,5 +24,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def test_hostile_files(world: World, part: int) -> None:
     cases = list(world.cases(random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
     assert len(cases) > 1000
+    wrong = [sentence for case in cases[part::4] for sentence in world.judged(case)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_directories_that_strangers_left(world: World, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlplug_cli.sweep.executors.LocalPlace.start", strangers.start_nothing)
+    cases = list(strangers.cases(world, random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
+    assert len(cases) > 600
     wrong = [sentence for case in cases[part::4] for sentence in world.judged(case)]
     assert not wrong, "\n".join(wrong)
