@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 
 from rlplug_cli.mlflow.mirror import Batch, Mirror, State
-from rlplug_cli.mlflow.store import Damaged
-from rlplug_core.errors import UsageError
+from rlplug_cli.mlflow.store import Damaged, prepare
+from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.runs.journal import Journal, Record
 
 # MLflow's own imports warn.
@@ -338,3 +339,31 @@ def test_a_deleted_experiment_is_said_with_the_way_back(with_store: str, written
         send_all(second.path)
     client(with_store).restore_experiment(experiment)
     assert send_all(second.path).experiment_id == experiment
+
+
+def test_a_store_that_was_moved_away_while_it_was_written_is_said(
+    with_store: str, written: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last word was that all of the run is in MLflow, and a second sync sent nothing to the new store."""
+    run = written()
+    run.points(30)
+    run.end()
+    send_all(run.path)
+    store = Path(with_store.removeprefix("sqlite:///"))
+    mirror = Mirror(run.path)
+    while mirror.send():
+        pass
+    mirror.check_store()
+    store.rename(store.with_name("moved.db"))
+    with pytest.raises(RlplugError, match=r"does not have this run: the store was moved .* sends all of it"):
+        mirror.check_store()
+    mirror.close()
+    prepare(with_store)
+    state = send_all(run.path)
+    assert history(with_store, state.run_id, "loss/policy") == written_points(run.path, "loss/policy")
+
+
+def test_a_store_that_is_a_pipe_is_said_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mlflow.db")
+    with pytest.raises(Damaged, match=r"mlflow.db is not a file; move it away"):
+        prepare(f"sqlite:///{tmp_path / 'mlflow.db'}")

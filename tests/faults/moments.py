@@ -32,7 +32,7 @@ SIGNALS = (
 #: Commands that start at nearly the same time as a resume or the same run.
 OTHERS = (
     RESUME, RUN, ("evaluate", "hit", "--episodes", "1"), ("show", "hit"), ("compare", "runs"), ("export", "hit"),
-    ("runs", "rm", "hit"), ("runs",), ("reproduce", "hit", "--name", "again"),
+    ("runs", "rm", "hit", "--yes"), ("runs",), ("reproduce", "hit", "--name", "again"),
 )  # fmt: skip
 #: The share of a whole run's time after which something happens.
 EARLIEST, LATEST = 0.1, 1.1

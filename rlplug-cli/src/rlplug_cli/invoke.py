@@ -47,7 +47,9 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
         return _say(_sentence(error), error.exit_code)
     except Stopped as error:
         return _say(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
+        if isinstance(error.__cause__, Stopped):  # click turns every KeyboardInterrupt into its own
+            return _say(str(error.__cause__), error.__cause__.exit_code)
         return _say("stopped", 130)
     except BrokenPipeError:
         return _close_stdout()

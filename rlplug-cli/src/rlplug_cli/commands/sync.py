@@ -28,6 +28,7 @@ def command(run: str) -> None:
             pass
         if not RunDirectory(path).running():
             mirror.conclude()
+        mirror.check_store()
     except RlplugError:
         raise
     except Exception as error:  # SQLAlchemy, requests and plugins each raise errors of their own

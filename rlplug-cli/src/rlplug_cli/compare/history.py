@@ -124,10 +124,8 @@ def history(path: Path, metrics: Collection[str]) -> History:
     except BadFile as error:
         raise UsageError(f"{error}; or leave this run out") from error
     journal = path / "journal.jsonl"
-    curved = (
-        CURVE_KINDS if any(not name.startswith("eval/") for name in metrics) else ("evaluation",)
-    )
-    kinds = (*curved, "start", "final_eval", "end")
+    few = all(name.startswith("eval/") for name in metrics)
+    kinds = (*(("evaluation",) if few else CURVE_KINDS), "start", "final_eval", "end")
     records = list(read_journal(journal, kinds=kinds)) if journal.exists() else []
     ends = tuple(
         replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
@@ -135,21 +133,26 @@ def history(path: Path, metrics: Collection[str]) -> History:
         if record.kind not in CURVE_KINDS
     )
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
-    env = str(config["env"])
-    algorithm = str(config["algorithm"])
-    starts = [record.data for record in ends if record.kind == "start"]
-    total, how = total_with_extensions(int(config["options"].get("total_timesteps") or 0), starts)
-    options = {**config["options"], "total_timesteps": total, EXTENDED: how}
     origins = _shared_origins(tuple(config.get("origins", {}).items()))
     return History(
         path,
         {name: value for name, value in config.items() if name in PARTS} | {"origins": origins},
-        {intern(name): value for name, value in options.items()},
-        env=env,
-        algorithm=algorithm,
+        _options(config["options"], ends),
+        env=str(config["env"]),
+        algorithm=str(config["algorithm"]),
         curves=curves,
         ends=ends,
     )
+
+
+def _options(first: Mapping[str, Any], ends: Iterable[JournalRecord]) -> dict[str, Any]:
+    """Return a run's options with its last total and its extensions; equal names are one object in all runs."""
+    starts = [record.data for record in ends if record.kind == "start"]
+    total, how = total_with_extensions(int(first.get("total_timesteps") or 0), starts)
+    options = {intern(name): value for name, value in first.items()}
+    options["total_timesteps"] = total
+    options[EXTENDED] = how
+    return options
 
 
 @lru_cache(maxsize=1000)

@@ -234,8 +234,15 @@ def as_csv(found: Report) -> str:
     for arm in found.arms:
         for run in arm.runs:
             for checkpoint, value in run.scores.items():
-                write((run.env, arm.label, checkpoint, "", run.seed, "", value, "", ""))
+                words = (_cell(run.env), _cell(arm.label), checkpoint)
+                write((*words, "", run.seed, "", value, "", ""))
     for score in found.scores:
         for how, one in score.estimates.items():
-            write((score.env, score.label, score.checkpoint, how, "", score.seeds, *one))
+            words = (_cell(score.env), _cell(score.label), score.checkpoint)
+            write((*words, how, "", score.seeds, *one))
     return file.getvalue()
+
+
+def _cell(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula, which could start a program."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

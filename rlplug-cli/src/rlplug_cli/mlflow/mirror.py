@@ -29,13 +29,14 @@ from rlplug_core.config import (
     read_json,
     replace_file,
 )
-from rlplug_core.errors import BadFile, UsageError, plain, warn
+from rlplug_core.errors import BadFile, RlplugError, UsageError, plain, warn
 from rlplug_core.runs import (
     JournalRecord,
     RunDirectory,
     add_seal,
     genuine,
     locate_record,
+    shell_word,
     tail_journal,
     writing,
 )
@@ -183,6 +184,24 @@ class Mirror:
             self._finish(self._connect(), "KILLED", self._open_since)
             self._open_since = 0
 
+    def check_store(self) -> None:
+        """Ask the store for the run, by a connection of its own: an open one may write to a file that was moved away.
+
+        Raises:
+            RlplugError: the store does not have it.
+        """
+        uri = self.state.tracking_uri
+        path = store.sqlite_path(uri)
+        if path is None:
+            found = duplicates.run_with_id(self._connect(), self.state.run_id) is not None
+        else:
+            found = path.is_file() and store.holds_run(path, self.state.run_id)
+        if not found:
+            raise RlplugError(
+                f"MLflow at {uri} does not have this run: the store was moved or replaced meanwhile; "
+                f"'rlplug sync {shell_word(self.run)}' sends all of it"
+            )
+
     def _connect(self) -> MlflowClient:
         """Return the client; the first call creates the store and the MLflow run."""
         if self._client is None:
@@ -193,7 +212,8 @@ class Mirror:
 
             client = MlflowClient(tracking_uri=self.state.tracking_uri)
             run = duplicates.run_with_id(client, self.state.run_id)
-            if run is not None and duplicates.is_copy(run, self.run):
+            gone = run is None and bool(self.state.run_id)  # the store was replaced by another one
+            if gone or (run is not None and duplicates.is_copy(run, self.run)):
                 self.state = State(self.state.tracking_uri)
             if not self.state.run_id:
                 self._create(client, run)

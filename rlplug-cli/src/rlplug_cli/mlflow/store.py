@@ -114,6 +114,13 @@ def reading(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
+def holds_run(path: Path, run_id: str) -> bool:
+    """Return whether a local store has a run."""
+    with closing(reading(path)) as connection:
+        found = connection.execute("select 1 from runs where run_uuid = ?", (run_id,)).fetchone()
+    return found is not None
+
+
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with open(path, "a", encoding="utf-8") as file:
@@ -122,7 +129,9 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _examine(path: Path) -> None:
-    """Fail at once on a damaged file, with `Damaged`; MLflow would try again for minutes."""
+    """Fail at once with `Damaged` on a damaged file or a pipe: MLflow would try again for minutes, or wait."""
+    if not path.is_file():
+        raise Damaged(f"the store {path} is not a file; move it away and a new one is made")
     try:
         with closing(reading(path)) as connection:
             connection.execute("select count(*) from sqlite_master").fetchone()

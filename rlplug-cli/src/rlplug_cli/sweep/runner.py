@@ -101,7 +101,7 @@ def write_comparison(directory: Path, complete: bool) -> Report | None:
     path = directory / PAGE
     try:
         content = report([str(directory)], directory.parent, ("eval/return_mean",), (), Settings())
-        replace_file(path, page(content, directory.name).encode())
+        replace_file(path, page(content, directory.name).encode(errors="replace"))
     except UsageError:  # no run has reached an evaluation
         path.unlink(missing_ok=True)
         content = None

@@ -165,6 +165,11 @@ class Checkpoints:
                 foreign = foreign or isinstance(error, OtherFormat)
                 continue
             return saved, components, manifest, warnings
+        if not warnings and self.kept("step", "final"):
+            raise BadCheckpoint(
+                f"{self.directory} holds no {' or '.join(kinds)} checkpoint yet; try again later, or name another one: "
+                "--checkpoint latest"
+            )
         reasons = f": {'; '.join(warnings)}" if warnings else ""
         again = f"train it again by the options in {self.directory.parent / 'config.json'}"
         remedy = "," if foreign else "; bring back its files from a copy,"

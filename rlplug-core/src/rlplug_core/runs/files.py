@@ -23,6 +23,7 @@ REMEDIES = {
     errno.EMFILE: "allow more open files (`ulimit -n`)",
     errno.ENFILE: "close programs, as too many files are open",
     errno.EFBIG: "allow larger files (`ulimit -f`)",
+    errno.ESTALE: "see whether its file server is there",
     errno.EIO: "see whether the disk is sound",
     errno.ENOENT: "see whether its directory is there",
 }

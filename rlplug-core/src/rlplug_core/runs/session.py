@@ -20,6 +20,7 @@ from rlplug_core.errors import (
     NonFinite,
     NotWritten,
     RlplugError,
+    Stopped,
     UsageError,
     WorkerFailed,
     clean,
@@ -189,6 +190,8 @@ class Session:
                 ):
                     yield
                 self._end()
+            except Stopped as error:
+                raise self._stopped_at_once(error) from error
             # Whatever ends a run, the journal records it; the exception is raised again below.
             except BaseException as error:
                 self._leave_if_forked()
@@ -199,6 +202,17 @@ class Session:
                     remedy = f"{error.remedy}, then continue with '{resume}'"
                     raise NotWritten(error.what, remedy) from error
                 raise
+
+    def _stopped_at_once(self, error: Stopped) -> Stopped:
+        """Record that a second signal stopped the run, and return the error with the way to continue."""
+        self._leave_if_forked()
+        self.status = "interrupted"
+        with suppress(NotWritten):
+            self._end()
+        resume = f"rlplug resume {shell_word(self.run.path)}"
+        return Stopped(
+            f"{error}; to continue from the last checkpoint: {resume}", error.exit_code - 128
+        )
 
     def _start(self, steps: int, goal: Mapping[str, object]) -> None:
         # A run that was killed before its first checkpoint has records, too.
