@@ -184,7 +184,7 @@ class RunDirectory:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                if held_by_others(file, directory):
+                if is_foreign_lock(file, directory):
                     return
                 if time.monotonic() > deadline:
                     raise
@@ -233,13 +233,13 @@ def _is_locked(path: Path, directory: bool = False) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return isinstance(error, BlockingIOError) and not held_by_others(file, directory)
+        return isinstance(error, BlockingIOError) and not is_foreign_lock(file, directory)
     finally:
         os.close(file)
     return False
 
 
-def held_by_others(file: int, directory: bool) -> bool:
+def is_foreign_lock(file: int, directory: bool) -> bool:
     """Return whether only other accounts hold the lock of a file: they can read a run, so lock it, but not write it.
 
     False if the system does not say who holds it. A process that locked the file may be gone, and a child of it holds

@@ -191,7 +191,7 @@ class Session:
                     yield
                 self._end()
             except Stopped as error:
-                raise self._stopped_at_once(error) from error
+                raise self._record_stop(error) from error
             # Whatever ends a run, the journal records it; the exception is raised again below.
             except BaseException as error:
                 self._leave_if_forked()
@@ -203,7 +203,7 @@ class Session:
                     raise NotWritten(error.what, remedy) from error
                 raise
 
-    def _stopped_at_once(self, error: Stopped) -> Stopped:
+    def _record_stop(self, error: Stopped) -> Stopped:
         """Record that a second signal stopped the run, and return the error with the way to continue."""
         self._leave_if_forked()
         self.status = "interrupted"
