@@ -15,7 +15,7 @@ SHORT = {"n_steps": 32, "batch_size": 64, "n_epochs": 3}
 PLAYER = "ppo:n_steps=32,batch_size=64,n_epochs=3"
 #: Every name, and options where the defaults take long.
 NAMES: dict[str, dict[str, object]] = {
-    "a2c": {}, "a3c": {}, "ppo": SHORT, "dqn": SMALL, "vqn": {}, "vsarsa": {}, "nstep-q": {},
+    "a2c": {}, "a3c": {}, "ppo": SHORT, "dqn": SMALL, "vqn": {}, "pqn": SHORT, "vsarsa": {}, "nstep-q": {},
     "acer": {"replay_ratio": 1.0}, "acer-continuous": {"replay_ratio": 1.0}, "acktr": {}, "impala": {}, "appo": SHORT,
     "trpo": {"n_steps": 64, "batch_size": 64, "n_critic_updates": 3}, "vac": {}, "vpg": {"n_steps": 100},
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),

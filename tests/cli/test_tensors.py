@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 
 from rlplug_core.arrays import to_host
 from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import train, turn
@@ -99,8 +100,11 @@ A2C = {"n_steps": 16}
         ("ppo", PPO),
         ("ppo", {**PPO, "normalize_reward": True, "net.normalize_obs": True}),
         ("a2c", A2C),
+        ("pqn", PPO),
+        ("vqn", {}),
+        ("dqn", {"learning_starts": 64, "batch_size": 16}),
     ],
-    ids=["ppo", "ppo-normalized", "a2c"],
+    ids=["ppo", "ppo-normalized", "a2c", "pqn", "vqn", "dqn"],
 )
 def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
     host = updates(algorithm, host_rows, 10, **options)
@@ -115,7 +119,7 @@ def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[
     ]
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C)])
+@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("pqn", PPO)])
 def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str, Any]) -> None:
     made = updates(algorithm, tensor_rows, 2, **options)
     while made.actor.buffer.position:
@@ -154,6 +158,30 @@ def command(*words: str, code: int = 0) -> None:
 
 def final_weights(run: Path) -> Any:
     return read(Checkpoints(run / "checkpoints").kept("final")[0].path, "learner")[0]["learner"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "reason"),
+    [
+        ("ppo", {"wrap": ["clip-reward"]}, "wrapper 'clip-reward' changes arrays"),
+        ("ppo", {"recurrent_cell": "gru"}, "a memory is kept on the host"),
+        ("impala", {"inline": True}, "the runner 'decoupled' does not send"),
+        ("ppo", {"inference_backend": "numpy"}, "which NumPy does not compute with"),
+    ],
+)
+def test_parts_without_tensors_refuse_them(algorithm: str, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        runner(algorithm, "tensor/CartPole-v1", **options)
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+def test_replay_learns_from_copies_on_the_host(algorithm: str) -> None:
+    options = {"learning_starts": 64, "batch_size": 16, "buffer_size": 4_096, "wrap": ["time-limit:steps=3"]}
+    made = runner(algorithm, "tensor/Pendulum-v1", **options)
+    for _ in range(12):
+        turn(made.actor, made.clock, made.meter)
+    assert made.clock.updates > 0
+    assert {episode.length for _, episode in made.actor.take_episodes()} == {3}
 
 
 WORLDS = sorted(WORLD_CLASSES)

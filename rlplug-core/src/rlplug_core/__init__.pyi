@@ -13,6 +13,7 @@ from rlplug_core.acting.continuous import action_noise as action_noise
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from rlplug_core.acting.epsilon_greedy import NoisyGreedy as NoisyGreedy
 from rlplug_core.acting.epsilon_greedy import Softmax as Softmax
+from rlplug_core.acting.epsilon_greedy import best_value as best_value
 from rlplug_core.acting.epsilon_greedy import of_action as of_action
 from rlplug_core.acting.explorer import actor_epsilon as actor_epsilon
 from rlplug_core.acting.explorer import check_exploration as check_exploration

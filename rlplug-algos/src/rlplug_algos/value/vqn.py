@@ -81,7 +81,7 @@ class VQN(rl.Algorithm[rl.Rollout]):
         self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: VQNConfig
     ) -> rl.Array:
         """Return r + gamma * max_a Q(s', a) [T, N]."""
-        value, next_value = batch.values(lambda obs: self.predict_q(obs, noise[1]).max(-1))
+        value, next_value = batch.values(lambda obs: rl.best_value(self.predict_q(obs, noise[1])))
         return rl.gae(batch, value, next_value, now.gamma, lam=1.0)[1]
 
     @rl.pure

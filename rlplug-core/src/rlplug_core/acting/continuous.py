@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from rlplug_core.acting.policy_agent import NetworkAgent
+from rlplug_core.arrays import namespace
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.nets.continuous import DeterministicPolicy
@@ -155,4 +156,5 @@ class NoiseAgent(NetworkAgent):
 def gaussian_and_uniform(gaussian: Array, generator: np.random.Generator) -> Array:
     """[..., dims] and as many uniform numbers in [-1, 1), as [..., 2, dims]."""
     uniform = 2 * generator.random(gaussian.shape, dtype=np.float32) - 1
-    return np.stack([gaussian, uniform], -2)
+    pair: Array = namespace(gaussian).stack([gaussian, uniform], -2)
+    return pair

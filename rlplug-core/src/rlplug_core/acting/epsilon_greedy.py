@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
 from rlplug_core.acting.policy_agent import NetworkAgent
+from rlplug_core.arrays import cast, namespace
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, constant, throughout
@@ -77,8 +78,10 @@ class EpsilonGreedy(NetworkAgent):
         noise = self.draws.next(len(values))
         action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
-        if np.count_nonzero(exploring):  # `any` takes four times as long
-            action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
+        # `any` takes four times as long, and a device would have to be waited for.
+        if isinstance(values, Tensor) or np.count_nonzero(exploring):
+            legal = self.any_legal(obs, noise[:, 1], values.shape[1])
+            action = namespace(values).where(exploring, legal, action)
         return action
 
     def chance(self, clock: Clock) -> float:
@@ -150,10 +153,11 @@ class EpsilonGreedy(NetworkAgent):
             Actions [N].
         """
         if not (isinstance(obs, dict) and MASK in obs):
-            return (uniform * actions).astype(np.int64)
-        legal = np.asarray(obs[MASK], dtype=bool).reshape(rows_of(obs), actions)
-        rank = np.cumsum(legal, -1)
-        action: Array = (rank > (uniform * rank[:, -1]).astype(np.int64)[:, None]).argmax(-1)
+            return cast(uniform * actions, np.int64)
+        legal = cast(obs[MASK], np.bool_).reshape(rows_of(obs), actions)
+        rank = legal.cumsum(-1)
+        above = rank > cast(uniform * rank[:, -1], np.int64)[:, None]
+        action: Array = cast(above, np.int8).argmax(-1)
         return action
 
 
@@ -276,3 +280,18 @@ def of_action(values: T, action: Any) -> T:
     else:
         taken = np.take_along_axis(np.asarray(values), action[:, None], -1)[:, 0]
     return taken  # type: ignore[no-any-return]  # it has the type of `values`
+
+
+def best_value(values: T) -> T:
+    """Take the values of the best actions.
+
+    Args:
+        values: [B, A] action values, as a tensor or an array.
+
+    Returns:
+        Values [B], a tensor or an array like `values`.
+    """
+    best: Any = values
+    if isinstance(values, Tensor):
+        return best.amax(-1)  # type: ignore[no-any-return]  # it has the type of `values`
+    return best.max(-1)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from rlplug_core.acting.policy_agent import PolicyAgent
 from rlplug_core.batches import to_tensors
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.memory_networks import (
     ActorCritic,
     RecurrentPolicy,
@@ -37,6 +38,9 @@ class MemoryAgent(PolicyAgent):
     def initial(self, num_envs: int) -> RecurrentState:
         super().initial(num_envs)
         return self.policy.memory.initial(num_envs)
+
+    def use_tensors(self, num_envs: int, device: torch.device) -> None:
+        raise no_tensors(device)
 
     def act(
         self,
@@ -82,6 +86,9 @@ class MemoryGreedy(EpsilonGreedy):
         super().initial(num_envs)
         return self.recurrent.memory.initial(num_envs)
 
+    def use_tensors(self, num_envs: int, device: torch.device) -> None:
+        raise no_tensors(device)
+
     def act(
         self,
         obs: Obs,
@@ -98,6 +105,14 @@ class MemoryGreedy(EpsilonGreedy):
             values = self.recurrent.on(memory, seen).cpu().numpy()
         after = tree_map(lambda part: part.cpu().numpy(), memory)
         return Act(self.selected(obs, values, clock, explore), after, NO_EXTRAS)
+
+
+def no_tensors(device: torch.device) -> UsageError:
+    """Return why an agent with a memory cannot act on tensors."""
+    return UsageError(
+        f"a memory is kept on the host, and the environment gives tensors on {device}; leave out the memory, or use an "
+        "environment of arrays"
+    )
 
 
 class TrunkAgent:

@@ -40,6 +40,9 @@ class RolloutBuffer:
     device, so `finals` [T, N, ...] takes the successors of every step, and `batches` looks once.
     """
 
+    #: It stores tensors on their device.
+    takes_tensors = True
+
     def __init__(self, steps: int, agents: int = 1) -> None:
         self.steps = steps
         self.agents = agents

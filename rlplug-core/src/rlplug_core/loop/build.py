@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlplug_core.buffers.host_buffer import HostBuffer
 from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.buffers.sequences import SequenceReplay
@@ -39,6 +40,7 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         return LearnerProcesses(plan, clock)
     env = training_env(plan)
     with close_on_error(env):
+        _check_tensors(plan, env)
         learner = plan.make_learner(env.spec, data=env)
         if plan.runner == "decoupled":
             return _make_decoupled(plan, clock, env, learner)
@@ -50,10 +52,21 @@ def build(plan: Plan, clock: Clock) -> Trainable:
 
 def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:
     buffer: AnyBuffer = learner.buffer()
-    if plan.dataset is None or gets_dataset(plan.learner):
+    if plan.dataset is not None and not gets_dataset(plan.learner):
+        data = fit_dataset(plan.dataset, env)
+        buffer = WarmReplay(fillable(plan, buffer), data, plan.options.dataset_share)
+    if env.spec.device is None or getattr(buffer, "takes_tensors", False):
         return buffer
-    data = fit_dataset(plan.dataset, env)
-    return WarmReplay(fillable(plan, buffer), data, plan.options.dataset_share)
+    return HostBuffer(buffer)
+
+
+def _check_tensors(plan: Plan, env: Env) -> None:
+    """Raise UsageError if parts of a run would send an environment's tensors between actors and learner."""
+    if env.spec.device is not None and plan.runner != "sync":
+        raise UsageError(
+            f"{env.spec.id} gives tensors on {env.spec.device}, which the runner '{plan.runner}' does not send; use an "
+            "algorithm that runs under sync, such as ppo"
+        )
 
 
 def _offline(plan: Plan, clock: Clock) -> Trainable:

@@ -13,7 +13,7 @@ from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
-from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
+from rlplug_core.errors import BadConfig, PluginError, RlplugError, UsageError, did_you_mean
 from rlplug_core.plugins.resolve import controller, memory, network, wrapper
 from rlplug_core.plugins.user_envs import wanting
 
@@ -61,6 +61,7 @@ class WrapperSpec:
         )
 
         config = self.config
+        self._check_rows(env)
         if not training and isinstance(self.wrapper, SupportsEvaluation):
             config = self.wrapper.in_evaluation(config)
             if config is None:
@@ -78,6 +79,15 @@ class WrapperSpec:
         if getattr(made, "spec", None) is None:
             raise PluginError(f"wrapper '{self.words}' made no environment: it has no 'spec'")
         return made
+
+    def _check_rows(self, env: Env) -> None:
+        """Raise UsageError if the environment gives tensors, and the wrapper does not say that it takes them."""
+        device = env.spec.device
+        if device is not None and not getattr(self.wrapper, "takes_tensors", False):
+            raise UsageError(
+                f"{env.spec.id} gives tensors on {device}, and the wrapper '{self.words}' changes arrays; leave it "
+                "out, or set takes_tensors = True in its class if it works on tensors"
+            )
 
     def _wanting(self) -> str:
         """Return how to write a wrapper of Gymnasium with the first argument that it lacks, or an empty string."""

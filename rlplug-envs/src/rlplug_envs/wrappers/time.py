@@ -26,6 +26,7 @@ class TimeLimit(Transform):
     """
 
     Config = TimeLimitConfig
+    takes_tensors = True
 
     def __init__(self, env: Env, config: TimeLimitConfig) -> None:
         super().__init__(env)
