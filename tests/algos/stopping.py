@@ -20,7 +20,7 @@ import numpy as np
 from rlplug_algos.many_agents import independent, mappo, self_play
 from rlplug_algos.off_policy import cql, crossq, ddpg, iql, sac, sac_discrete, td3, tqc
 from rlplug_algos.policy_gradient import a2c, acer, acer_continuous, acktr, appo, impala, ppo, trpo, vpg
-from rlplug_algos.value import c51, dqn, iqn, nstep_q, qrdqn, r2d2, vqn, vsarsa
+from rlplug_algos.value import c51, dqn, iqn, nstep_q, pqn, qrdqn, r2d2, vqn, vsarsa
 from rlplug_core.buffers.dataset import FIELDS
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -152,6 +152,10 @@ class VAC(Counted, a2c.A2C):
 
 
 class VQN(Counted, vqn.VQN):
+    pass
+
+
+class PQN(Counted, pqn.PQN):
     pass
 
 
@@ -408,6 +412,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "vpg": ("VPG", "Chain", {"num_envs": 3, "n_steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
     "vac": ("VAC", "Continuous", {"num_envs": 3, "n_steps": 1}, [("update", 202), ("step", 201)]),
     "vqn": ("VQN", "Masked", {"num_envs": 3, "anneal_lr": True}, [("update", 201), ("step", 202)]),
+    "pqn": ("PQN", "Masked", {"num_envs": 3, "n_steps": 8, "batch_size": 12}, [("update", 20), ("step", 202)]),
     "vsarsa": (
         "VSarsa", "Masked", {"num_envs": 3, "noisy": "factorized"},
         [("update", 1), ("update", 201), ("step", 2), ("step", 202)],

@@ -30,6 +30,7 @@ _ALGORITHMS = (
     "per-dqn",
     "ppo",
     "ppo-recurrent",
+    "pqn",
     "qrdqn",
     "r2d2",
     "rainbow",
@@ -61,7 +62,7 @@ _WRAPPERS = (
 )
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
-    "envs": dict.fromkeys(("envpool", "gymnasium", "pettingzoo"), "rlplug-envs"),
+    "envs": dict.fromkeys(("envpool", "gymnasium", "pettingzoo", "tensor"), "rlplug-envs"),
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
     "memories": dict.fromkeys(("gru", "lstm"), "rlplug-core"),
