@@ -19,6 +19,7 @@ LAST = "<!-- parts: end -->"
 #: The heading of each folder or module of parts, in the order of the page.
 HEADINGS = {
     "algorithm": "The base of algorithms",
+    "context": "The base of algorithms",
     "config": "Options",
     "batches": "Batches",
     "learner_dataset": "Batches",
