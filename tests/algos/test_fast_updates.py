@@ -266,8 +266,7 @@ def test_updates_of_action_values_do_too(cls: Any, config: Any) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
-@for_each("cls, config", CONTINUOUS)
-def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
+def check_continuous(cls: Any, config: Any) -> None:
     fast, again, slow = (learner(cls, space(cls), config) for _ in range(3))
     for made in (fast, again, plain(slow)):
         for number in range(4):
@@ -278,6 +277,11 @@ def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@for_each("cls, config", CONTINUOUS)
+def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
+    check_continuous(cls, config)
 
 
 #: One configuration of each class.
@@ -303,7 +307,7 @@ def test_updates_whose_networks_have_threads_do_too(
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        test_updates_of_critics_and_policies_do_too(cls, config)
+        check_continuous(cls, config)
     finally:
         torch.set_num_threads(before)
         parallel_dense.pass_loops.cache_clear()

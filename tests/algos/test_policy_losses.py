@@ -261,7 +261,7 @@ def test_ppo_reports_the_share_of_clipped_ratios_and_of_explained_variance(learn
 def test_explained_variance_is_reported(learner: Callable[..., Any], algorithm: str) -> None:
     made = learner(algorithm, "Chain", n_steps=8)
     rollout, clock = collect(made, 8)
-    value, next_value = rollout.values(made.predict_value)
+    value, next_value = made.predict_values(rollout)
     advantage, target = rl.gae(rollout, value, next_value, made.config.gamma, made.config.gae_lambda)
     found = made.update(rollout, clock).metrics["loss/explained_variance"]
     assert found == pytest.approx(1 - np.var(advantage) / np.var(target), rel=1e-4)
