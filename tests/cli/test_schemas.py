@@ -31,6 +31,7 @@ CASES = {
     "list that is filtered": ["list", "--actions", "Box"],
     "list of environments": ["list", "envs"],
     "plugins": ["plugins"],
+    "search": ["search", "actor"],
     "info": ["info", "a2c"],
     "info of a pair": ["info", "ppo", "CartPole-v1"],
     "info of a wrapper": ["info", "frame-stack"],

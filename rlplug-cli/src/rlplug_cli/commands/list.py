@@ -42,10 +42,12 @@ def command(
 ) -> None:
     """List all plugins except hooks and loggers; with envs, list environments by family."""
     if available:
+        if as_json:
+            raise UsageError("--available writes no JSON; use 'rlplug search --json'")
         from rlplug_cli.commands import search
 
         ctx = click.get_current_context()
-        ctx.invoke(search.command, words=(), registry=None, refresh=False, as_json=as_json)
+        ctx.invoke(search.command, words=(), registry=None, refresh=False, as_json=False)
         return
     if what == "envs" or names:
         _environments(names, as_json, actions)
