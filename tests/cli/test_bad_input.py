@@ -15,7 +15,7 @@ CASES = {
     "unknown namespace": (
         "run a2c Foo/Bar-v0",
         2,
-        r"'Foo/Bar-v0'.*no plugin has the namespace 'Foo' \(providers: envpool, gymnasium, pettingzoo\)",
+        r"'Foo/Bar-v0'.*no plugin has the namespace 'Foo' \(providers: envpool, gymnasium, pettingzoo, tensor\)",
     ),
     "wrong space": ("run dqn Pendulum-v1", 2, r"DQN needs Discrete actions and Pendulum-v1 has Box"),
     "wrong type": (

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import tomllib
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from rlplug_cli.__main__ import main
+from rlplug_cli.commands.run import AlgorithmCommand
+from rlplug_cli.commands.run import command as run
+from rlplug_cli.parameters import SchemaOption
 from rlplug_core import plugins
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins import index, indexing, preset_files
+from rlplug_core.plugins import index, indexing, preset_files, reserved
+from rlplug_core.plugins.known import KNOWN
 from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.records import Record
+
+ROOT = Path(__file__).parents[2]
 
 
 def ours(group: str) -> list[Record]:
@@ -33,6 +42,7 @@ def test_a_provider_s_index_is_valid(record: Record) -> None:
     assert found is not None
     one = {
         "envpool": "envpool:CartPole-v1", "gymnasium": "CartPole-v1", "pettingzoo": "pettingzoo/mpe2.simple_spread_v3",
+        "tensor": "tensor/CartPole-v1",
     }  # fmt: skip
     assert one[record.id] in found.ids
 
@@ -51,3 +61,22 @@ def test_presets_are_resolved_with_existing_options() -> None:
 def test_the_command_is_installed() -> None:
     (script,) = entry_points(group="console_scripts", name="rlplug")
     assert script.load() is main
+
+
+def test_the_known_plugins_are_the_entry_points_of_these_packages() -> None:
+    """Suggestions name them where they are not installed, so they are a list of their own."""
+    found: dict[str, dict[str, str]] = {group: {} for group in KNOWN}
+    for path in ROOT.glob("rlplug-*/pyproject.toml"):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        for group, names in project.get("entry-points", {}).items():
+            if not group.startswith("rlplug."):
+                continue
+            found[group.removeprefix("rlplug.")] |= dict.fromkeys(names, project["name"])
+    assert found == KNOWN
+
+
+def test_the_reserved_names_of_the_command_line_are_its_parameters() -> None:
+    command = run.get_command(click.Context(run), "ppo")
+    assert isinstance(command, AlgorithmCommand)
+    own = {str(one.name) for one in command.params if not isinstance(one, SchemaOption) and one.expose_value}
+    assert own | {"algorithm", "help", "traceback"} == reserved.COMMAND_LINE

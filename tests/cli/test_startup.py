@@ -64,6 +64,7 @@ def is_light(result: dict[str, object], *more: str) -> bool:
         "runs",
         "runs --json",
         "info a3c",
+        "info a3c CartPole-v1 --json",  # as text, it ends with the networks, which need torch
         "run --help",
         "run a3c --help",
         "resume --help",
