@@ -318,10 +318,10 @@ class Recording(Transform):
 
     def __init__(self, env: Env, taken: list[Array]) -> None:
         super().__init__(env)
-        self.taken = taken
+        self.values_of_actions = taken
 
     def step(self, action: Array) -> Timestep:
-        self.taken.append(action.copy())
+        self.values_of_actions.append(action.copy())
         return super().step(action)
 
 

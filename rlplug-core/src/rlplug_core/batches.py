@@ -49,11 +49,13 @@ class Batch:
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
-        return type(self)(share=function(self.counts), **self._mapped(function))
+        return type(self)(share=function(self.counts), **self._map_fields(function))
 
     def take(self: T, index: Tensor) -> T:
         """Return the rows at `index` [b] as a batch; its mean is over these rows only."""
-        return type(self)(share=None, **self._mapped(lambda tensor: tensor.index_select(0, index)))
+        return type(self)(
+            share=None, **self._map_fields(lambda tensor: tensor.index_select(0, index))
+        )
 
     def parts(self: T, order: Tensor, size: int) -> Iterator[T]:
         """Yield the rows at `order` [n], `size` at a time; drop an incomplete last part. All are gathered at once."""
@@ -75,7 +77,7 @@ class Batch:
         for parts in zip(*columns, strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
-    def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
+    def _map_fields(self, function: Callable[[Any], Any]) -> dict[str, Any]:
         return {
             name: tree_map(function, getattr(self, name))
             for name in NAMES.get(type(self)) or field_names(self)

@@ -35,7 +35,7 @@ def buffer_for(num_envs: int, slots: int, n: int = 1, size: int = 16, priority: 
 
 
 def living(buffer: SampledReplay) -> Array:
-    return buffer.numbers[: buffer.held] if buffer.finished else np.zeros(0, np.int64)
+    return buffer.numbers[: buffer.fill_level] if buffer.finished else np.zeros(0, np.int64)
 
 
 @settings(max_examples=100, deadline=None)

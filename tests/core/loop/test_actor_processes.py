@@ -295,7 +295,7 @@ def test_no_order_of_arrivals_exceeds_the_bound_or_blocks(max_lag: int, actors: 
             permits.end(ready)
             learned += 1
         if draw.random() < 0.05:
-            permits.lost(draw.choice(list(acted)))
+            permits.forget_source(draw.choice(list(acted)))
     assert len(permits.out) + len(permits.free) == min(slots, max_lag + 1)
 
 
@@ -312,11 +312,11 @@ def test_the_actor_with_the_fewest_chunks_on_the_way_is_next(max_lag: int, actor
         assert (None if permit is None else permit.source) == (None if full else expected)
         for rank in ready:
             if traffic.permits.acting(rank) and draw.random() < 0.5:
-                traffic.arrived(Chunk(rank, 0, {}), 1, [])
+                traffic.receive_chunk(Chunk(rank, 0, {}), 1, [])
         if traffic.take():
-            traffic.published()
+            traffic.finish_chunk()
         if draw.random() < 0.1:
-            traffic.permits.lost(draw.choice(range(actors)))
+            traffic.permits.forget_source(draw.choice(range(actors)))
             again = Traffic(max_lag, ahead, actors, Clock(10**6))
             again.load_state_dict(waiting(traffic))
             assert again.permits.counts == Counter(permit.source for permit in again.permits.out)

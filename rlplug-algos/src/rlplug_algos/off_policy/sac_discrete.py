@@ -113,7 +113,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic at the batch's actions, summed over critics (eq. 5)."""
         target = self.soft_target(batch, now)
-        q = self.critics.taken(batch.obs, batch.action)
+        q = self.critics.values_of_actions(batch.obs, batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 

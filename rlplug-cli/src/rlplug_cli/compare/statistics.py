@@ -121,7 +121,7 @@ def band(curves: Floats, how: Center, drawn: Draws, confidence: float = 0.95) ->
     for (index,) in _parts([drawn], len(curves)):
         counts = _counts(index, len(curves))
         found = counts @ curves / len(curves)
-        redrawn.append(found if how == "mean" else _trimmed_means(curves, counts, cut))
+        redrawn.append(found if how == "mean" else _iqm_values(curves, counts, cut))
     if how == "mean":
         value = curves.mean(axis=0)
     else:
@@ -194,7 +194,7 @@ def _counts(drawn: Indices, size: int) -> Floats:
     return np.bincount(places, minlength=reps * size).reshape(reps, size).astype(np.float64)
 
 
-def _trimmed_means(curves: Floats, counts: Floats, cut: int) -> Floats:
+def _iqm_values(curves: Floats, counts: Floats, cut: int) -> Floats:
     """Return the trimmed mean of every redraw at every point, `[reps, T]`, without sorting each redraw.
 
     In the order of their values, the runs of a redraw fill positions 0 to n; how many of the copies of the first i runs

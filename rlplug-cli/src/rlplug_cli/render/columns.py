@@ -20,8 +20,8 @@ def uncut(
             while whole(widths) > room:
                 widest = max((width, n) for n, width in enumerate(widths) if width > least[n])[1]
                 widths[widest] -= 1
-            return "\n".join(text for line in left for text in _wrapped(line, widths))
-    return "\n\n".join("\n".join(_stated(lines[0], row, room)) for row in lines[1:])
+            return "\n".join(text for line in left for text in _wrap(line, widths))
+    return "\n\n".join("\n".join(_state_texts(lines[0], row, room)) for row in lines[1:])
 
 
 def _least(column: Sequence[str], wrapped: Collection[str]) -> int:
@@ -31,7 +31,7 @@ def _least(column: Sequence[str], wrapped: Collection[str]) -> int:
     return max(map(len, (*title.split(), *words)))
 
 
-def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+def _wrap(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """Return the lines of a row; each cell may wrap."""
     cells = [
         textwrap.wrap(cell, width, break_on_hyphens=False)
@@ -43,7 +43,7 @@ def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         ).rstrip()
 
 
-def _stated(header: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
+def _state_texts(header: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
     """One row as lines, each of a column's title and its cell."""
     for title, cell in zip(header, row, strict=True):
         yield textwrap.fill(

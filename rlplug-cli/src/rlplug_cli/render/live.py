@@ -27,7 +27,7 @@ PHASES = {"training": "training", "evaluating": "evaluating", "final_eval": "fin
 LOSSES = ("loss/value", "loss/policy")
 
 
-def drawn_loss(progress: Progress) -> float | None:
+def draw_loss(progress: Progress) -> float | None:
     """Return the loss that displays draw, or None before the first log record."""
     return next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
 
@@ -132,7 +132,7 @@ class Screen:
         from rich.text import Text
 
         self.traces["return"].add(progress.steps, progress.return_mean)
-        self.traces["loss"].add(progress.steps, drawn_loss(progress))
+        self.traces["loss"].add(progress.steps, draw_loss(progress))
         lines = [
             Text.assemble((f"{name:<7}", "dim"), one.draw(width - 7))
             for name, one in self.traces.items()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rlplug_cli.render.live import drawn_loss
+from rlplug_cli.render.live import draw_loss
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +43,7 @@ class LiveCurve:
     def __call__(self, progress: Progress) -> None:
         """Take a run's progress; draws if it is time, and always before the final evaluation."""
         added = note(self.returns, progress.steps, progress.return_mean)
-        added = note(self.losses, progress.steps, drawn_loss(progress)) or added
+        added = note(self.losses, progress.steps, draw_loss(progress)) or added
         added = note(self.epsilons, progress.steps, progress.schedules.get(EPSILON)) or added
         if progress.evaluation is not None and progress.evaluation != last(self.evaluations):
             added = note(self.evaluations, progress.steps, progress.evaluation) or added

@@ -58,9 +58,9 @@ class EpsilonGreedy(NetworkAgent):
         explore: bool = True,
     ) -> Act:
         values = self.values(obs) if explore and self.draws is not None else self.forward(obs)
-        return Act(self.selected(obs, values, clock, explore), None, NO_EXTRAS)
+        return Act(self.select(obs, values, clock, explore), None, NO_EXTRAS)
 
-    def selected(self, obs: Obs, values: Array, clock: Clock, explore: bool) -> Array:
+    def select(self, obs: Obs, values: Array, clock: Clock, explore: bool) -> Array:
         """Choose actions by their values, or with the current epsilon random legal ones.
 
         Args:
@@ -127,10 +127,10 @@ class EpsilonGreedy(NetworkAgent):
         chance = self.chance(clock)
         legal = values > ILLEGAL
         mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
-        expected: Array = chance * mean + (1 - chance) * self.preferred(values, by, clock)
+        expected: Array = chance * mean + (1 - chance) * self.greedy_mean(values, by, clock)
         return expected
 
-    def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
+    def greedy_mean(self, values: Array, by: Array, clock: Clock) -> Array:
         """Compute the mean of `values` over the actions without epsilon.
 
         Args:
@@ -196,7 +196,7 @@ class Softmax(EpsilonGreedy):
         action: Array = (total > uniform[:, None] * total[:, -1:]).argmax(-1)
         return action
 
-    def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
+    def greedy_mean(self, values: Array, by: Array, clock: Clock) -> Array:
         odds = self.odds(by, clock)
         mean: Array = (odds * values).sum(-1) / odds.sum(-1)
         return mean

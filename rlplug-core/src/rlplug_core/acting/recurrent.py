@@ -104,7 +104,7 @@ class MemoryGreedy(EpsilonGreedy):
             memory = self.recurrent.remember(seen, opens, before)
             values = self.recurrent.on(memory, seen).cpu().numpy()
         after = tree_map(lambda part: part.cpu().numpy(), memory)
-        return Act(self.selected(obs, values, clock, explore), after, NO_EXTRAS)
+        return Act(self.select(obs, values, clock, explore), after, NO_EXTRAS)
 
 
 def no_tensors(device: torch.device) -> UsageError:

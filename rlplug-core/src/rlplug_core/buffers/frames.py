@@ -172,7 +172,7 @@ class Stacked:
         self.finals.pop(number, None)
         self.apart.pop(number, None)
 
-    def judged(self, count: int, store: Store) -> Stacked | Whole:
+    def simplest_form(self, count: int, store: Store) -> Stacked | Whole:
         """Itself, or whole storage if most observations continue no stack after all."""
         times = range(max(0, count + 1 - (self.length - self.stack + 1)), count + 1)
         if 2 * len(self.starts) <= len(times) * self.num_envs:

@@ -59,7 +59,7 @@ class Joint:
             each.gamma = each.discount(clock.progress)
             self.given.append((each, each.gather(index, own)))
             begin += len(index)
-        return drawn[0][0].joined([part for _, part in self.given])
+        return drawn[0][0].join([part for _, part in self.given])
 
     def _weights(
         self, drawn: Sequence[tuple[ReplayBuffer, Array, Array]], clock: Clock
@@ -80,7 +80,7 @@ class Joint:
             return
         for each, mass, count in zip(ready, masses, self._counts(size, masses), strict=True):
             if count:
-                yield each, *each.chosen(self._points(count, mass))
+                yield each, *each.choose(self._points(count, mass))
 
     def _choose_shares(
         self, size: int, ready: Sequence[ReplayBuffer]
@@ -93,7 +93,7 @@ class Joint:
         ends = np.rint(np.cumsum(shares) / sum(shares) * size).astype(int)
         for each, count in zip(ready, np.diff(ends, prepend=0), strict=True):
             if count:
-                yield each, *each.chosen(self._points(int(count), each.mass))
+                yield each, *each.choose(self._points(int(count), each.mass))
 
     def _counts(self, size: int, masses: Array) -> list[int]:
         """The number of rows of a batch that each replay gives, in expectation in proportion to its mass."""

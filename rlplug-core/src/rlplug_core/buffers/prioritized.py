@@ -61,8 +61,8 @@ class PrioritizedReplay(ReplayBuffer):
         self.tree = SumTree(0)
 
     @property
-    def made(self) -> dict[str, float]:
-        return {**super().made, "priority.alpha": self.priority.alpha}
+    def settings(self) -> dict[str, float]:
+        return {**super().settings, "priority.alpha": self.priority.alpha}
 
     @property
     def places(self) -> int:
@@ -70,7 +70,7 @@ class PrioritizedReplay(ReplayBuffer):
         return 0 if self.data is None else self.data.total
 
     @property
-    def held(self) -> int:
+    def fill_level(self) -> int:
         """Return how many places are filled."""
         return 0 if self.data is None else min(self.count * self.data.num_envs, self.places)
 
@@ -80,9 +80,9 @@ class PrioritizedReplay(ReplayBuffer):
 
     def add(self, step: Step, source: int = 0) -> None:
         super().add(step, source)
-        self._arrived()
+        self._set_new_masses()
 
-    def _arrived(self) -> None:
+    def _set_new_masses(self) -> None:
         """Give the newest steps their masses, which stay 0 until their n-step windows are complete."""
         assert self.data is not None
         data, num_envs = self.data, self.data.num_envs
@@ -104,10 +104,10 @@ class PrioritizedReplay(ReplayBuffer):
     def draw(self, size: int, clock: Clock) -> Transitions:
         """One transition from each of `size` equal shares of the whole mass, so that a batch spreads over it."""
         points = (np.arange(size) + self.generator.random(size)) * (self.tree.total / size)
-        index, mass = self.chosen(points)
+        index, mass = self.choose(points)
         return self.gather(index, self.weights(mass, clock))
 
-    def chosen(self, points: Array) -> tuple[Array, Array]:
+    def choose(self, points: Array) -> tuple[Array, Array]:
         place = self.tree.find(points)
         return self._numbers(place), self.tree.mass.take(place)
 
@@ -158,7 +158,7 @@ class PrioritizedReplay(ReplayBuffer):
     def state_dict(self) -> State:
         return {
             **super().state_dict(),
-            "mass": self.tree.mass[: self.held],
+            "mass": self.tree.mass[: self.fill_level],
             "largest": self.largest,
         }
 

@@ -93,7 +93,7 @@ class ReplayBuffer:
         self.data: Ring | None = None
 
     @property
-    def made(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float]:
         """Return the options, by name, that must be equal in a run that loads this state."""
         return {"buffer_size": self.capacity, "n_step": self.n_step}
 
@@ -203,7 +203,7 @@ class ReplayBuffer:
                 index[unusable] = self.generator.choice(usable, int(unusable.sum()))
         return index
 
-    def chosen(self, points: Array) -> tuple[Array, Array]:
+    def choose(self, points: Array) -> tuple[Array, Array]:
         """Draw this replay's part of a batch from the replays of several actors.
 
         Args:
@@ -218,7 +218,7 @@ class ReplayBuffer:
         """Return importance weights [B] of steps with these masses [B]; None if all are equal."""
         return None
 
-    def joined(self, parts: Sequence[Transitions]) -> Transitions:
+    def join(self, parts: Sequence[Transitions]) -> Transitions:
         """Concatenate batches from the replays of several actors."""
         return concatenate(parts)
 
@@ -318,7 +318,7 @@ class ReplayBuffer:
     def state_dict(self) -> State:
         """Return the state. Like that of torch modules, its arrays are not copies: store them before the next `add`."""
         return {
-            "made": self.made,
+            "made": self.settings,
             "added": self.added,
             "owed": self.owed,
             "generator": self._generator_state(),

@@ -89,7 +89,7 @@ class Ring:
             self._finish(time, np.flatnonzero(self.ended[slot]), step.next_obs)
         self.count = time + 1
         if self.count == TRIAL:
-            self.obs = tree_map(lambda store: store.judged(self.count, self.store), self.obs)
+            self.obs = tree_map(lambda store: store.simplest_form(self.count, self.store), self.obs)
 
     def end(self) -> None:
         """The newest step of every row ends its episode, by truncation."""

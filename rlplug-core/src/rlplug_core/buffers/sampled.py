@@ -38,7 +38,7 @@ class SampledReplay(PrioritizedReplay):
         return self.capacity
 
     @property
-    def held(self) -> int:
+    def fill_level(self) -> int:
         return min(self.finished, self.capacity)
 
     def ready(self) -> bool:
@@ -53,7 +53,7 @@ class SampledReplay(PrioritizedReplay):
         super()._slots(num_envs)
         return self.n_step
 
-    def _arrived(self) -> None:
+    def _set_new_masses(self) -> None:
         """Keep the transitions that the newest step finishes."""
         data = self.data
         assert data is not None
@@ -67,7 +67,7 @@ class SampledReplay(PrioritizedReplay):
     def _keep(self, rows: State, count: int) -> None:
         if not self.finished:
             self._make_room(rows)
-        free = np.arange(self.held, min(self.held + count, self.capacity))
+        free = np.arange(self.fill_level, min(self.fill_level + count, self.capacity))
         place = np.concatenate([free, self._evict(count - len(free))])
         tree_map(lambda stored, value: put(stored, place, value), self.kept, rows)
         self.numbers[place] = (self.finished + np.arange(count)) * self.capacity + place
@@ -83,11 +83,11 @@ class SampledReplay(PrioritizedReplay):
     def _allocate(self, rows: State) -> State:
         """Allocate storage that starts with these rows; only observations may be outside of memory."""
 
-        def made(tree: object, store: str) -> Any:
+        def make_store(tree: object, store: str) -> Any:
             return tree_map(lambda array: refill(array, self.capacity, store), tree)
 
         return {
-            name: made(tree, "memory" if name == "rest" else self.store)
+            name: make_store(tree, "memory" if name == "rest" else self.store)
             for name, tree in rows.items()
         }
 
@@ -116,8 +116,8 @@ class SampledReplay(PrioritizedReplay):
         kept = None
         if self.finished:
             kept = {
-                "rows": tree_map(lambda stored: stored[: self.held], self.kept),
-                "numbers": self.numbers[: self.held],
+                "rows": tree_map(lambda stored: stored[: self.fill_level], self.kept),
+                "numbers": self.numbers[: self.fill_level],
             }
         return {**super().state_dict(), "finished": self.finished, "kept": kept}
 
@@ -126,5 +126,5 @@ class SampledReplay(PrioritizedReplay):
         self.finished = state["finished"]
         if self.finished:
             self._make_room(state["kept"]["rows"])
-            self.numbers[: self.held] = state["kept"]["numbers"]
-            self._set(np.arange(self.held), np.array(state["mass"]))
+            self.numbers[: self.fill_level] = state["kept"]["numbers"]
+            self._set(np.arange(self.fill_level), np.array(state["mass"]))

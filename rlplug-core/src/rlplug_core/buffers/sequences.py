@@ -85,14 +85,14 @@ class SequenceReplay(PrioritizedReplay):
         )
 
     @property
-    def made(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float]:
         shape = self.shape
         own = {
             "sequence_length": shape.length,
             "burn_in": shape.burn_in,
             "sequence_period": shape.period,
         }
-        return {**super().made, **own}
+        return {**super().settings, **own}
 
     @property
     def span(self) -> int:
@@ -149,7 +149,7 @@ class SequenceReplay(PrioritizedReplay):
         # Steps that are not learned from have the outcome of one that is: their own windows may not be complete.
         learned = (index + num_envs * time.clip(burn_in, last)).reshape(-1)
         outcome, ends = self.outcomes(learned)
-        obs, extras = self._seen((index + num_envs * time).reshape(-1))
+        obs, extras = self._copy_observations((index + num_envs * time).reshape(-1))
         counts = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
         weights = counts * (np.ones(len(index), np.float32) if weight is None else weight)
         began = (self._place(index // num_envs), index % num_envs)
@@ -168,7 +168,7 @@ class SequenceReplay(PrioritizedReplay):
         first, *others = send(parts, self.device)
         return Transitions(first, None, *others)
 
-    def joined(self, parts: Sequence[Transitions]) -> Transitions:
+    def join(self, parts: Sequence[Transitions]) -> Transitions:
         """Join sequences side by side: their steps [T * B] are ordered by time first."""
 
         def beside(name: str, each: list[Any]) -> Any:
@@ -178,7 +178,7 @@ class SequenceReplay(PrioritizedReplay):
 
         return concatenate(parts, beside)
 
-    def _seen(self, numbers: Array) -> tuple[Any, dict[str, Array]]:
+    def _copy_observations(self, numbers: Array) -> tuple[Any, dict[str, Array]]:
         """Copy the observations of steps, and whether each opens an episode and holds a transition."""
         assert self.data is not None
         flat = self.data.flat

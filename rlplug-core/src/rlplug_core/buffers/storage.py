@@ -206,7 +206,7 @@ class Whole:
         """Drop the successor of a step that has been overwritten."""
         self.finals.pop(number, None)
 
-    def judged(self, count: int, store: Store) -> Whole:
+    def simplest_form(self, count: int, store: Store) -> Whole:
         """Return the storage itself: whole arrays are the simplest form."""
         return self
 

@@ -223,7 +223,9 @@ class FastTensor(Elementwise, Reductions):
         before = self.value.shape
         if value.shape == before:
             return FastTensor(value, (self,), backward)
-        return FastTensor(value, (self,), lambda g, into: (reduced(backward(g, into)[0], before),))
+        return FastTensor(
+            value, (self,), lambda g, into: (reduce_rows(backward(g, into)[0], before),)
+        )
 
     def mean(self, dim: int | None = None) -> FastTensor:
         """Compute the mean along one axis, or of all values."""
@@ -310,7 +312,7 @@ def from_tensor(tensor: Tensor) -> FastTensor:
     parameter = tensor
 
     def backward(gradient: Array, into: Gradients) -> tuple[()]:
-        into.add(parameter, reduced(gradient, value.shape))
+        into.add(parameter, reduce_rows(gradient, value.shape))
         return ()
 
     return FastTensor(value, (), backward)
@@ -329,12 +331,12 @@ def _both(value: Array, one: FastTensor, other: FastTensor, backward: Backward) 
     shapes = one.value.shape, other.value.shape
     if one.backward_of is None:
         return FastTensor(
-            value, (other,), lambda g, into: (reduced(backward(g, into)[1], shapes[1]),)
+            value, (other,), lambda g, into: (reduce_rows(backward(g, into)[1], shapes[1]),)
         )
     if shapes[0] == shapes[1] == value.shape:
         return FastTensor(value, (one, other), backward)
     return FastTensor(
-        value, (one, other), lambda g, into: tuple(map(reduced, backward(g, into), shapes))
+        value, (one, other), lambda g, into: tuple(map(reduce_rows, backward(g, into), shapes))
     )
 
 
@@ -350,7 +352,7 @@ def _first(difference: Array) -> Array:
     return share
 
 
-def reduced(gradient: Array, shape: tuple[int, ...]) -> Array:
+def reduce_rows(gradient: Array, shape: tuple[int, ...]) -> Array:
     """Sum a gradient over the axes along which an operand of this shape was broadcast."""
     if gradient.shape == shape:
         return gradient

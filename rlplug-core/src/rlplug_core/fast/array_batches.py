@@ -155,10 +155,10 @@ def _shares(weight: Array) -> Array:
 def minibatches(samples: Samples, size: int, generator: np.random.Generator) -> Field:
     """Yield the rows of a batch of arrays in random order; see `Samples.minibatches`."""
     known = HOLDERS.get(samples.__class__)
-    return NotImplemented if known is None else _shuffled(known, samples, size, generator)
+    return NotImplemented if known is None else _shuffle(known, samples, size, generator)
 
 
-def _shuffled(
+def _shuffle(
     known: Kind, samples: Samples, size: int, generator: np.random.Generator
 ) -> Iterator[Samples]:
     weight, _, *rest = known.arrays(samples)

@@ -139,7 +139,7 @@ def _key(argument: object) -> object:
     if isinstance(argument, Tensor):
         return tuple(argument.shape), argument.dtype
     if isinstance(argument, Batch):
-        return type(argument), _key(argument._mapped(_key))
+        return type(argument), _key(argument._map_fields(_key))
     if isinstance(argument, dict):
         return tuple((name, _key(part)) for name, part in argument.items())
     return tuple(map(_key, argument)) if isinstance(argument, list | tuple) else argument

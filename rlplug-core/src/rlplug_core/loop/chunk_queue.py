@@ -65,7 +65,7 @@ class Permits:
                 return permit
         return None
 
-    def lost(self, source: int) -> None:
+    def forget_source(self, source: int) -> None:
         """The chunks that `source` was working on will never come."""
         for permit in self.acting(source):
             self.end(permit)
@@ -118,7 +118,7 @@ class Traffic:
             self.granted[permit.source] += 1
         return permit
 
-    def arrived(self, chunk: Chunk, count: int, episodes: list[Episode]) -> None:
+    def receive_chunk(self, chunk: Chunk, count: int, episodes: list[Episode]) -> None:
         """Take in the chunk of an actor's oldest permit: it holds `count` env steps, and the ends of `episodes`."""
         permit = self.permits.acting(chunk.source)[0]
         permit.chunk = chunk
@@ -135,7 +135,7 @@ class Traffic:
         self.pending += [(self.clock.steps, permit.source, episode) for episode in permit.episodes]
         return [permit.chunk]
 
-    def published(self) -> None:
+    def finish_chunk(self) -> None:
         """The learner is done with its chunk, which made the next version."""
         self.permits.version += 1
         if self.current is not None:  # a resumed run may be at a chunk without a permit

@@ -78,7 +78,7 @@ class ActorProcesses:
             weights=SharedWeights.like(self.weights),
             paused=torch.zeros(1, dtype=torch.int64).share_memory_(),
         )
-        self.published = False
+        self.finish_chunk = False
         self.checked = time.monotonic()
         #: What controllers set in environments since they were made.
         self.settings: dict[str, object] = {}
@@ -91,13 +91,13 @@ class ActorProcesses:
 
     def publish(self, weights: State) -> None:
         self.task.weights.put(weights, self.version + 1)
-        self.traffic.published()
+        self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
         """The next chunk that may be learned from; none after some time without one."""
-        if not self.published:
+        if not self.finish_chunk:
             self.task.weights.put(self.weights, self.version)
-            self.published = True
+            self.finish_chunk = True
         self._grant()
         self._hear(0.0 if self.permits.next() else GLANCE)
         return self.traffic.take()
@@ -222,7 +222,7 @@ class ActorProcesses:
         self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]
     ) -> None:
         permit = self.permits.acting(seat.remote.rank)[0]
-        self.traffic.arrived(
+        self.traffic.receive_chunk(
             Chunk(permit.source, version, self.slots[permit.slot], begins), count, episodes
         )
         seat.delivered = True
@@ -252,7 +252,7 @@ class ActorProcesses:
             when = "" if advice and not seat.remote.ready else " before it had acted a whole chunk"
             raise WorkerFailed(f"actor {rank} {how}{when}{advice}", f"actor {rank} {how}")
         warn(f"actor {rank} {how}; another one takes its place")
-        self.permits.lost(rank)
+        self.permits.forget_source(rank)
         seat.remote.end()
         self.saved[rank] = None
         seat.generation += 1

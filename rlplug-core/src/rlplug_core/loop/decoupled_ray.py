@@ -104,7 +104,7 @@ class RayActors:
         return self.traffic.version
 
     def publish(self, weights: State) -> None:
-        self.traffic.published()
+        self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
         """The next chunk that may be learned from; none after some time without one."""
@@ -247,7 +247,7 @@ class RayActors:
         if kind == "chunk":
             version, data, begins, count, episodes = content
             chunk = Chunk(seat.rank, version, unpack(data), begins)
-            self.traffic.arrived(chunk, count, [Episode(*one) for one in episodes])
+            self.traffic.receive_chunk(chunk, count, [Episode(*one) for one in episodes])
             seat.delivered = True
             seat.losses = 0
         elif kind == "state":
@@ -295,7 +295,7 @@ class RayActors:
             when = "" if advice and not seat.ready else " before it had acted a whole chunk"
             raise WorkerFailed(f"actor {seat.rank} {how}{when}{advice}", f"actor {seat.rank} {how}")
         warn(f"actor {seat.rank} {how}; another one takes its place")
-        self.traffic.permits.lost(seat.rank)
+        self.traffic.permits.forget_source(seat.rank)
         for calls in (self.calls, self.pulses):
             for call in [call for call, (other, _) in calls.items() if other is seat]:
                 del calls[call]

@@ -207,7 +207,7 @@ class Events:
             self.pending = []
         metrics = {"rollout/episodes": float(self.episodes), **self.runner.metrics()}
         self.losses = {name: value for name, value in metrics.items() if name.startswith("loss/")}
-        metrics |= self._scheduled()
+        metrics |= self._schedule_values()
         metrics |= self.recent.metrics()
         metrics |= self._lap_speed()
         metrics["perf/wall_s"] = self.now() - self.began
@@ -295,7 +295,7 @@ class Events:
         (began, first), (ended, last) = self.marks[0], self.marks[-1]
         return (last - first) / (ended - began) if ended > began else 0.0
 
-    def _scheduled(self) -> dict[str, float]:
+    def _schedule_values(self) -> dict[str, float]:
         """Return the current values of schedules, and the factor of learning rates if there are controllers."""
         if self.schedules is None:
             self.schedules = Schedules(self.runner.snapshot())

@@ -207,7 +207,7 @@ class QNetwork(nn.Module):
 class QNetworks(Ensemble):
     """An ensemble of `QNetwork`s: observations to action values [n, B, A]."""
 
-    def taken(self, obs: Obs, action: Tensor) -> Tensor:
+    def values_of_actions(self, obs: Obs, action: Tensor) -> Tensor:
         """Compute the values of the actions that were taken.
 
         Args:

@@ -97,7 +97,7 @@ def fingerprint(model: object) -> str:
     return hashlib.sha256(content.tobytes()).hexdigest()
 
 
-def imported() -> Any:
+def import_mujoco() -> Any:
     """Import MuJoCo; without its renderer if that cannot be loaded: MuJoCo always loads it.
 
     Raises:
@@ -124,7 +124,7 @@ def quiet_mujoco() -> Iterator[None]:
     Raises:
         ModuleNotFoundError: MuJoCo is not installed.
     """
-    mujoco = imported()
+    mujoco = import_mujoco()
 
     def tell(text: str) -> None:
         if "deprecated" not in text:

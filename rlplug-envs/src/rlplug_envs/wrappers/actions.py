@@ -136,7 +136,7 @@ def forbids(mask: Any, space: Space, action: Any) -> bool:
     """Return whether a mask of all choices side by side forbids an action, which is as the environment takes it."""
     allowed = np.reshape(mask, -1)
     end = 0
-    for choice, size in _chosen(space, action):
+    for choice, size in _choose(space, action):
         own = allowed[end : end + size]
         end = end + size
         if own.any() and not own[choice]:
@@ -144,14 +144,14 @@ def forbids(mask: Any, space: Space, action: Any) -> bool:
     return False
 
 
-def _chosen(space: Space, action: Any) -> Iterator[tuple[int, int]]:
+def _choose(space: Space, action: Any) -> Iterator[tuple[int, int]]:
     """Each choice of an action, counted from 0, and of how many."""
     if isinstance(space, spaces.Dict):
         for name, part in space.spaces.items():
-            yield from _chosen(part, action[name])
+            yield from _choose(part, action[name])
     elif isinstance(space, spaces.Tuple):
         for part, one in zip(space.spaces, action, strict=True):
-            yield from _chosen(part, one)
+            yield from _choose(part, one)
     elif isinstance(space, spaces.Discrete):
         yield int(action) - int(space.start), int(space.n)
     elif isinstance(space, spaces.MultiDiscrete):

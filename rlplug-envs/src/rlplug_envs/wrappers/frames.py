@@ -46,7 +46,7 @@ class FrameStack(Transform):
         spec = (
             env.spec.without_goals("frame-stack") if config.frames > 1 else env.spec
         )  # it stacks goals, too
-        self.spec = replace(spec, obs=_stacked(spec.obs, self._layouts))
+        self.spec = replace(spec, obs=_stack(spec.obs, self._layouts))
         frames = [
             tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts)
             for _ in range(2)
@@ -172,11 +172,11 @@ def _layouts(space: Space, frames: int, id: str) -> object:
     )
 
 
-def _stacked(space: Space, layouts: Any) -> Space:
+def _stack(space: Space, layouts: Any) -> Space:
     if isinstance(layouts, Mapping):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else ()
         return spaces.Dict(
-            {name: _stacked(sub, layouts[name]) if name in layouts else sub for name, sub in parts}
+            {name: _stack(sub, layouts[name]) if name in layouts else sub for name, sub in parts}
         )
     stacked: Space = layouts.stacked()
     return stacked

@@ -36,7 +36,7 @@ class Step:
         self.compute = compute
         self.device = device
         #: How many steps an optimizer took, and which.
-        self.taken = 0
+        self.values_of_actions = 0
         self.optimizer: object = None
         #: Where the graph reads its arguments, and which of the given tensors go there.
         self.copies: list[tuple[list[Tensor], list[int]]] = []
@@ -46,7 +46,7 @@ class Step:
     def loss(self, args: Any, tensors: list[Tensor]) -> Any:
         """Return what `compute` does for `args`, which hold `tensors`."""
         if self.forward is None:
-            if self.taken < WARM:
+            if self.values_of_actions < WARM:
                 return self._compute(args)
             self.forward = self._record(
                 args, tensors
@@ -62,7 +62,7 @@ class Step:
         if (
             Leaves(result).unknown is not None
         ):  # it may hold tensors that the next replay would overwrite
-            self.taken = NEVER
+            self.values_of_actions = NEVER
         return result
 
     def _record(self, args: Any, tensors: list[Tensor]) -> Recorded[Packed]:
@@ -125,7 +125,7 @@ class Graphs:
             step = self._step(compute, plain, learner, (args, named), leaves)
         if step is not None:
             self._pass_over(step)
-        if step is None or step.taken < 0:
+        if step is None or step.values_of_actions < 0:
             with beside(self.device):
                 return compute(learner, *args, **named)
         result = step.loss((args, named), leaves.tensors)
@@ -179,7 +179,7 @@ class Graphs:
         for one in [one for one in self.waiting if one.step is step]:
             one.stale = True
             if step.forward is None:
-                step.taken = NEVER
+                step.values_of_actions = NEVER
                 self.waiting.remove(one)  # with what autograd keeps for it
 
     def replayed(self, loss: Tensor, optimizer: object) -> Step | None:
@@ -202,7 +202,9 @@ class Graphs:
     def _take_step(self, waiting: Waiting, optimizer: object) -> Step | None:
         step = waiting.step
         if step.forward is None:
-            step.taken = step.taken + 1 if step.optimizer in (None, optimizer) else NEVER
+            step.values_of_actions = (
+                step.values_of_actions + 1 if step.optimizer in (None, optimizer) else NEVER
+            )
             step.optimizer = optimizer
             return None
         if waiting.stale:
