@@ -41,7 +41,7 @@ OPTION: dict[Group, str] = {
     "wrappers": "--wrap",
     "controllers": "--controller",
     "memories": "--memory",
-    "networks": "--net.encoder",
+    "networks": "--net.factory",
 }
 
 

@@ -1,4 +1,4 @@
-"""A user's own networks: the function `net.factory` makes the module that replaces the encoder.
+"""Networks by name: the function `net.factory`, a user's own or a plugin, makes the module that replaces the encoder.
 
     def make(space, net):
         return MyNetwork(space, net), 128       # a module, and its number of features
@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.config.import_string import describe, load_target
+from rlplug_core.config.import_string import describe, is_target, load_target
 from rlplug_core.errors import PluginError, RlplugError
+from rlplug_core.named_parts import build_part
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Space
@@ -30,12 +31,16 @@ def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple
     With a `norm` the two observations are normalized first.
 
     Raises:
-        UsageError: there is no such file or module. PluginError: there is no such function, it raised, or its module
-            does not turn two observations into float32 features [2, F].
+        UsageError: there is no such file, module or plugin. PluginError: there is no such function, it raised, or its
+            module does not turn two observations into float32 features [2, F].
     """
     what = f"the network '{net.factory}'"
-    make = load_target(str(net.factory), "network")
-    made = _call(what, "cannot be made", make, space, replace(net, factory=None))
+    words = str(net.factory)
+    inner = replace(net, factory=None)
+    if is_target(words):
+        made = _call(what, "cannot be made", load_target(words, "network"), space, inner)
+    else:
+        made = build_part("network", words, space, inner)
     match made:
         case (nn.Module() as module, int() as features) if features > 0:
             _try(what, module, features, space, norm)

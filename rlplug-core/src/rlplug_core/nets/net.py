@@ -40,7 +40,9 @@ class Net:
     # initial log of that parameter, in units in which bounded actions are from -1 to 1
     log_std_init: float = 0.0
     squash: bool = False  # put a Gaussian's actions through a tanh; sac, tqc and crossq always do
-    factory: Importable | None = None  # function that makes your own encoder, ./my_net.py:make
+    factory: Importable | None = (
+        None  # encoder: a plugin such as impala-cnn, or your function, ./my_net.py:make
+    )
 
     def __post_init__(self) -> None:
         if self.init == "torch" and (self.gain, self.output_gain) != (None, None):

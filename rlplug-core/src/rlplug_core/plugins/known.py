@@ -66,7 +66,7 @@ KNOWN: dict[Group, dict[str, str]] = {
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
     "memories": dict.fromkeys(("gru", "lstm"), "rlplug-core"),
-    "networks": {},
+    "networks": {"impala-cnn": "rlplug-core"},
     "hooks": {"mlflow": "rlplug-cli"},
     "loggers": dict.fromkeys(("csv", "tensorboard", "wandb"), "rlplug-cli"),
 }
