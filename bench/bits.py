@@ -26,7 +26,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.presets import preset
 
 HERE = Path(__file__).resolve().parent.parent
 UPDATES = 20
@@ -79,7 +79,7 @@ def names() -> list[str]:
 
 def runner_of(name: str, env: str, options: dict[str, Any]) -> Any:
     """Build the runner of an algorithm."""
-    plan = Plan.make(name, env, resolve(name, env, options)[0])
+    plan = Plan.make(name, env, {**preset(name, env), **options})
     return build(plan, Clock(plan.options.total_timesteps))
 
 

@@ -25,7 +25,7 @@ from results import ROOT, interquartile_mean, machine, revision, table
 
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import records
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.presets import preset
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.journal import read
@@ -233,7 +233,7 @@ def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
         "eval_episodes": 100,
         "final_eval_episodes": 100,
     }  # a fixed number, so runs are comparable
-    values, _ = resolve(goal.algorithm, goal.env, {"seed": seed, **judging, **dict(goal.options)})
+    values = {**preset(goal.algorithm, goal.env), "seed": seed, **judging, **dict(goal.options)}
     plan = Plan.make(goal.algorithm, goal.env, values)
     assert plan.options.total_timesteps == goal.steps, (
         f"the preset of {goal.name} says {plan.options.total_timesteps} steps"
@@ -277,7 +277,7 @@ def data_of(env: str, out: Path) -> Path:
     """Return the data set of an environment; record it if it does not exist."""
     path = out / f"sac-{env}.npz"
     if not path.exists():
-        values, _ = resolve("sac", env, RECORDERS[env])
+        values = {**preset("sac", env), **RECORDERS[env]}
         run = train("sac", env, values, out=out, hooks=False)
         run.record(path, RECORDED[env], num_envs=10, stochastic=True)
     return path

@@ -36,7 +36,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.presets import preset
 
 HERE = Path(__file__).parent
 PICTURE = HERE.parent / "docs" / "pictures" / "scale.svg"
@@ -58,7 +58,7 @@ ACTORS = (1, 2, 4, 8, 16, 32)
 
 def plan_of(algorithm: str, env: str, **values: Any) -> Plan:
     return Plan.make(
-        algorithm, env, resolve(algorithm, env, {"total_timesteps": ENDLESS, **values})[0]
+        algorithm, env, {**preset(algorithm, env), "total_timesteps": ENDLESS, **values}
     )
 
 

@@ -12,7 +12,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_settings
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.presets import preset
 
 ENVS = "rlplug_core.testing.envs:"
 
@@ -24,7 +24,7 @@ def word(env: str) -> str:
 
 def plan_of(algorithm: str, env: str, options: dict[str, Any]) -> Plan:
     """A run's plan; what makes an algorithm a variant of another comes from its presets."""
-    return Plan.make(algorithm, word(env), resolve(algorithm, word(env), options)[0])
+    return Plan.make(algorithm, word(env), {**preset(algorithm, word(env)), **options})
 
 
 def make_learner(algorithm: str, env: str, options: dict[str, Any]) -> Any:

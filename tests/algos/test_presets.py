@@ -17,7 +17,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins import records
 from rlplug_core.plugins.preset_files import chain
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.presets import preset
 from rlplug_core.testing.envs import LongRecall
 from rlplug_core.types import Goals, Spec, tree_map
 from tests.tables import for_each
@@ -91,7 +91,7 @@ def test_every_preset_makes_a_learner_with_its_agent_and_buffer() -> None:
 def make_everything(algorithm: str, env: str) -> None:
     """Make the learner, act once, and ask the empty buffer for batches."""
     bare = {"eval_wrap": []}  # a wrapper may be of another package
-    plan = Plan.make(algorithm, env, resolve(algorithm, env, bare, kind=env if env in KINDS else "")[0])
+    plan = Plan.make(algorithm, env, {**preset(algorithm, env, env if env in KINDS else ""), **bare})
     seen, acted = spaces_of(env, plan.learner)
     goals = Goals(lambda achieved, desired: -np.ones(len(desired), np.float32))
     learner = plan.make_learner(Spec(seen, acted, plan.options.num_envs, env, goals=goals))
@@ -112,7 +112,7 @@ FAMILIES = {
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_the_presets_of_a_family_agree_about_environments_without_a_table(kind: str) -> None:
     shared = ("net.init", "net.normalize_obs", "buffer_size", "batch_size")
-    options = {name: resolve(name, "Unknown-v0", {}, kind=kind)[0] for name in FAMILIES[kind]}
+    options = {name: preset(name, "Unknown-v0", kind) for name in FAMILIES[kind]}
     values = {name: [found.get(option) for option in shared] for name, found in options.items()}
     assert len({str(value) for value in values.values()}) == 1, values
 
@@ -128,7 +128,7 @@ def actors() -> list[str]:
 @for_each("algorithm", actors())
 def test_an_untrained_policy_uses_the_whole_range_of_actions_even_on_wide_observations(algorithm: str) -> None:
     """The gradient of a saturated tanh is 0. Speeds of MuJoCo's bodies reach 10."""
-    plan = Plan.make(algorithm, "continuous", resolve(algorithm, "continuous", {"eval_wrap": []}, kind="continuous")[0])
+    plan = Plan.make(algorithm, "continuous", {**preset(algorithm, "continuous", "continuous"), "eval_wrap": []})
     obs = np.random.default_rng(0).normal(scale=10, size=(256, 17)).astype(np.float32)
     agent = plan.make_learner(Spec(box(17), box(6), len(obs), "continuous")).agent()
     act = agent.act(obs, np.ones(len(obs), bool), agent.initial(len(obs)), Clock(1), explore=False)
@@ -137,7 +137,7 @@ def test_an_untrained_policy_uses_the_whole_range_of_actions_even_on_wide_observ
 
 def test_the_clip_range_of_ppo_falls_for_atari_as_in_the_tables_it_quotes() -> None:
     """`lin_0.1` in Stable-Baselines3's zoo, `lambda f: f * 0.1` in OpenAI Baselines (defaults.py, atari)."""
-    plan = Plan.make("ppo", "ALE/Pong-v5", resolve("ppo", "ALE/Pong-v5", {})[0])
+    plan = Plan.make("ppo", "ALE/Pong-v5", preset("ppo", "ALE/Pong-v5"))
     clip = plan.config.schedules["clip_range"]
     assert [clip(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.1, 0.05, 0.0])
 
@@ -145,6 +145,6 @@ def test_the_clip_range_of_ppo_falls_for_atari_as_in_the_tables_it_quotes() -> N
 @pytest.mark.parametrize(("algorithm", "start"), [("a2c", 1.0), ("a3c", 1.0), ("impala", 1 / 640**2)])
 def test_rmsprop_starts_for_atari_as_in_the_tables_that_presets_quote(algorithm: str, start: float) -> None:
     """TensorFlow's mean square starts at 1. Gradients of IMPALA's sums are 640 times those of our means."""
-    config = Plan.make(algorithm, "ALE/Pong-v5", resolve(algorithm, "ALE/Pong-v5", {})[0]).config
+    config = Plan.make(algorithm, "ALE/Pong-v5", preset(algorithm, "ALE/Pong-v5")).config
     state = config.optimizer_kwargs.rule(config.optimizer).start(torch.zeros(1))
     assert state["square"].item() == pytest.approx(start, rel=0.02)

@@ -388,8 +388,9 @@ def test_a_script_is_named_if_importing_it_does_not_run_it(
 def test_the_kind_of_an_environment_is_that_of_its_spaces(
     env: str, options: dict[str, Any], kind: str, mine: str
 ) -> None:
-    assert kind_for("ppo", env, options) == kind
-    assert not kind_for("trpo", env, options), "it has no tables for kinds"
+    source = source_of(env)
+    assert kind_for("ppo", source, options.get("wrap", ())) == kind
+    assert not kind_for("trpo", source, options.get("wrap", ())), "it has no tables for kinds"
 
 
 def test_an_unknown_environment_takes_the_preset_of_its_kind(mine: str, rlplug: Callable[..., Done]) -> None:

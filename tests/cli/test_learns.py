@@ -17,7 +17,7 @@ from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_settings
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.presets import preset
 
 pytestmark = pytest.mark.slow
 EPISODES, EVALUATIONS = 20, 10
@@ -70,7 +70,7 @@ def _as_in_training() -> Iterator[None]:
 
 def best(algorithm: str, env: str, options: dict[str, Any]) -> float:
     """The best mean return of greedy episodes in a run's second half, looked for as its final evaluation is."""
-    plan = Plan.make(algorithm, env, resolve(algorithm, env, {"seed": 1, **options})[0])
+    plan = Plan.make(algorithm, env, {**preset(algorithm, env), "seed": 1, **options})
     clock = Clock(plan.options.total_timesteps)
     runner, judge, returns, seen = build(plan, clock), plan.make_env(EPISODES), list[float](), 0
 

@@ -20,6 +20,7 @@ from rlplug_cli.render.live import Lines, Screen, duration, line
 from rlplug_cli.render.trace import WIDTH, Trace
 from rlplug_cli.training import title
 from rlplug_core.loop.events import Progress
+from rlplug_core.plugins.request import RunRequest
 
 
 def progress(steps: int, evaluation: float | None = None, phase: str = "training") -> Progress:
@@ -42,9 +43,9 @@ def test_the_last_vector_step_may_go_beyond_the_total() -> None:
 def test_the_header_names_wrappers_and_what_was_chosen() -> None:
     values = {"seed": 3, "learning_rate": 0.1, "wrap": ["normalize-obs", "flatten"], "n_steps": 8}
     origins = {"seed": "option", "learning_rate": "set", "wrap": "option", "n_steps": "preset"}
-    text = title("./my.py:Mine", "/a/b/world.py:World", values, origins)
+    text = title(RunRequest.make("./my.py:Mine", "/a/b/world.py:World", values, origins))
     assert text == "my.py:Mine · world.py:World · seed 3 · wrap=normalize-obs,flatten learning_rate=0.1"
-    assert title("ppo", "ALE/Pong-v5", {}, {}) == "ppo · ALE/Pong-v5 · seed 1"
+    assert title(RunRequest.make("ppo", "ALE/Pong-v5", {})) == "ppo · ALE/Pong-v5 · seed 1"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3661, "1:01:01"), (math.inf, "-")])

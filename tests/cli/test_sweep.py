@@ -21,7 +21,7 @@ from rlplug_cli.sweep.seeds import cost, with_defaults
 from rlplug_cli.sweep.task import command_words
 from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.presets import preset
 from tests.cli.histories import write_run
 
 # MLflow's own imports warn.
@@ -177,7 +177,7 @@ def test_tasks_start_as_the_cores_allow(place: Path) -> None:
     ],
 )
 def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, options: dict[str, Any], cores: int) -> None:
-    values, _ = resolve(algorithm, "CartPole-v1", options)
+    values = {**preset(algorithm, "CartPole-v1"), **options}
     assert cost(algorithm, with_defaults(values)) == cores
 
 

@@ -18,14 +18,12 @@ from rlplug_core.errors import plain
 
 if TYPE_CHECKING:
     from rlplug_core.loop import Progress
+    from rlplug_core.plugins import RunRequest
     from rlplug_core.runs import Run
 
 
 def train(
-    algorithm: str,
-    env: str,
-    values: Mapping[str, object],
-    origins: Mapping[str, str],
+    request: RunRequest,
     *,
     name: str | None,
     out: Path,
@@ -36,37 +34,24 @@ def train(
     say = None if quiet else partial(echo, err=as_json)
 
     def train(watch: Callable[[Progress], None]) -> Run:
-        from rlplug_core.runs import train
+        from rlplug_core.runs import start
 
-        return train(
-            algorithm,
-            env,
-            values,
-            out=out,
-            name=name,
-            origins=origins,
-            watch=watch,
-            hooks=[episodes],
-            say=say,
-        )
+        return start(request, out=out, name=name, watch=watch, hooks=[episodes], say=say)
 
-    train_and_report(title(algorithm, env, values, origins), train, as_json, quiet)
+    train_and_report(title(request), train, as_json, quiet)
 
 
-def title(
-    algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str]
-) -> str:
+def title(request: RunRequest) -> str:
     """Return the header of a run: algorithm, environment, seed, wrappers and the options that the user set."""
-    set_by_user = []
-    for name, origin in origins.items():
-        if origin not in ("preset", "default") and name in values and name not in ("seed", "env"):
-            set_by_user.append(name)
+    values = request.values
+    set_by_user = [name for name in request.set_by_user if name in values.keys() - {"seed", "env"}]
     words = []
     for name in sorted(set_by_user, key="wrap".__ne__):  # wrappers first
         value = values[name]
         text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         words.append(f"{name}={text}")
-    parts = [file_name(algorithm), file_name(env), f"seed {values.get('seed', 1)}"]
+    parts = [file_name(request.algorithm), file_name(request.source.name)]
+    parts.append(f"seed {values.get('seed', 1)}")
     if words:
         parts.append(plain(" ".join(words), 160))
     return " · ".join(parts)

@@ -17,8 +17,9 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config, Count, Fraction, Positive, Scheduled
-from rlplug_core.config.parse import convert, schedules
+from rlplug_core.config.parse import convert, convert_with_schedules
 from rlplug_core.config.schedules import constant, cosine, linear, piecewise, schedule_text
+from rlplug_core.config.schema import flat
 from rlplug_core.errors import BadConfig
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.forward import fast_forward
@@ -111,9 +112,8 @@ def test_a_configuration_holds_the_start() -> None:
         "limit": "constant(2)",
         "word": "linear(1,2)",
     }
-    config = convert(Some, values, "some")
+    config, found = convert_with_schedules(Some, flat(values), "some")
     assert (config.learning_rate, config.inner.share, config.limit, config.word) == (1e-2, 0.25, 2.0, "linear(1,2)")
-    found = schedules(Some, values, "some")
     assert {name: one.text for name, one in found.items()} == {
         "learning_rate": "linear(1e-2,0)", "inner.share": "cosine(0.25,1)", "limit": "constant(2)"
     }  # fmt: skip

@@ -12,6 +12,7 @@ from rlplug_core.config.options import log
 from rlplug_core.config.schema import Option
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins import presets
+from rlplug_core.plugins.request import RunRequest
 from rlplug_core.testing.distributions import write_distribution
 
 TABLES = """
@@ -95,10 +96,12 @@ def test_given_options_win_and_origins_are_known(preset_file: Path) -> None:
         ("set", {"learning_rate": 8.0, "max_grad_norm": 7}),
         ("config", {"max_grad_norm": 6, "net": {"hidden": [1]}}),
     )
-    values, origins = presets.resolve("foo", "CartPole-v1", given, origins)
-    assert values == {"learning_rate": 9.0, "max_grad_norm": 7, "net.hidden": [1], "num_envs": 8}
+    request = RunRequest.make("foo", "CartPole-v1", given, origins).with_presets()
+    assert request.values == {"learning_rate": 9.0, "max_grad_norm": 7, "net.hidden": [1], "num_envs": 8}
+    origins = dict(request.origins)
     assert origins == {"learning_rate": "option", "max_grad_norm": "set", "net.hidden": "config", "num_envs": "preset"}
-    assert presets.resolve("foo", "Cart", {"learning_rate": 5.0})[1]["learning_rate"] == "option"
+    request = RunRequest.make("foo", "Cart", {"learning_rate": 5.0}).with_presets()
+    assert request.origins["learning_rate"] == "option"
 
 
 def extend(preset_file: Path, name: str, text: str) -> None:

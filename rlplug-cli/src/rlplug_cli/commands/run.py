@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -15,12 +15,13 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli import arguments, sections
 from rlplug_cli.arguments import TakesArguments
-from rlplug_cli.completion import assignments, environments, run_names
+from rlplug_cli.completion import environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
-from rlplug_cli.parameters import SchemaOption, collect, flag_of, network_prefixes, option_words
+from rlplug_cli.parameters import SchemaOption, collect, flag_of, option_words
 from rlplug_cli.project import project_options
 from rlplug_cli.render.config import config_text
+from rlplug_cli.run_parameters import command_options, completer, network_option
 from rlplug_core import plugins
 from rlplug_core.config import Config, Option, RunOptions, is_target, nearest, schema_of
 from rlplug_core.errors import BadConfig, PluginError, UsageError
@@ -31,8 +32,10 @@ from rlplug_core.plugins import (
     read_index,
     usable,
     usual_options,
-    with_presets,
 )
+
+if TYPE_CHECKING:
+    from rlplug_core.plugins import RunRequest
 
 _OPTION = re.compile(r"(?<!no )option '([\w.]+)'")
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
@@ -108,13 +111,13 @@ class AlgorithmCommand(TakesArguments):
             click.Argument(["env"], metavar="ENV", shell_complete=environments)
         ]
         for option in self.options:
-            parameters.append(SchemaOption(option, algorithm, _completer(option)))
+            parameters.append(SchemaOption(option, algorithm, completer(option)))
         super().__init__(
             algorithm,
             params=[
                 *parameters,
-                *_network_option(own),
-                *_command_options([option.name for option in self.options]),
+                *network_option(own),
+                *command_options([option.name for option in self.options]),
             ],
             callback=self.train,
             help=f"Train {algorithm} on ENV: an environment id, module:Name or ./file.py:Name of a class or function.",
@@ -165,26 +168,31 @@ class AlgorithmCommand(TakesArguments):
         jobs: int | None,
         **typed: object,
     ) -> None:
-        from rlplug_cli.lookup import (
-            one_thread,
-        )  # imports the list of runs, which help does not need
+        from rlplug_cli.lookup import one_thread  # with the list of runs, which help does not need
 
         one_thread()
         refuse_path(name)
-        values, origins = self.resolve_options(click.get_current_context())
-        _refuse_window(values)
+        context = click.get_current_context()
+        request = self.request(context)
+        _refuse_window(request.values)
         if print_config:
-            echo(config_text(values, origins, self.options))
+            echo(config_text(request, self.options))
         elif seeds is not None:
-            self._train_seeds(
-                env,
-                values,
-                origins,
-                seeds=seeds,
+            from rlplug_cli.sweep.grid import refuse_seed
+            from rlplug_cli.sweep.seeds import run_seeds
+
+            if "," in seeds:
+                refuse_seed(request.origins)
+            self.probe(request)
+            words = [self.algorithm, env, *self.user_words(context)]
+            run_seeds(
+                words,
+                request.values,
+                seeds,
                 name=name,
                 out=out,
                 jobs=jobs,
-                json=json,
+                as_json=json,
                 quiet=quiet,
             )
         elif jobs:
@@ -192,48 +200,16 @@ class AlgorithmCommand(TakesArguments):
         else:
             from rlplug_cli.training import train
 
-            train(
-                self.algorithm, env, values, origins, name=name, out=out, as_json=json, quiet=quiet
-            )
+            train(request, name=name, out=out, as_json=json, quiet=quiet)
 
-    def _train_seeds(
-        self,
-        env: str,
-        values: dict[str, Any],
-        origins: dict[str, str],
-        *,
-        seeds: str,
-        name: str | None,
-        out: Path,
-        jobs: int | None,
-        json: bool,
-        quiet: bool,
-    ) -> None:
-        from rlplug_cli.sweep.grid import refuse_seed
-        from rlplug_cli.sweep.seeds import run_seeds
-
-        if "," in seeds:
-            refuse_seed(origins)
-        self.probe(env, values)
-        run_seeds(
-            self.algorithm,
-            env,
-            self.user_words(click.get_current_context()),
-            values,
-            text=seeds,
-            name=name,
-            out=out,
-            jobs=jobs,
-            as_json=json,
-            quiet=quiet,
-        )
-
-    def resolve_options(self, context: click.Context) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the typed values over those of the preset, and the origin of each value.
+    def request(self, context: click.Context) -> RunRequest:
+        """Return the run that the words ask for: the typed values over those of presets.
 
         Raises:
             UsageError, BadConfig: a typed option is wrong.
         """
+        from rlplug_core.plugins import RunRequest, absolute  # slow, and help does not need it
+
         params = context.params
         typed = {name: params[name] for name in params if _was_typed(context, name)}
         values, origins = collect(
@@ -245,16 +221,15 @@ class AlgorithmCommand(TakesArguments):
             net=params.get("net"),
             project=project_options(self.options, self.algorithm),
         )
-        from rlplug_core.plugins import kind_for  # slow: it may make the environment
-
-        kind = kind_for(self.algorithm, params["env"], values)
-        values, origins = with_presets(self.algorithm, params["env"], values, origins, kind)
-        if origins.get("init_parts") in ("option", "set") and not values.get("init"):
+        request = RunRequest.make(absolute(self.algorithm), params["env"], values, origins)
+        request = request.with_presets()
+        by_user = request.origins.get("init_parts") in ("option", "set")
+        if by_user and not request.values.get("init"):
             raise UsageError("option '--init-parts' needs --init RUN")
-        return values, origins
+        return request
 
-    def probe(self, env: str, values: Mapping[str, object]) -> None:
-        """Check that a run with these options, presets included, would start.
+    def probe(self, request: RunRequest) -> None:
+        """Check that a request would start.
 
         Raises:
             UsageError, PluginError: it would fail.
@@ -262,7 +237,7 @@ class AlgorithmCommand(TakesArguments):
         from rlplug_core.runs import probe
 
         with self._flags_in_errors():
-            probe(self.algorithm, env, values)
+            probe(request)
 
     def user_words(self, context: click.Context) -> list[str]:
         """Return the typed words after ALGORITHM ENV, without seeds and the run directory."""
@@ -373,87 +348,6 @@ def owners_of(flag: str) -> str:
         return ""
     more = f" and {len(owners) - 6} more" if len(owners) > 6 else ""
     return f"; {', '.join(owners[:6])}{more} {'have' if len(owners) > 1 else 'has'} it"
-
-
-def _command_options(names: list[str]) -> list[click.Parameter]:
-    file = click.Path(path_type=Path, dir_okay=False)
-    place = click.Path(path_type=Path)
-    return [
-        click.Option(
-            ["--set"],
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Set any option by its dotted name.",
-            shell_complete=lambda _, __, word: assignments(names, word),
-        ),
-        click.Option(
-            ["--env.NAME"], metavar="VALUE", expose_value=False, help="A keyword argument of ENV."
-        ),
-        click.Option(
-            ["--config"],
-            type=file,
-            help="Read options from a TOML file.",
-        ),
-        click.Option(
-            ["--name"], help="Name of the run directory  [algorithm, environment, seed and time]"
-        ),
-        click.Option(
-            ["--out"], type=place, default="runs", help="The directory of run directories  [runs]"
-        ),
-        click.Option(
-            ["--print-config"],
-            is_flag=True,
-            help="Write all options as TOML with their origins, without training.",
-        ),
-        click.Option(
-            ["--quiet", "-q"],
-            is_flag=True,
-            help="Show no progress, only the result.",
-        ),
-        click.Option(
-            ["--seeds"],
-            metavar="N|A,B,…",
-            help="Train N seeds starting at --seed, or these; the same command continues a stopped one.",
-        ),
-        click.Option(
-            ["--jobs"],
-            type=click.IntRange(1),
-            help="How many seeds at once  [as many as cores allow]",
-        ),
-        click.Option(
-            ["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
-        ),
-    ]
-
-
-def _network_option(own: Iterable[Option]) -> list[click.Parameter]:
-    """Return `--net` for an algorithm that has a network with options."""
-    if not network_prefixes(own):
-        return []
-    text = "A network of your own: a TOML file with net options, or a function, ./my_net.py:make"
-    return [
-        click.Option(
-            ["--net"],
-            type=click.Path(),
-            metavar="FILE",
-            help=text,
-        )
-    ]
-
-
-def _completer(option: Option) -> Callable[[], Iterable[str]]:
-    """Return a function that returns words to complete the value of an option."""
-    groups: dict[str, Group] = {
-        "wrap": "wrappers",
-        "eval_wrap": "wrappers",
-        "controller": "controllers",
-        "log": "loggers",
-    }
-    if option.name == "init":
-        return run_names
-    if option.name in groups:
-        return lambda: plugins.ids(groups[option.name])
-    return tuple
 
 
 command = Algorithms(

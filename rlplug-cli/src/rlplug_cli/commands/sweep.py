@@ -24,6 +24,7 @@ from rlplug_core.plugins import find
 
 if TYPE_CHECKING:
     from rlplug_cli.sweep.runner import PlaceMaker
+    from rlplug_core.plugins import RunRequest
 
 
 @click.command("sweep", context_settings={"ignore_unknown_options": True})
@@ -106,10 +107,10 @@ def command(
     grid = tasks(algorithm_names, env_names, axes, seeds(numbers))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for one in dict.fromkeys((task.algorithm, task.env, task.words) for task in grid):
-        values = _task_options(*one)  # reports typing errors before anything is written
+        request = _task_request(*one)  # reports typing errors before anything is written
         if on == "local":  # another place may have other devices and packages
             try:
-                algorithm_command(one[0]).probe(one[1], values)
+                algorithm_command(one[0]).probe(request)
             except (UsageError, PluginError) as error:
                 raise type(error)(f"{one[0]} on {one[1]}: {error}") from error
     directory = out / (name or _default_name(algorithm_names, env_names, [*pairs, *words]))
@@ -124,7 +125,7 @@ def command(
         "sweep",
         directory,
         grid,
-        options=lambda task: _task_options(task.algorithm, task.env, task.words),
+        options=_task_options,
         costs=_cost,
         jobs=jobs,
         as_json=json,
@@ -133,21 +134,26 @@ def command(
 
 
 @cache
-def _task_options(algorithm: str, env: str, words: tuple[str, ...]) -> dict[str, Any]:
+def _task_request(algorithm: str, env: str, words: tuple[str, ...]) -> RunRequest:
+    """Return the run that a task's words ask for."""
+    command = algorithm_command(algorithm)
+    with command.make_context(algorithm, [env, *words]) as context:
+        request = command.request(context)
+        refuse_seed(request.origins)
+        return request
+
+
+def _task_options(task: Task) -> dict[str, Any]:
     """Return the option values of a task, with presets and the defaults of every run."""
     from rlplug_cli.sweep.seeds import with_defaults
 
-    command = algorithm_command(algorithm)
-    with command.make_context(algorithm, [env, *words]) as context:
-        values, origins = command.resolve_options(context)
-        refuse_seed(origins)
-        return with_defaults(values)
+    return with_defaults(_task_request(task.algorithm, task.env, task.words).values)
 
 
 def _cost(task: Task) -> int:
     from rlplug_cli.sweep.seeds import cost
 
-    return cost(task.algorithm, _task_options(task.algorithm, task.env, task.words))
+    return cost(task.algorithm, _task_options(task))
 
 
 def _default_name(algorithms: Sequence[str], envs: Sequence[str], words: Sequence[str]) -> str:

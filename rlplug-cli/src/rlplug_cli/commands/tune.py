@@ -180,18 +180,19 @@ def _goal(
         from_space, pairs = from_file(tune.space, command.options, algorithm)
     fixed = [*(word for pair in pairs for word in ("--set", pair)), *typed]
     with command.make_context(algorithm, [env, *fixed]) as context:
-        values, origins = command.resolve_options(context)
+        request = command.request(context)
+    origins = request.origins
     declared = {} if ranges or from_space else ranges_of(command.own)
     space = _space(ranges, from_space or declared, origins)
     if not space:
         raise UsageError(
             f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log"
         )
-    refuse_seed(origins | dict.fromkeys(space, "option"))
+    refuse_seed({**origins, **dict.fromkeys(space, "option")})
     names = {name for name, origin in origins.items() if origin != "preset"} - {"seed", *space}
-    fixed_values = {name: value for name, value in values.items() if name in names}
-    options = with_defaults(values)
-    command.probe(env, options)
+    fixed_values = {name: value for name, value in request.values.items() if name in names}
+    options = with_defaults(request.values)
+    command.probe(request)
     goal = Goal(
         algorithm,
         env,

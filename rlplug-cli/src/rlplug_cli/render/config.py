@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rlplug_core.config import Option
+
+if TYPE_CHECKING:
+    from rlplug_core.plugins import RunRequest
 
 #: The name of each origin in a comment.
 WORDS = {
@@ -17,13 +21,13 @@ WORDS = {
 }
 
 
-def config_text(
-    values: Mapping[str, object], origins: Mapping[str, str], options: Iterable[Option]
-) -> str:
+def config_text(request: RunRequest, options: Iterable[Option]) -> str:
     """Return a line for each option; unset options have their defaults.
 
     TOML has no null, so an option without a value is `"none"`.
     """
+    values = request.values
+    origins = request.origins
     names = [one.name for one in options]
     rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
     lines = [

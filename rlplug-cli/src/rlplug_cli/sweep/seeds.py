@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 def run_seeds(
-    algorithm: str,
-    env: str,
     words: Sequence[str],
     values: Mapping[str, object],
     text: str,
@@ -31,13 +29,14 @@ def run_seeds(
     """Train the seeds of `--seeds TEXT`, each as a run of its own.
 
     Args:
-        words: the typed options. values: their values.
+        words: the algorithm, the environment and the typed options. values: of the options, with presets.
     """
+    algorithm, env, *typed = words
     options = with_defaults(values)
     numbers = seeds(text, int(options["seed"]))
-    grid = tasks([algorithm], [env], {algorithm: [[(tuple(words), "")]]}, numbers)
+    grid = tasks([algorithm], [env], {algorithm: [[(tuple(typed), "")]]}, numbers)
     stem = grid[0].name.rpartition("-s")[0]
-    directory = out / (name or f"{stem}-{digest([algorithm, env, *words])}")
+    directory = out / (name or f"{stem}-{digest(words)}")
     cores = cost(algorithm, options)
     run_sweep(
         "seeds",

@@ -3,46 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
 
 from rlplug_core.config.import_string import FROM_FILE, absolute, has_guard
-from rlplug_core.config.schema import flat
-from rlplug_core.errors import UsageError
 
 #: Why no name rebuilds an object.
 UNNAMED = "an object of this process, which no name rebuilds"
-#: The last parts of options that name a function or a class: of a network or a memory.
-NAMED = ("factory", "encoder", "memory")
-
-
-def with_names(values: Mapping[str, object]) -> dict[str, Any]:
-    """Return the options with each function, such as `net.factory`, replaced by its import path.
-
-    Raises:
-        UsageError: no import path leads to the function.
-    """
-    given = {
-        name: value
-        for name, value in flat(values).items()
-        if name.rpartition(".")[2] in NAMED and callable(value)
-    }
-    return (
-        {**flat(values), **{name: _name_of(name, code) for name, code in given.items()}}
-        if given
-        else dict(values)
-    )
-
-
-def _name_of(option: str, code: object) -> str:
-    name, unnamed = import_path(code)
-    if unnamed:
-        raise UsageError(
-            f"{option}: {name} is {unnamed}, and a run records its name; put it in a file, ./net.py:make"
-        )
-    return name
 
 
 def import_path(code: object) -> tuple[str, str]:

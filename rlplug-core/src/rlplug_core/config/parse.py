@@ -10,6 +10,7 @@ import msgspec
 
 from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.options import Config
+from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import FORMS, Written, schedule_text
 from rlplug_core.config.schema import Option, flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
@@ -42,30 +43,67 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     Raises:
         BadConfig: an unknown name, a wrong type or a value out of range.
     """
+    return convert_with_schedules(config, flat(values), where)[0]
+
+
+def convert_both(
+    config: type[C], values: Mapping[str, object], algorithm: str
+) -> tuple[RunOptions, C, dict[str, Written]]:
+    """Return the options of a run, those of its algorithm in `config`, and the schedules of the latter.
+
+    Raises:
+        BadConfig: an unknown option or a wrong value.
+    """
+    shared = {option.name for option in schema(RunOptions)}
+    own = {option.name for option in schema(config)}
+    check_names(values, shared | own, algorithm)
+    shared_values = {name: value for name, value in values.items() if name in shared}
+    own_values = {name: value for name, value in values.items() if name in own}
+    options, _ = convert_with_schedules(RunOptions, shared_values, algorithm)
+    return options, *convert_with_schedules(config, own_values, algorithm)
+
+
+def convert_with_schedules(
+    config: type[C], values: Mapping[str, object], where: str
+) -> tuple[C, dict[str, Written]]:
+    """Return a configuration as `convert` does, and the schedules among `values`, which have dotted names."""
     options = {option.name: option for option in schema(config)}
-    given = flat(values)
-    check_names(given, options, where)
-    for name, value in given.items():
-        given[name] = meant(name, plain(value, options[name].type))
-        # TOML has no null, so a text stands for it.
-        if options[name].optional and isinstance(value, str) and value == "none":
-            given[name] = None
-        elif isinstance(given[name], float) and not isfinite(given[name]):
-            shown = f"('rlplug info {where}' shows its type and default)"
-            raise BadConfig(
-                f"{where}: option '{name}': expected a finite number, got {value} {shown}"
-            )
-    scheduled = schedules(config, values, where)
+    check_names(values, options, where)
+    given = {name: _plain_value(options[name], value, where) for name, value in values.items()}
+    scheduled = _schedules(options, values, where)
     first_values = {name: schedule.values[0] for name, schedule in scheduled.items()}
     start = {**flatten(config()), **given, **first_values}
+    trials = [
+        {**start, name: value}
+        for name, schedule in scheduled.items()
+        for value in values_in_range(options[name], schedule)
+    ]
     try:
-        for name, schedule in scheduled.items():
-            for value in values_in_range(options[name], schedule):
-                msgspec.convert(nest({**start, name: value}), config, strict=True)
-        converted = msgspec.convert(nest(start), config, strict=True)
+        for trial in (*trials, start):
+            converted = msgspec.convert(nest(trial), config, strict=True)
     except msgspec.ValidationError as error:
         raise BadConfig(_sentence(str(error), where, options)) from error
-    return _with_schedules(converted, scheduled, where) if scheduled else converted
+    if scheduled:
+        converted = _with_schedules(converted, scheduled, where)
+    return converted, scheduled
+
+
+def _plain_value(option: Option, value: object, where: str) -> object:
+    """Return the value of an option in Python's own types.
+
+    Raises:
+        BadConfig: it is an infinite number.
+    """
+    # TOML has no null, so a text stands for it.
+    if option.optional and isinstance(value, str) and value == "none":
+        return None
+    plain_value = meant(option.name, plain(value, option.type))
+    if isinstance(plain_value, float) and not isfinite(plain_value):
+        shown = f"('rlplug info {where}' shows its type and default)"
+        raise BadConfig(
+            f"{where}: option '{option.name}': expected a finite number, got {value} {shown}"
+        )
+    return plain_value
 
 
 def check_names(values: Iterable[str], options: Iterable[str], where: str) -> None:
@@ -113,17 +151,17 @@ def _with_schedules(config: C, scheduled: Mapping[str, Written], where: str) -> 
         raise BadConfig(f"{where}: {error}") from error
 
 
-def schedules(config: type[Any], values: Mapping[str, object], where: str) -> dict[str, Written]:
+def _schedules(
+    options: Mapping[str, Option], values: Mapping[str, object], where: str
+) -> dict[str, Written]:
     """Return the schedules among `values`, by dotted name.
 
     Raises:
         BadConfig: one has a wrong form, or belongs to an option that cannot follow a schedule.
     """
-    options = {option.name: option for option in schema(config)}
     scheduled = {}
-    kinds = {name: option.type for name, option in options.items()}
-    for name, value in flat(values).items():
-        if kinds.get(name, "str") in ("str", "strs", "repeated", "choice", "target"):
+    for name, value in values.items():
+        if options[name].type in ("str", "strs", "repeated", "choice", "target"):
             continue
         try:
             schedule = schedule_text(value)
@@ -181,7 +219,7 @@ def parse(option: Option, text: str) -> Any:
 def nest(values: Mapping[str, object]) -> dict[str, Any]:
     """Return nested tables for values with dotted names; the inverse of `flat`."""
     nested: dict[str, Any] = {}
-    for name, value in flat(values).items():
+    for name, value in values.items():
         *parents, leaf = name.split(".")
         node = nested
         for parent in parents:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.buffers.dataset_files import read
-from rlplug_core.config.parse import check_names, convert, present_names, schedules
+from rlplug_core.config.parse import convert_both, present_names
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import Written
 from rlplug_core.config.schema import flat, flatten, schema
@@ -36,7 +37,8 @@ from rlplug_core.nets.actions import check_actions
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, source_of, split_arguments
+from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource
+from rlplug_core.plugins.request import RunRequest
 from rlplug_core.plugins.reserved import check_options
 from rlplug_core.plugins.spec import ControllerSpec, WrapperSpec, with_path, wrap_env
 from rlplug_core.protocols import AnyLearner, Env
@@ -76,48 +78,40 @@ class Plan:
     dataset: Dataset | None = field(default=None, kw_only=True)
 
     @classmethod
-    def make(cls, algorithm: str, env: object, values: Mapping[str, object]) -> Plan:
-        """Split `values` into run options, the algorithm's own and the environment's arguments, and check them.
+    def make(cls, algorithm: str, env: object, options: Mapping[str, object]) -> Plan:
+        """Return the plan of options that are complete, such as those of a run's record; see `of`."""
+        return cls.of(RunRequest.make(algorithm, env, options))
 
-        Args:
-            env: an environment in any form that `rlplug_core.plugins.env_source` knows.
+    @classmethod
+    def of(cls, request: RunRequest) -> Plan:
+        """Convert the options of a request to those of the run and of the algorithm, and check that they go together.
 
         Raises:
             UsageError: unknown algorithm or wrapper, unsound runner, no environment. BadConfig: a wrong option.
             PluginError: an unusable plugin.
         """
-        learner: type[Any] = find_algorithm(algorithm)
-        names = {option.name for option in schema(RunOptions)}
-        own = {option.name for option in schema(learner.Config)}
-        check_options(algorithm, own)
-        values = present_names(learner.Config, values, algorithm)
-        values, arguments, eval_arguments = split_arguments(values)
-        source = source_of(env, arguments)
-        eval_source = _for_evaluation(source, values, eval_arguments)
-        check_names(values, names | own, algorithm)
-        options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
-        places = {name: with_path(values[name]) for name in targets(learner, values)}
-        given = {k: v for k, v in {**values, **places}.items() if k in own}
-        config = convert(learner.Config, given, algorithm)
-        wrappings = _around(source, options.wrap)
-        controllings = map(ControllerSpec.parse, options.controller)
-        eval_wrappings = (
-            tuple(map(WrapperSpec.parse, choose_wrappers(options.eval_wrap)))
-            if options.eval_wrap
-            else None
+        learner: type[Any] = find_algorithm(request.algorithm)
+        check_options(request.algorithm, [option.name for option in schema(learner.Config)])
+        values = present_names(learner.Config, request.options, request.algorithm)
+        places = {name: with_path(str(values[name])) for name in targets(learner, values)}
+        source = request.source
+        eval_source = request.eval_source
+        options, config, schedules = convert_both(
+            learner.Config, {**values, **places}, request.algorithm
         )
+        eval_words = choose_wrappers(options.eval_wrap)
         plan = cls(
-            algorithm=algorithm,
+            algorithm=request.algorithm,
             env=source.name,
             learner=learner,
             options=options,
             config=config,
-            wrappings=wrappings,
-            schedules=schedules(learner.Config, given, algorithm),
+            wrappings=_around(source, options.wrap),
+            schedules=schedules,
             source=source,
             eval_source=eval_source,
-            eval_wrappings=eval_wrappings,
-            controllings=tuple(controllings),
+            eval_wrappings=tuple(map(WrapperSpec.parse, eval_words)) if options.eval_wrap else None,
+            controllings=tuple(map(ControllerSpec.parse, options.controller)),
         )._write_options()
         plan.check()
         return plan
@@ -153,7 +147,7 @@ class Plan:
             str(self.learner.runners[0]) if self.options.runner == "auto" else self.options.runner
         )
 
-    @property
+    @cached_property
     def flat(self) -> dict[str, Any]:
         """All options by dotted name, schedules as text, and the arguments of environments."""
         texts = {name: one.text for name, one in self.schedules.items()}
@@ -182,7 +176,7 @@ class Plan:
     @property
     def chunk_steps(self) -> int:
         """The vector steps that a decoupled actor sends at once: the option, or the rollout length."""
-        return self.options.chunk_steps or int(self.flat.get("n_steps", CHUNK_STEPS))
+        return self.options.chunk_steps or int(getattr(self.config, "n_steps", CHUNK_STEPS))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -365,26 +359,6 @@ def _around(source: EnvSource, words: Iterable[str]) -> tuple[WrapperSpec, ...]:
         if isinstance(error.__cause__, ModuleNotFoundError):
             source.make(1).close()
         raise
-
-
-def _for_evaluation(
-    source: EnvSource, values: dict[str, object], arguments: Mapping[str, object]
-) -> EnvSource:
-    """The source of the environments for evaluations; the option `eval_env` becomes its name.
-
-    Raises:
-        UsageError: no name rebuilds it.
-    """
-    given = values.get("eval_env") or None
-    if given is None:
-        return source.with_arguments(arguments) if arguments else source
-    found = source_of(given, arguments)
-    if found.unnamed:
-        raise UsageError(
-            f"eval_env is {found.unnamed}; put it at the top of a file or a module, and name it"
-        )
-    values["eval_env"] = found.name
-    return found
 
 
 def targets(learner: type[Any], values: Mapping[str, object]) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from rlplug_core.config.import_string import source_file as source_file
 from rlplug_core.plugins.discovery import records as records
 from rlplug_core.plugins.discovery import refresh as refresh
 from rlplug_core.plugins.discovery import scan as scan
-from rlplug_core.plugins.env_kind import kind_for as kind_for
 from rlplug_core.plugins.envs import env_ids as env_ids
 from rlplug_core.plugins.envs import make_env as make_env
 from rlplug_core.plugins.envs import names_code as names_code
@@ -34,7 +33,6 @@ from rlplug_core.plugins.preset_files import chain as preset_chain
 from rlplug_core.plugins.presets import is_known as has_preset
 from rlplug_core.plugins.presets import merge as merge_layers
 from rlplug_core.plugins.presets import preset as preset_values
-from rlplug_core.plugins.presets import resolve as with_presets
 from rlplug_core.plugins.presets import usual as usual_options
 from rlplug_core.plugins.records import FIRST_PARTY as FIRST_PARTY
 from rlplug_core.plugins.records import GROUPS as GROUPS
@@ -48,6 +46,7 @@ from rlplug_core.plugins.registry import entries as registry_entries
 from rlplug_core.plugins.registry import offers as offers
 from rlplug_core.plugins.registry import source as registry_source
 from rlplug_core.plugins.registry import write as write_registry
+from rlplug_core.plugins.request import RunRequest as RunRequest
 from rlplug_core.plugins.reserved import check_options as check_options
 from rlplug_core.plugins.resolve import algorithm as algorithm
 from rlplug_core.plugins.resolve import controller as controller
@@ -71,6 +70,7 @@ __all__ = [
     "Hooks",
     "Offer",
     "Record",
+    "RunRequest",
     "RunView",
     "abilities",
     "absolute",
@@ -89,7 +89,6 @@ __all__ = [
     "index_options",
     "is_environment",
     "join_words",
-    "kind_for",
     "make_env",
     "memory",
     "merge_layers",
@@ -111,7 +110,6 @@ __all__ = [
     "time_limit",
     "usable",
     "usual_options",
-    "with_presets",
     "wrapper",
     "write_index",
     "write_registry",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlplug_core.config.import_string import is_target
-from rlplug_core.plugins.env_source import EnvSource, source_of, split_arguments
+from rlplug_core.plugins.env_source import EnvSource
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
@@ -48,8 +48,8 @@ def unscaled_observations(space: Space) -> list[str]:
     return [""] if small and space.high.max(initial=0) > 10 else []
 
 
-def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
-    """Return the kind that selects an algorithm's preset, for an environment inside the wrappers among `values`.
+def kind_for(algorithm: str, source: EnvSource, wrap: Sequence[str]) -> str:
+    """Return the kind that selects an algorithm's preset, for an environment inside wrappers.
 
     It is empty if a table names the environment's id, or if the algorithm has no table for kinds: then no environment
     is made.
@@ -57,13 +57,11 @@ def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
     Raises:
         UnknownEnv, MissingPackage, PluginError, UsageError: the environment cannot be made.
     """
-    options, arguments, _ = split_arguments(values)
-    source = source_of(env, arguments)
     if is_target(algorithm) or is_known(algorithm, source.name):
         return ""
     if not any(presets.kinds for presets in chain(find("algorithms", algorithm))):
         return ""
-    return _kind(source, options.get("wrap", ()))
+    return _kind(source, wrap)
 
 
 def _kind(source: EnvSource, wrap: Sequence[str]) -> str:

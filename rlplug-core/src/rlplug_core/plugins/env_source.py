@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from rlplug_core.config.import_path import UNNAMED, import_path
 from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.parse import nest
-from rlplug_core.config.schema import flat
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import make_env, make_shown
 from rlplug_core.plugins.user_envs import (
@@ -183,16 +182,10 @@ def source_of(env: object, arguments: Mapping[str, object] | None = None) -> Env
     return found.with_arguments(arguments)
 
 
-def split_arguments(
-    values: Mapping[str, object],
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Options without the arguments of environments, those of the environment, those of the one for evaluation."""
-    every = flat(values)
-    rest = {name: value for name, value in every.items() if not name.startswith((TRAIN, EVAL))}
-    both = [
-        {n.removeprefix(p): v for n, v in every.items() if n.startswith(p)} for p in (TRAIN, EVAL)
-    ]
-    return rest, nest(both[0]), nest(both[1])
+def take_arguments(values: Mapping[str, object], prefix: str) -> dict[str, Any]:
+    """Return the keyword arguments of an environment among options by dotted name, `TRAIN` or `EVAL` by `prefix`."""
+    found = {n.removeprefix(prefix): value for n, value in values.items() if n.startswith(prefix)}
+    return nest(found)
 
 
 def _steps(env: object) -> bool:

@@ -108,29 +108,14 @@ def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
     )
 
 
-def resolve(
-    algorithm: str,
-    env_id: str,
-    options: Mapping[str, object],
-    origins: Mapping[str, str] | None = None,
-    kind: str = "",
-) -> tuple[dict[str, object], dict[str, str]]:
-    """Return the preset overridden by the given options, and the origin of each value; `origins` has the given ones."""
-    below = preset(algorithm, env_id, kind)
-    given = flat(options)
-    origin = dict.fromkeys(below, "preset") | {
-        name: (origins or {}).get(name, "option") for name in given
-    }
-    return below | given, origin
-
-
 def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, object], dict[str, str]]:
     """Merge layers of options, each with the name of its origin; earlier layers override later ones."""
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
     for origin, layer in reversed(layers):
-        values.update(flat(layer))
-        origins.update(dict.fromkeys(flat(layer), origin))
+        given = flat(layer)
+        values.update(given)
+        origins.update(dict.fromkeys(given, origin))
     return values, origins
 
 

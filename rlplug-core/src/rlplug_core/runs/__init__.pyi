@@ -2,6 +2,7 @@
 
 from rlplug_core.runs.api import probe as probe
 from rlplug_core.runs.api import resume as resume
+from rlplug_core.runs.api import start as start
 from rlplug_core.runs.api import train as train
 from rlplug_core.runs.checkpoint import Checkpoints as Checkpoints
 from rlplug_core.runs.curves import KINDS as CURVE_KINDS
@@ -83,6 +84,7 @@ __all__ = [
     "run_directories",
     "run_records",
     "shell_word",
+    "start",
     "summary",
     "tail_journal",
     "train",

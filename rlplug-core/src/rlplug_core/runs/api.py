@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.config.import_path import import_path, with_names
+from rlplug_core.config.import_path import import_path
 from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable
@@ -31,10 +31,9 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_defaults
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_kind import kind_for
-from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.hooks import hooks_for
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.request import RunRequest
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.data import unlike, with_dataset
@@ -95,16 +94,32 @@ def train(
         raise UsageError(
             f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}"
         )
-    values = with_names(options or {})
-    if isinstance(values.get("init"), Run):
-        values = {**values, "init": values["init"].path}
+    given: dict[str, Any] = dict(options or {})
+    if isinstance(given.get("init"), Run):
+        given["init"] = given["init"].path
+    request = RunRequest.make(word, source, given, origins)
     if origins is None:
-        values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
-    values = _with_num_envs(values, origins, source)
+        request = request.with_presets()
+    return start(request, out=Path(out), name=name, watch=watch, hooks=hooks, say=say)
+
+
+@torch_defaults()
+def start(
+    request: RunRequest,
+    *,
+    out: Path,
+    name: str | None = None,
+    watch: Watch | None = None,
+    hooks: bool | Sequence[object] = True,
+    say: Callable[[str], None] | None = None,
+) -> Run:
+    """Train the run of a request; arguments, errors and the finished run are those of `train`."""
     called = hooks_for(hooks)
-    origins = {**origins, **called.configure(values)}
-    plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
-    check_ignored(plan.learner, plan.config, _set_by_user(origins))
+    values = dict(request.values)
+    set_by_hooks = called.configure(values)
+    request = replace(request, values=values, origins={**request.origins, **set_by_hooks})
+    plan, warm = _begun(with_dataset(Plan.of(request)))
+    check_ignored(plan.learner, plan.config, request.set_by_user)
     called.choose(plan.options.log)
     plan, timing = choose_env_workers(plan)
     learner = _probe(plan)
@@ -113,12 +128,18 @@ def train(
     if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
         warn(warning)
     if say is not None:
-        messages = (*remarks(plan, origins), timing, disk, survey(plan), network_text(learner))
+        messages = (
+            *remarks(plan, request.origins),
+            timing,
+            disk,
+            survey(plan),
+            network_text(learner),
+        )
         for found in filter(None, messages):
             say(found)
-    run = _create(plan, word, Path(out), name)
+    run = _create(plan, out, name)
     with run.directory.locked():
-        _describe(run, plan, word, origins)
+        _describe(run, plan, request.origins)
         Session(plan, run.directory, run, called, watch).train(buffer=buffer)
     return run
 
@@ -129,18 +150,6 @@ def _with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
         return plan, ""
     count, disk = checkpoints_to_keep(plan.flat, learner.spec.obs)
     return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk
-
-
-def _set_by_user(origins: Mapping[str, str]) -> list[str]:
-    return [name for name, origin in origins.items() if origin not in ("preset", "default")]
-
-
-def _with_num_envs(
-    values: dict[str, object], origins: Mapping[str, str], source: EnvSource
-) -> dict[str, object]:
-    """Let an object keep its number of environments, whatever a preset says."""
-    chosen = "num_envs" in values and origins.get("num_envs") != "preset"
-    return values if source.num_envs is None or chosen else {**values, "num_envs": source.num_envs}
 
 
 def _word(algorithm: str | type[object]) -> str:
@@ -159,13 +168,13 @@ def _word(algorithm: str | type[object]) -> str:
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
 
 
-def probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
-    """Refuse options that `train` would not start with, presets included; data sets and other runs are not read.
+def probe(request: RunRequest) -> None:
+    """Refuse a request that would not start; data sets and other runs are not read.
 
     Raises:
         UsageError, PluginError: it would not.
     """
-    _probe(Plan.make(absolute(algorithm), env, values))
+    _probe(Plan.of(request))
 
 
 def _probe(plan: Plan) -> AnyLearner:
@@ -224,21 +233,6 @@ def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
     return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
 
 
-def again(
-    algorithm: str,
-    env: object,
-    options: Mapping[str, object],
-    out: Path,
-    name: str,
-    watch: Watch | None = None,
-) -> Run:
-    """Train again from a run's record, without presets; no hook plugin takes part."""
-    origins = dict.fromkeys(options, "record")
-    return train(
-        algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False
-    )
-
-
 def _fitting(warm: WarmStart | None, learner: AnyLearner, plan: Plan) -> Mapping[str, Any] | None:
     """Return the buffer state that a run starts from, if it takes one over; it fits a learner of this run."""
     buffer = warm.buffer() if warm else None
@@ -247,14 +241,14 @@ def _fitting(warm: WarmStart | None, learner: AnyLearner, plan: Plan) -> Mapping
     return buffer
 
 
-def _create(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:
+def _create(plan: Plan, out: Path, name: str | None) -> Run:
     """A new run directory in `out`, locked."""
-    short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
+    short = plan.algorithm.rpartition(":")[2].rpartition("/")[2].lower()
     stem = f"{short}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
     return Run(RunDirectory.create(out, name, stem), plan.source if plan.source.unnamed else None)
 
 
-def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) -> None:
+def _describe(run: Run, plan: Plan, origins: Mapping[str, str]) -> None:
     """Write a new run's `config.json`, and copies of the user's files."""
     env = plan.env
     unnamed = {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
@@ -267,8 +261,8 @@ def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) 
                 {
                     "name": run.name,
                     "uid": uuid.uuid4().hex,
-                    "group": group_of(*identities(algorithm, env, compared, plan.targets)),
-                    "algorithm": algorithm,
+                    "group": group_of(*identities(plan.algorithm, env, compared, plan.targets)),
+                    "algorithm": plan.algorithm,
                     "env": env,
                     **unnamed,
                     **data,

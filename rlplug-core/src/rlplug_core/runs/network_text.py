@@ -8,8 +8,7 @@ from contextlib import closing
 from torch import nn
 
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins.env_kind import kind_for
-from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.request import RunRequest
 from rlplug_core.protocols import AnyLearner
 
 
@@ -19,8 +18,7 @@ def networks_of(algorithm: str, env: str) -> str:
     Raises:
         UsageError, PluginError: they cannot be made.
     """
-    values, _ = resolve(algorithm, env, {}, kind=kind_for(algorithm, env, {}))
-    plan = Plan.make(algorithm, env, values)
+    plan = Plan.of(RunRequest.make(algorithm, env, {}).with_presets())
     with closing(plan.make_env(1)) as made:
         return network_text(plan.make_learner(made.spec))
 

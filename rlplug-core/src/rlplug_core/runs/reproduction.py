@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.events import Progress
-from rlplug_core.runs.api import again, resume
+from rlplug_core.plugins.request import RunRequest
+from rlplug_core.runs.api import resume, start
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
@@ -81,8 +82,10 @@ def reproduce(
         **({"dataset": plan.options.dataset} if plan.dataset else {}),
     }
     env = env if old.env is None else old.env
-    new = again(
-        algorithm, env, options, out=old.path.parent, name=name or f"{old.name}-again", watch=watch
+    origins = dict.fromkeys(options, "record")
+    request = RunRequest.make(algorithm, env, options, origins)
+    new = start(
+        request, out=old.path.parent, name=name or f"{old.name}-again", watch=watch, hooks=False
     )
     for total, rescale in extensions:
         new = resume(new, total_timesteps=total, rescale=rescale, watch=watch, hooks=False)

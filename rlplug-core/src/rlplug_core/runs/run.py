@@ -17,7 +17,8 @@ from rlplug_core.errors import PluginError, UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import on_this_machine, torch_defaults
-from rlplug_core.plugins.env_source import EnvSource, source_of, split_arguments
+from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.request import RunRequest
 from rlplug_core.runs import curves as tables
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.data import Recording, record
@@ -306,10 +307,11 @@ def plan_of(run: Run) -> Plan:
             f'resume("{run.path}", env=…), open_run("{run.path}", env=…) or load("{run.path}", env=…)'
         )
     source = env if run.env is None else source_of(run.env)
+    request = RunRequest.make(algorithm, source, options)
     if isinstance(source, EnvSource) and source.is_object:
-        options, *_ = split_arguments(options)
+        request = RunRequest.make(algorithm, source, request.options)
     try:
-        return Plan.make(algorithm, source, options)
+        return Plan.of(request)
     except (UsageError, PluginError) as error:
         wrote = absent_writers(config["environment"]["versions"])
         if not wrote:
