@@ -61,8 +61,10 @@ def journal(run: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_says_its_final_evaluation_its_path_and_the_way_to_mlflow(here: Path) -> None:
-    *progress, judged, best, path, mlflow = (here / "out.txt").read_text().splitlines()
-    assert progress[0].startswith("a2c · CartPole-v1 · seed 1 · total_timesteps=600 ent_coef=0.02 learning_rate=0.001 ")
+    policy, critic, title, *progress, judged, best, path, mlflow = (here / "out.txt").read_text().splitlines()
+    assert policy.split()[:2] == ["network", "policy"]
+    assert critic.split()[0] == "critic"
+    assert title.startswith("a2c · CartPole-v1 · seed 1 · total_timesteps=600 ent_coef=0.02 learning_rate=0.001 ")
     assert any("600/600 steps" in line and "evaluation" in line for line in progress)
     assert judged.startswith("final evaluation  last weights  mean return ")
     assert best.strip().startswith("best checkpoint  mean return ")
