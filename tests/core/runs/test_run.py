@@ -486,7 +486,7 @@ def test_a_signal_after_the_last_step_stops_nothing_any_more(tmp_path: Path) -> 
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
-    """In the middle of an evaluation, say, whose end nobody wants to wait for."""
+    """For example, in the middle of an evaluation: its end may be far away."""
 
     def watch(progress: Any) -> None:
         if progress.phase == "evaluating":
@@ -495,7 +495,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         train(TINY, CHAIN, OPTIONS, out=tmp_path, name="run", hooks=False, watch=watch)
-    assert Run(RunDirectory.open(tmp_path / "run")).status == "failed"
+    assert Run(RunDirectory.open(tmp_path / "run")).status == "interrupted"
 
 
 def test_a_run_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
