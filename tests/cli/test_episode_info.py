@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_cli.mlflow import episodes
-from rlplug_cli.mlflow.mirror import _metrics
+from rlplug_cli.mlflow.batch import metrics_of
 from rlplug_cli.training import final_lines
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.journal import Record, read
@@ -75,7 +75,7 @@ def test_a_log_record_has_the_means_over_the_last_hundred(run: Run) -> None:
 
 
 def test_mlflow_gets_them(run: Run) -> None:
-    names = {name for record in read(run.journal) for name, *_ in _metrics(record)}
+    names = {name for record in read(run.journal) for name, *_ in metrics_of(record)}
     assert {"info/score", "info/bonus", "rollout/success_rate", "eval/info/score", "eval/success_rate"} <= names
 
 

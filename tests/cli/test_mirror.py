@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rlplug_cli.mlflow.mirror import Batch, Mirror, State
+from rlplug_cli.mlflow.batch import Batch
+from rlplug_cli.mlflow.mirror import Mirror, State
 from rlplug_cli.mlflow.store import Damaged, prepare
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.runs.journal import Journal, Record

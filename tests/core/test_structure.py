@@ -190,8 +190,8 @@ def test_an_algorithm_file_fits_150_lines() -> None:
 
 
 #: Functions and files above their limit today; the numbers only fall.
-LONG_FUNCTIONS = 82
-LONG_FILES = 11
+LONG_FUNCTIONS = 60
+LONG_FILES = 6
 
 
 def code_lines(text: str) -> int:

@@ -22,8 +22,19 @@ def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
     `verb` starts the help of `--env`. `wrap` is None to keep the run's own wrappers.
     """
-    options = (
-        checkpoint(),
+    options = (checkpoint(), *_exploration(), *_environment(verb))
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _exploration() -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:
+    """Return the options of an agent that does not act greedily."""
+    return (
         click.option(
             "--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step."
         ),
@@ -33,10 +44,13 @@ def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
             default=0.0,
             help="Probability of a random action at each step  [0]",
         ),
-        click.option(
-            "--env",
-            help=f"{verb} another environment with the same spaces.",
-        ),
+    )
+
+
+def _environment(verb: str) -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:
+    """Return the options of another environment, with its arguments and its wrappers."""
+    return (
+        click.option("--env", help=f"{verb} another environment with the same spaces."),
         click.option(
             "--env.NAME",
             metavar="VALUE",
@@ -53,10 +67,3 @@ def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
             help="Wrappers instead of the run's own; 'none' for no wrapper.",
         ),
     )
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate

@@ -18,8 +18,7 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
     words, traceback = take_global_options(arguments)
     import click
 
-    from rlplug_cli.app import TRAINING, app
-    from rlplug_cli.output import GlobalOptions, stdout_to_stderr
+    from rlplug_cli.app import TRAINING
 
     trains = not TRAINING.isdisjoint(words[:1])
     if whole_process:
@@ -31,44 +30,55 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
         _ignore_broken_pipes(trains)
     stderr = sys.stderr
     try:
-        with (
-            stdout_to_stderr(until_exit=whole_process, ignore_broken_pipe=trains)
-            if "--json" in words
-            else nullcontext() as out
-        ):
-            code = app.main(
-                words, prog_name="rlplug", standalone_mode=False, obj=GlobalOptions(out, traceback)
-            )
-        return code if isinstance(code, int) else 0  # the code of ctx.exit()
+        return _call(words, traceback, whole_process, trains)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2
-    except click.ClickException as error:
-        return _say(_sentence(error), error.exit_code)
-    except Stopped as error:
-        return _say(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort) as error:
-        if isinstance(error.__cause__, Stopped):  # click turns every KeyboardInterrupt into its own
-            return _say(str(error.__cause__), error.__cause__.exit_code)
-        return _say("stopped", 130)
-    except BrokenPipeError:
-        return _close_stdout()
-    except RlplugError as error:
-        if traceback:
-            raise
-        return _say(str(error), error.exit_code)
-    except Exception as error:  # environments and plugins may raise anything
-        if traceback:
-            raise
-        return _report_unexpected(words, error)
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ:
             raise  # click ends this way after completing a word
         if sys.stderr is not stderr:
             return _close_stdout()  # click changes the streams if the reader is gone
-        return _say(
-            f"{_subject(words)}: an environment or a plugin called sys.exit({error.code!r})", 1
-        )
+        called = f"an environment or a plugin called sys.exit({error.code!r})"
+        return _say(f"{_subject(words)}: {called}", 1)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - plugins may raise anything
+        return _report(error, words, traceback)
+
+
+def _call(words: list[str], traceback: bool, whole_process: bool, trains: bool) -> int:
+    """Parse the words and call their command; with `--json` only its result goes to stdout."""
+    from rlplug_cli.app import app
+    from rlplug_cli.output import GlobalOptions, stdout_to_stderr
+
+    with (
+        stdout_to_stderr(until_exit=whole_process, ignore_broken_pipe=trains)
+        if "--json" in words
+        else nullcontext() as out
+    ):
+        options = GlobalOptions(out, traceback)
+        code = app.main(words, prog_name="rlplug", standalone_mode=False, obj=options)
+    return code if isinstance(code, int) else 0  # the code of ctx.exit()
+
+
+def _report(error: Exception | KeyboardInterrupt, words: list[str], traceback: bool) -> int:
+    """Report the error of a command in one sentence and return the exit code; raise it if a traceback is wanted."""
+    import click
+
+    if isinstance(error, click.ClickException):
+        return _say(_sentence(error), error.exit_code)
+    if isinstance(error, Stopped):
+        return _say(str(error), error.exit_code)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        if isinstance(error.__cause__, Stopped):  # click turns every KeyboardInterrupt into its own
+            return _say(str(error.__cause__), error.__cause__.exit_code)
+        return _say("stopped", 130)
+    if isinstance(error, BrokenPipeError):
+        return _close_stdout()
+    if traceback:
+        raise error
+    if isinstance(error, RlplugError):
+        return _say(str(error), error.exit_code)
+    return _report_unexpected(words, error)
 
 
 def _ignore_broken_pipes(trains: bool) -> None:
@@ -117,32 +127,24 @@ def take_global_options(words: list[str]) -> tuple[list[str], bool]:
         The other arguments, and whether `--traceback` was typed.
     """
     rest: list[str] = []
-    disabled = (
-        [os.environ["RLPLUG_DISABLED_PLUGINS"]] if os.environ.get("RLPLUG_DISABLED_PLUGINS") else []
-    )
+    disabled = [os.environ.get("RLPLUG_DISABLED_PLUGINS", "")]
     traceback = False
-    position = 0
-    while position < len(words):
-        word = words[position]
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         if word == "--":
-            rest += words[position:]
+            rest += [word, *remaining]
             break
+        if word == "-P" and remaining and remaining[0].startswith("no:"):
+            word += remaining.pop(0)
         if word == "--traceback":
             traceback = True
         elif word.startswith("-Pno:"):
             disabled.append(word.removeprefix("-Pno:"))
-        elif (
-            word == "-P"
-            and words[position + 1 : position + 2]
-            and words[position + 1].startswith("no:")
-        ):
-            position += 1
-            disabled.append(words[position].removeprefix("no:"))
         else:
             rest.append(word)
-        position += 1
-    if disabled:
-        os.environ["RLPLUG_DISABLED_PLUGINS"] = ",".join(disabled)
+    if disabled != [""]:
+        os.environ["RLPLUG_DISABLED_PLUGINS"] = ",".join(filter(None, disabled))
     return rest, traceback
 
 

@@ -82,12 +82,7 @@ def stdout_to_stderr(
     """
     stdout = sys.stdout
     stdout.flush()
-    try:
-        number = stdout.fileno()
-        saved = os.dup(1)
-    except (OSError, io.UnsupportedOperation):  # stdout is not a system file, or is closed
-        number = -1
-        saved = -1
+    number, saved = _save_stdout(stdout)
     file = os.fdopen(os.dup(saved), "w", encoding="utf-8") if number == 1 else stdout
     own: IO[str] = file
     if ignore_broken_pipe:
@@ -108,3 +103,11 @@ def stdout_to_stderr(
                 os.dup2(saved, 1)
         if saved >= 0:
             os.close(saved)
+
+
+def _save_stdout(stdout: TextIO) -> tuple[int, int]:
+    """Return the descriptor of stdout and a copy of descriptor 1, or -1 and -1 if stdout is not an open file."""
+    try:
+        return stdout.fileno(), os.dup(1)
+    except (OSError, io.UnsupportedOperation):
+        return -1, -1

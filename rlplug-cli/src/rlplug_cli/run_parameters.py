@@ -15,8 +15,14 @@ from rlplug_core.plugins import Group
 
 
 def command_options(names: list[str]) -> list[click.Parameter]:
-    file = click.Path(path_type=Path, dir_okay=False)
-    place = click.Path(path_type=Path)
+    """Return the options of the command itself; `names` are those that `--set` may set."""
+    as_json = click.Option(
+        ["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
+    )
+    return [*_value_options(names), *_output_options(), *_seed_options(), as_json]
+
+
+def _value_options(names: list[str]) -> list[click.Parameter]:
     return [
         click.Option(
             ["--set"],
@@ -30,14 +36,22 @@ def command_options(names: list[str]) -> list[click.Parameter]:
         ),
         click.Option(
             ["--config"],
-            type=file,
+            type=click.Path(path_type=Path, dir_okay=False),
             help="Read options from a TOML file.",
         ),
+    ]
+
+
+def _output_options() -> list[click.Parameter]:
+    return [
         click.Option(
             ["--name"], help="Name of the run directory  [algorithm, environment, seed and time]"
         ),
         click.Option(
-            ["--out"], type=place, default="runs", help="The directory of run directories  [runs]"
+            ["--out"],
+            type=click.Path(path_type=Path),
+            default="runs",
+            help="The directory of run directories  [runs]",
         ),
         click.Option(
             ["--print-config"],
@@ -49,6 +63,11 @@ def command_options(names: list[str]) -> list[click.Parameter]:
             is_flag=True,
             help="Show no progress, only the result.",
         ),
+    ]
+
+
+def _seed_options() -> list[click.Parameter]:
+    return [
         click.Option(
             ["--seeds"],
             metavar="N|A,B,…",
@@ -58,9 +77,6 @@ def command_options(names: list[str]) -> list[click.Parameter]:
             ["--jobs"],
             type=click.IntRange(1),
             help="How many seeds at once  [as many as cores allow]",
-        ),
-        click.Option(
-            ["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
         ),
     ]
 

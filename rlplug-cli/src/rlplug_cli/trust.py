@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from rlplug_cli.lookup import find_run, one_thread
+
+if TYPE_CHECKING:
+    from rlplug_core.runs import Run
 
 option = click.option(
     "--trust",
@@ -24,3 +30,16 @@ def confirm_trust(run: Path, trust: bool) -> bool:
     return bool(unknown_code) and click.confirm(
         f"this would execute {' and '.join(unknown_code)}; continue?", err=True
     )
+
+
+def open_run(word: str, trust: bool) -> Run:
+    """Return the run of a path or a name in runs/; if its code is not trusted, ask the user on a terminal.
+
+    Raises:
+        UsageError: there is none. Untrusted: it has code that is not trusted.
+    """
+    path = find_run(word)
+    one_thread()
+    from rlplug_core.runs import Run
+
+    return Run(path, trust=confirm_trust(path, trust))

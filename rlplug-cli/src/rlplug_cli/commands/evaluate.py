@@ -10,16 +10,17 @@ import click
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import find_run, one_thread
+from rlplug_cli.lookup import find_run
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
-from rlplug_cli.trust import confirm_trust
+from rlplug_cli.trust import open_run
 from rlplug_cli.trust import option as trust_option
 from rlplug_core.config import figures
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_core.loop import Evaluation
+    from rlplug_core.runs import Run
 
 
 @click.command("evaluate", cls=TakesArguments)
@@ -65,48 +66,37 @@ def command(
     trust: bool,
 ) -> None:
     """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily by default."""
-    chosen = click.get_current_context().get_parameter_source("checkpoint")
-    if all_checkpoints and chosen is not click.core.ParameterSource.DEFAULT:
+    context = click.get_current_context()
+    source = context.get_parameter_source("checkpoint")
+    if all_checkpoints and source is not click.core.ParameterSource.DEFAULT:
         raise UsageError(
             "--all-checkpoints plays every checkpoint and --checkpoint one; leave one out"
         )
-    path = find_run(run)
-    one_thread()
-    from rlplug_core.runs import Run, evaluation_seed, plan_of
-
-    found = Run(path, trust=confirm_trust(path, trust))
+    found = open_run(run, trust)
     names = found.checkpoints if all_checkpoints else [checkpoint]
-    arguments = single_env_arguments(click.get_current_context())
-    results = {
-        name: found.evaluate(
-            episodes,
-            seed,
-            name,
-            stochastic=stochastic,
-            epsilon=epsilon,
-            env=env,
-            arguments=arguments,
-            wrap=wrap,
-        )
-        for name in names
+    conditions: dict[str, Any] = {
+        "stochastic": stochastic,
+        "epsilon": epsilon,
+        "env": env,
+        "arguments": single_env_arguments(context) or {},
+        "wrap": wrap,
     }
+    results = {name: found.evaluate(episodes, seed, name, **conditions) for name in names}
     if json:
-        about = {
-            "run": str(path),
-            "seed": evaluation_seed(plan_of(found), seed),
-            "stochastic": stochastic,
-            "epsilon": epsilon,
-            "env": env,
-            "arguments": arguments or {},
-            "wrap": wrap,
-        }
+        about = {"run": str(find_run(run)), "seed": _used_seed(found, seed), **conditions}
         each = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
-        whole = {**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]}
-        echo_json(whole)
+        echo_json({**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]})
     elif all_checkpoints:
         echo(_curve(results))
     else:
         echo(sentence(results[checkpoint], "greedy" if not (stochastic or epsilon) else "played"))
+
+
+def _used_seed(run: Run, seed: int | None) -> int:
+    """Return the seed of the environments; without an own one, that of the run's final evaluation."""
+    from rlplug_core.runs import evaluation_seed, plan_of
+
+    return evaluation_seed(plan_of(run), seed)
 
 
 def plain(result: Evaluation) -> dict[str, Any]:

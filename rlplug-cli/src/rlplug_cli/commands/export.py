@@ -9,9 +9,9 @@ import click
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import checkpoint as checkpoint_option
 from rlplug_cli.file_checks import refuse_link
-from rlplug_cli.lookup import find_run, one_thread, short_path
+from rlplug_cli.lookup import find_run, short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import confirm_trust
+from rlplug_cli.trust import open_run
 from rlplug_cli.trust import option as trust_option
 from rlplug_core.runs import shell_word
 
@@ -53,13 +53,10 @@ def command(
     trust: bool,
 ) -> None:
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
-    path = find_run(run)
-    one_thread()
+    found = open_run(run, trust)
     from rlplug_core.export import new_directory
-    from rlplug_core.runs import Run
 
-    found = Run(path, trust=confirm_trust(path, trust))
-    place = out or path / "export"
+    place = out or find_run(run) / "export"
     if out is None:
         refuse_link(place)  # it may be planted
     with new_directory(place) as beside:

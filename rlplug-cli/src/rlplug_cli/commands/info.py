@@ -81,7 +81,12 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
         )
     if group in OPTION:
         _part(name, group, json)
-        return
+    else:
+        _algorithm(name, env, json)
+
+
+def _algorithm(name: str, env: str | None, json: bool) -> None:
+    """Show the options of an algorithm and of every run, and the preset for `env`."""
     own = usual_options(name, options_of("algorithms", name))
     every = usual_options(name, schema_of(RunOptions))
     about = _about(name)

@@ -11,9 +11,9 @@ from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.evaluate import sentence
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import find_run, one_thread, short_path
+from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import confirm_trust
+from rlplug_cli.trust import open_run
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ def command(
     trust: bool,
 ) -> None:
     """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film without a display."""
-    path = find_run(run)
-    one_thread()
-    from rlplug_core.runs import Run
-
-    found = Run(path, trust=confirm_trust(path, trust))
+    found = open_run(run, trust)
     if video is None and frames is None and sheet is None:
         video = _default_film(found, checkpoint)
     result = found.play(

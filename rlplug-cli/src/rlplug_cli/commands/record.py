@@ -9,9 +9,9 @@ import click
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
-from rlplug_cli.lookup import find_run, one_thread, short_path
+from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo
-from rlplug_cli.trust import confirm_trust
+from rlplug_cli.trust import open_run
 from rlplug_cli.trust import option as trust_option
 from rlplug_core.config import figures
 
@@ -49,12 +49,8 @@ def command(
     trust: bool,
 ) -> None:
     """Play a checkpoint of RUN, and write its transitions to a data set for offline learning."""
-    path = find_run(run)
-    one_thread()
-    from rlplug_core.runs import Run
-
     arguments = single_env_arguments(click.get_current_context())
-    made = Run(path, trust=confirm_trust(path, trust)).record(
+    made = open_run(run, trust).record(
         output,
         steps,
         num_envs=num_envs,

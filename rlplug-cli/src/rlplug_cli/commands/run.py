@@ -175,6 +175,7 @@ class AlgorithmCommand(TakesArguments):
         context = click.get_current_context()
         request = self.request(context)
         _refuse_window(request.values)
+        output: dict[str, Any] = {"name": name, "out": out, "as_json": json, "quiet": quiet}
         if print_config:
             echo(config_text(request, self.options))
         elif seeds is not None:
@@ -185,22 +186,13 @@ class AlgorithmCommand(TakesArguments):
                 refuse_seed(request.origins)
             self.probe(request)
             words = [self.algorithm, env, *self.user_words(context)]
-            run_seeds(
-                words,
-                request.values,
-                seeds,
-                name=name,
-                out=out,
-                jobs=jobs,
-                as_json=json,
-                quiet=quiet,
-            )
+            run_seeds(words, request.values, seeds, jobs=jobs, **output)
         elif jobs:
             raise UsageError("--jobs needs --seeds, as in --seeds 5")
         else:
             from rlplug_cli.training import train
 
-            train(request, name=name, out=out, as_json=json, quiet=quiet)
+            train(request, **output)
 
     def request(self, context: click.Context) -> RunRequest:
         """Return the run that the words ask for: the typed values over those of presets.

@@ -30,33 +30,23 @@ def command(run: str, json: bool) -> None:
     if about.problem:
         raise RlplugError(about.problem)
     config = RunDirectory(path).config
+    options = config["options"]
     progress = RunProgress(path, 1)
     progress.read_new_records()
     origins = config.get("origins", {})
     checkpoints = {one.name: size(one) for one in _checkpoints(path)}
     if json:
-        echo_json(
-            {
-                **about.plain(),
-                "options": config["options"],
-                "origins": origins,
-                "evaluations": [[step, value] for step, value in progress.evaluations.items()],
-                "checkpoints": checkpoints,
-                "bytes": size(path),
-            }
-        )
+        whole = {**about.plain(), "options": options, "origins": origins}
+        whole["evaluations"] = [[step, value] for step, value in progress.evaluations.items()]
+        echo_json({**whole, "checkpoints": checkpoints, "bytes": size(path)})
         return
     lines = [*_status(about, path), *_scores(about, progress.evaluations)]
     lines += [("checkpoint", f"{name}  {megabytes(used)}") for name, used in checkpoints.items()]
     lines += [("disk", f"{megabytes(size(path))} in {short_path(path)}")]
     lines += [("resume", _resume(about, run))]
     echo(facts(lines, 12))
-    values = config["options"]
-    rows = [
-        (name, value_text(values[name]), origin)
-        for name, origin in origins.items()
-        if origin != "default" and name in values
-    ]
+    changed = {name: origin for name, origin in origins.items() if origin != "default"}
+    rows = [(name, value_text(options[name]), changed[name]) for name in changed if name in options]
     if rows:
         echo(f"\n{table(('OPTION', 'VALUE', 'ORIGIN'), rows)}")
 

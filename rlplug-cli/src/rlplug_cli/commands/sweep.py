@@ -97,22 +97,11 @@ def command(
     are not repeated. With more seeds it adds them.
     """
     refuse_path(name)
-    if algorithms.startswith("-") or envs.startswith("-"):
-        raise UsageError(
-            "put options after the environments: rlplug sweep ALGORITHM,… ENV,… --seeds 5"
-        )
-    algorithm_names = split_words(algorithms, "algorithm")
-    env_names = split_words(envs, "environment")
+    algorithm_names, env_names = _split_names(algorithms, envs)
     axes = {one: _axes(one, pairs, words, algorithm_names) for one in algorithm_names}
     grid = tasks(algorithm_names, env_names, axes, seeds(numbers))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for one in dict.fromkeys((task.algorithm, task.env, task.words) for task in grid):
-        request = _task_request(*one)  # reports typing errors before anything is written
-        if on == "local":  # another place may have other devices and packages
-            try:
-                algorithm_command(one[0]).probe(request)
-            except (UsageError, PluginError) as error:
-                raise type(error)(f"{one[0]} on {one[1]}: {error}") from error
+    _check(grid, local=on == "local")
     directory = out / (name or _default_name(algorithm_names, env_names, [*pairs, *words]))
     if on == "slurm":
         from rlplug_cli.sweep.slurm import submit_sweep
@@ -131,6 +120,34 @@ def command(
         as_json=json,
         make_place=_place_maker(on, algorithm_names),
     )
+
+
+def _split_names(algorithms: str, envs: str) -> tuple[list[str], list[str]]:
+    """Return the names of the algorithms and of the environments.
+
+    Raises:
+        UsageError: an option comes before them, or a name is missing.
+    """
+    if algorithms.startswith("-") or envs.startswith("-"):
+        raise UsageError(
+            "put options after the environments: rlplug sweep ALGORITHM,… ENV,… --seeds 5"
+        )
+    return split_words(algorithms, "algorithm"), split_words(envs, "environment")
+
+
+def _check(grid: Sequence[Task], local: bool) -> None:
+    """Check the tasks' options before anything is written, and that runs on this machine would start.
+
+    Raises:
+        UsageError, PluginError: a task would fail.
+    """
+    for algorithm, env, words in dict.fromkeys((one.algorithm, one.env, one.words) for one in grid):
+        request = _task_request(algorithm, env, words)
+        if local:  # another place may have other devices and packages
+            try:
+                algorithm_command(algorithm).probe(request)
+            except (UsageError, PluginError) as error:
+                raise type(error)(f"{algorithm} on {env}: {error}") from error
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from rlplug_core.errors import RlplugError, UsageError, warn
 if TYPE_CHECKING:
     from rlplug_cli.tune.goal import Goal
     from rlplug_cli.tune.outcome import Outcome
+    from rlplug_core.plugins import RunRequest
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -141,18 +142,13 @@ def command(
         jobs=jobs,
         sampler_seed=sampler_seed,
     )
-    goal, fixed = _goal(algorithm, env, words, options)
+    goal = _goal(algorithm, env, words, options)
     directory = out / name if name else _default_directory(goal, out)
     from rlplug_cli.tune.outcome import run_study
 
-    outcome = run_study(directory, goal, fixed=fixed, storage=storage, tune=options, as_json=json)
+    outcome = run_study(directory, goal, storage=storage, tune=options, as_json=json)
     _export(outcome, env, export, export_preset)
-    if json:
-        echo_json(outcome.as_json())
-    else:
-        echo(outcome.text())
-    if outcome.best is None:
-        raise RlplugError(_no_result(outcome, export, export_preset))
+    _report(outcome, (export, export_preset), json)
 
 
 def _default_directory(goal: Goal, out: Path) -> Path:
@@ -164,58 +160,66 @@ def _default_directory(goal: Goal, out: Path) -> Path:
     return former if former.exists() and not directory.exists() else directory
 
 
-def _goal(
-    algorithm: str, env: str, words: tuple[str, ...], tune: TuneOptions
-) -> tuple[Goal, dict[str, object]]:
-    """Return the goal of the search, and the options that the user fixed."""
+def _goal(algorithm: str, env: str, words: tuple[str, ...], tune: TuneOptions) -> Goal:
+    """Return the goal of the search."""
     from rlplug_cli.sweep.seeds import cost, with_defaults
     from rlplug_cli.tune.goal import Goal
-    from rlplug_cli.tune.space import from_file, ranges_of
 
     command = algorithm_command(algorithm)
-    ranges, typed = _split_ranges(command, words)
-    from_space: dict[str, Range] = {}
-    pairs: list[str] = []
-    if tune.space is not None:
-        from_space, pairs = from_file(tune.space, command.options, algorithm)
-    fixed = [*(word for pair in pairs for word in ("--set", pair)), *typed]
+    typed, others, fixed = _read_words(command, words, tune.space)
     with command.make_context(algorithm, [env, *fixed]) as context:
         request = command.request(context)
-    origins = request.origins
-    declared = {} if ranges or from_space else ranges_of(command.own)
-    space = _space(ranges, from_space or declared, origins)
-    if not space:
-        raise UsageError(
-            f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log"
-        )
-    refuse_seed({**origins, **dict.fromkeys(space, "option")})
-    names = {name for name, origin in origins.items() if origin != "preset"} - {"seed", *space}
-    fixed_values = {name: value for name, value in request.values.items() if name in names}
-    options = with_defaults(request.values)
+    space = _space(algorithm, typed, others, request.origins)
+    refuse_seed({**request.origins, **dict.fromkeys(space, "option")})
     command.probe(request)
-    goal = Goal(
+    values = with_defaults(request.values)
+    return Goal(
         algorithm,
         env,
         options=command.options,
         words=tuple(fixed),
-        fixed=fixed_values,
-        values=options,
+        fixed=_fixed_values(request, {"seed", *space}),
+        values=values,
         space=space,
         seeds=tuple(seeds(tune.seeds)),
         trials=tune.trials,
         objective=tune.objective,
-        cores=1 if tune.jobs else cost(algorithm, options),
+        cores=1 if tune.jobs else cost(algorithm, values),
     )
-    return goal, fixed_values
+
+
+def _read_words(
+    command: AlgorithmCommand, words: tuple[str, ...], file: Path | None
+) -> tuple[dict[str, Range], dict[str, Range], list[str]]:
+    """Return the typed ranges, other ranges, and the words that all trials share.
+
+    The others are those of the file of `--space`; without any range they are those that the algorithm declares.
+    """
+    from rlplug_cli.tune.space import from_file, ranges_of
+
+    typed, fixed = _split_ranges(command, words)
+    others, pairs = from_file(file, command.options, command.algorithm) if file else ({}, [])
+    if not typed and not others:
+        others = ranges_of(command.own)
+    return typed, others, [*(word for pair in pairs for word in ("--set", pair)), *fixed]
+
+
+def _fixed_values(request: RunRequest, others: set[str]) -> dict[str, object]:
+    """Return the values that the user set and that no trial changes: all except presets and `others`."""
+    names = {name for name, origin in request.origins.items() if origin != "preset"} - others
+    return {name: value for name, value in request.values.items() if name in names}
 
 
 def _space(
-    typed: Mapping[str, Range], others: Mapping[str, Range], origins: Mapping[str, str]
+    algorithm: str,
+    typed: Mapping[str, Range],
+    others: Mapping[str, Range],
+    origins: Mapping[str, str],
 ) -> dict[str, Range]:
     """Return the typed ranges, and those of `others` for options that the user did not set.
 
     Raises:
-        UsageError: an option has both a range and a value.
+        UsageError: an option has both a range and a value, or there are no ranges.
     """
     set_by_user = {name for name, origin in origins.items() if origin != "preset"}
     typed_values = {name for name, origin in origins.items() if origin in ("option", "set")}
@@ -226,6 +230,10 @@ def _space(
     if fixed := sorted(set_by_user & set(others) - set(typed)):
         warn(f"not searched, because its value is fixed: {', '.join(map(flag_of, fixed))}")
     searched = {name: range for name, range in others.items() if name not in set_by_user}
+    if not searched and not typed:
+        raise UsageError(
+            f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log"
+        )
     return searched | dict(typed)
 
 
@@ -233,9 +241,6 @@ def _split_ranges(
     command: AlgorithmCommand, words: tuple[str, ...]
 ) -> tuple[dict[str, Range], list[str]]:
     """Return the ranges among the typed words, and all other words."""
-    from rlplug_cli.tune.space import parse_range
-
-    by_name = {option.name: option for option in command.options}
     rest, arguments = split_arguments(words)
     ranges = {}
     fixed = [*argument_words(arguments)]
@@ -249,20 +254,43 @@ def _split_ranges(
         if not equals and not rest:
             raise UsageError(f"option '{flag}' needs a value")
         value = text if equals else rest.pop(0)
-        option = one.option if isinstance(one, SchemaOption) else None
-        range_text = value
-        if one.name == "set" and value.partition("=")[0] in by_name:
-            name, _, range_text = value.partition("=")
-            option = by_name[name]
-        range = None if option is None else parse_range(option, range_text, command.algorithm)
-        if option is not None and range is not None:
-            ranges[option.name] = range
-        else:
+        name, range = _range_of(command, one, value)
+        if range is None:
             fixed += [flag, value]
+        else:
+            ranges[name] = range
     return ranges, fixed
 
 
-def _no_result(outcome: Outcome, *exports: Path | None) -> str:
+def _range_of(command: AlgorithmCommand, one: click.Option, value: str) -> tuple[str, Range | None]:
+    """Return the name of a typed option, also in `--set NAME=RANGE`, and its range, or None if it has a value."""
+    from rlplug_cli.tune.space import parse_range
+
+    by_name = {option.name: option for option in command.options}
+    option = one.option if isinstance(one, SchemaOption) else None
+    name, _, text = value.partition("=")
+    if one.name == "set" and name in by_name:
+        return name, parse_range(by_name[name], text, command.algorithm)
+    if option is None:
+        return "", None
+    return option.name, parse_range(option, value, command.algorithm)
+
+
+def _report(outcome: Outcome, exports: Sequence[Path | None], json: bool) -> None:
+    """Print the result.
+
+    Raises:
+        RlplugError: there are no best options.
+    """
+    if json:
+        echo_json(outcome.as_json())
+    else:
+        echo(outcome.text())
+    if outcome.best is None:
+        raise RlplugError(_no_result(outcome, exports))
+
+
+def _no_result(outcome: Outcome, exports: Sequence[Path | None]) -> str:
     """Return why there are no best options, and which files were not written."""
     from rlplug_cli.tune.search import state_counts
 

@@ -158,16 +158,6 @@ def _some(names: Sequence[str], most: int = 5) -> str:
 
 def as_json(found: Report) -> str:
     """Return the report as JSON; infinities and NaN are null."""
-    estimates = [
-        {
-            "env": s.env,
-            "label": s.label,
-            "checkpoint": s.checkpoint,
-            "seeds": s.seeds,
-            **{how: one._asdict() for how, one in s.estimates.items()},
-        }
-        for s in found.scores
-    ]
     whole = {
         "settings": {
             **vars(found.settings),
@@ -178,7 +168,7 @@ def as_json(found: Report) -> str:
             {"label": arm.label, "runs": [_run(run) for run in arm.runs]} for arm in found.arms
         ],
         "curves": [_line(line) for line in found.lines],
-        "scores": estimates,
+        "scores": [_score(score) for score in found.scores],
         "improvements": [
             {**one._asdict(), "probability": one.probability._asdict()}
             for one in found.improvements
@@ -197,6 +187,16 @@ def _run(run: History) -> dict[str, object]:
         "seed": run.seed,
         "finished": run.is_finished,
         "scores": run.scores,
+    }
+
+
+def _score(score: Score) -> dict[str, object]:
+    return {
+        "env": score.env,
+        "label": score.label,
+        "checkpoint": score.checkpoint,
+        "seeds": score.seeds,
+        **{how: one._asdict() for how, one in score.estimates.items()},
     }
 
 

@@ -26,6 +26,7 @@ from rlplug_core.errors import UsageError
 CHECKPOINTS = ("last", "best")
 #: The aggregates of one environment; the median is taken over environments, so only all of them have one.
 AGGREGATES: tuple[Aggregate, ...] = ("iqm", "mean")
+OVERALL: tuple[Aggregate, ...] = (*AGGREGATES, "median")
 #: The name of all environments combined.
 ALL = "all, normalized"
 
@@ -98,17 +99,8 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
                 low, high = bounds[env]
                 values.append((final(arm.on(env), checkpoint) - low) / (high - low))
             if all(len(task) for task in values):
-                aggregates = (*AGGREGATES, "median")
-                found.append(
-                    _score(
-                        ALL,
-                        arm.label,
-                        checkpoint,
-                        tasks=values,
-                        settings=settings,
-                        aggregates=aggregates,
-                    )
-                )
+                score = _score(ALL, arm.label, checkpoint, values, settings, aggregates=OVERALL)
+                found.append(score)
     return found
 
 

@@ -13,6 +13,16 @@ from rlplug_cli.render.tables import table
 
 #: Columns of names and labels, which may wrap on a narrow terminal; numbers do not.
 NAMES = ("ENVIRONMENT", "FINAL RETURN OF", "MORE LIKELY ABOVE", "BELOW", "ON", "BY")
+#: Headers of the final scores and of the costs of a return.
+SCORES = ("ENVIRONMENT", "FINAL RETURN OF", "CHECKPOINT", "SEEDS")
+COSTS = (
+    "ENVIRONMENT",
+    "UNTIL A RETURN OF",
+    "BY",
+    "REACHED",
+    "STEPS: MEDIAN (LEAST, MOST)",
+    "TIME",
+)
 
 
 def text(found: Report) -> str:
@@ -41,32 +51,14 @@ def _optional_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 
 def sections(found: Report, share: str) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return the tables with content, each as its header and its rows."""
+    aggregates = [f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN")]
     every = [
-        (
-            (
-                "ENVIRONMENT",
-                "FINAL RETURN OF",
-                "CHECKPOINT",
-                "SEEDS",
-                *(f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN")),
-            ),
-            [_score(one) for one in found.scores],
-        ),
+        ((*SCORES, *aggregates), [_score(one) for one in found.scores]),
         (
             ("MORE LIKELY ABOVE", "BELOW", f"PROBABILITY [{share}]", "ON"),
             [_improvement(one) for one in found.improvements],
         ),
-        (
-            (
-                "ENVIRONMENT",
-                "UNTIL A RETURN OF",
-                "BY",
-                "REACHED",
-                "STEPS: MEDIAN (LEAST, MOST)",
-                "TIME",
-            ),
-            [_cost(one) for one in found.costs],
-        ),
+        (COSTS, [_cost(one) for one in found.costs]),
     ]
     tables = []
     for header, rows in every:

@@ -7,18 +7,16 @@ timestamps adds nothing. A crash between sending a batch and saving the cursor i
 from __future__ import annotations
 
 import fcntl
-import getpass
 import json
-import math
 import os
-import posixpath
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import duplicates, episodes, relocation, store
+from rlplug_cli.mlflow.batch import BATCH, ERROR, Batch, key_of, text_of
+from rlplug_cli.mlflow.experiment import experiment_id, parameters, run_tags
 from rlplug_cli.mlflow.parent import parent_of
 from rlplug_core.config import (
     as_type,
@@ -31,7 +29,6 @@ from rlplug_core.config import (
 )
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain, warn
 from rlplug_core.runs import (
-    JournalRecord,
     RunDirectory,
     add_seal,
     genuine,
@@ -46,10 +43,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 STATE = "mlflow.json"
-#: MLflow's limit on the metrics of one request.
-BATCH = 1000
-#: The tag with the error of a failed run.
-ERROR = "rlplug.error"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -95,33 +88,6 @@ class State:
             replace_file(run / STATE, json.dumps(add_seal(asdict(self)), indent=1).encode())
 
 
-@dataclass
-class Batch:
-    """The content of one request; `end` is the last record if it ends the run."""
-
-    metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
-    tags: dict[str, str] = field(default_factory=dict)
-    cursor: int = 0
-    time: int = 0
-    end: JournalRecord | None = None
-    resumed: bool = False
-
-    def add(self, record: JournalRecord) -> None:
-        """Add a record; a damaged one is skipped, so that it does not block later records."""
-        try:
-            metrics = _metrics(record)
-            tags = _record_tags(record)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            metrics = []
-            tags = {}
-        self.metrics += metrics
-        self.tags |= tags
-        self.resumed |= record.kind == "start" and bool(record.data.get("resumed"))
-        self.cursor = record.seq
-        self.time = record.time
-        self.end = record if record.kind == "end" else None
-
-
 class Mirror:
     """Sends one run. Only one process can do so at a time, until `close`. Notes for the user go to `say`."""
 
@@ -157,14 +123,7 @@ class Mirror:
             return False
         with open_regular(self.run / "journal.jsonl") as file:
             os.fsync(file.fileno())  # a loss of power must not leave MLflow ahead of the journal
-        client = self._connect()
-        if batch.resumed:
-            client.update_run(self.state.run_id, status="RUNNING")
-            if ERROR in client.get_run(self.state.run_id).data.tags:  # the run continues after it
-                client.delete_tag(self.state.run_id, ERROR)
-        self._log(client, batch)
-        if batch.end is not None:
-            self._finish(client, _STATUS[batch.end.data["status"]], batch.end.time)
+        self._log(self._connect(), batch)
         self.records += batch.cursor - self.state.cursor
         self.state.cursor = batch.cursor
         self.state.time = batch.time
@@ -227,7 +186,7 @@ class Mirror:
         config = RunDirectory(self.run).config
         env = config["env"]
         name = env.rpartition("/")[2] if ".py:" in env else env  # a file without its directory
-        experiment = _experiment(client, name, self.state.tracking_uri)
+        experiment = experiment_id(client, name, self.state.tracking_uri)
         found = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
         found += [original] if original is not None else []  # a search does not find deleted runs
         run = duplicates.own(found, self.run)
@@ -245,7 +204,7 @@ class Mirror:
     def _create_run(
         self, client: MlflowClient, experiment: str, config: Mapping[str, Any], original: Run | None
     ) -> Run:
-        tags = _tags(config) | duplicates.tags(self.run, original)
+        tags = run_tags(config) | duplicates.tags(self.run, original)
         parent = parent_of(self.run, client, self.state.tracking_uri, experiment)
         if parent:
             tags["mlflow.parentRunId"] = parent
@@ -264,22 +223,30 @@ class Mirror:
         from mlflow.entities import Param
 
         new = [
-            Param(_key(name), _text(value))
-            for name, value in _parameters(config).items()
-            if _key(name) not in there
+            Param(key_of(name), text_of(value))
+            for name, value in parameters(config).items()
+            if key_of(name) not in there
         ]
         client.log_batch(self.state.run_id, params=new)
 
     def _log(self, client: MlflowClient, batch: Batch) -> None:
+        """Send a batch, and the status of a run that continues or ends with it."""
         from mlflow.entities import Metric, RunTag
 
+        run_id = self.state.run_id
+        if batch.resumed:
+            client.update_run(run_id, status="RUNNING")
+            if ERROR in client.get_run(run_id).data.tags:  # the run continues after it
+                client.delete_tag(run_id, ERROR)
         metrics = [
             Metric(key, value, time, step)
             for key, value, step, time in self._missing(client, batch)
         ]
         tags = [RunTag(key, value) for key, value in batch.tags.items()]
         if metrics or tags:
-            client.log_batch(self.state.run_id, metrics=metrics, tags=tags)
+            client.log_batch(run_id, metrics=metrics, tags=tags)
+        if batch.end is not None:
+            self._finish(client, _STATUS[batch.end.data["status"]], batch.end.time)
 
     def _finish(self, client: MlflowClient, status: str, moment: int) -> None:
         episodes.write(self.run)
@@ -333,64 +300,6 @@ class Mirror:
         return batch, position
 
 
-def _parameters(config: Mapping[str, Any]) -> dict[str, object]:
-    """Return a run's parameters: algorithm, environment, options with a value, and the runner."""
-    options = {
-        name: value for name, value in config["options"].items() if value not in (None, "", [])
-    }
-    taken = {
-        name: config["environment"][name]
-        for name in ("runner",)
-        if name in config.get("environment", {})
-    }
-    return {"algorithm": config["algorithm"], "env": config["env"], **options, **taken}
-
-
-def _metrics(record: JournalRecord) -> list[tuple[str, float, int, int]]:
-    prefix = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}.get(record.kind)
-    if prefix is None:
-        return []
-    numbers = (
-        (prefix + key, float(value))
-        for key, value in record.data.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    )
-    # MLflow stores an infinity as 1.8e308, which would spoil the axis of every chart.
-    return [
-        (_key(key), value, record.step, record.time)
-        for key, value in numbers
-        if not math.isinf(value)
-    ]
-
-
-def _record_tags(record: JournalRecord) -> dict[str, str]:
-    data = record.data
-    if record.kind == "tag":
-        return {_key(key): _text(value) for key, value in data.items()}
-    if record.kind == "start" and data.get("limit"):  # a parameter cannot change
-        return {
-            "rlplug.total_timesteps": str(data["limit"]),
-            "rlplug.rescaled": str(bool(data.get("rescale"))).lower(),
-        }
-    if record.kind == "error":
-        return {ERROR: _text(f"{data['type']}: {data['message']}")}
-    if record.kind == "evaluation" and data.get("best"):
-        return {"rlplug.best": f"{data['eval/return_mean']:.6g} at step {record.step}"}
-    if record.kind == "final_eval":
-        spread = data.get("return_std", math.nan)
-        count = data.get("episodes", 0)
-        said = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
-        tags = {
-            "rlplug.final_eval": said,
-            "rlplug.final_eval.checkpoint": _text(data["checkpoint"]),
-        }
-        if "last_return_mean" in data:
-            last = data.get("last_return_std", math.nan)
-            tags["rlplug.final_eval.last"] = f"{data['last_return_mean']:.6g} ± {last:.3g}"
-        return tags
-    return {}
-
-
 def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
     """Yield the files of a run to send to MLflow, each with its path there."""
     for path in _files(run, "*"):
@@ -436,77 +345,6 @@ def _state(run: Path, wanted: str) -> State:
         f"{run / STATE}, which this account did not write, names {uri}; if that is yours, set "
         f"{store.URI}='{plain(place)}', else delete the file"
     )
-
-
-def _experiment(client: MlflowClient, name: str, uri: str) -> str:
-    """Return the id of the experiment of this name; another process may create it first.
-
-    Raises:
-        Damaged: the experiment was deleted.
-    """
-    from mlflow.exceptions import MlflowException
-
-    tags = {"mlflow.experiment.primaryMetric.name": "eval/return_mean"}
-    tags["mlflow.experiment.primaryMetric.greaterIsBetter"] = "True"
-    tags["mlflow.experimentKind"] = (
-        "custom_model_development"  # otherwise the UI shows prompts and traces
-    )
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        artifacts = store.artifact_root(uri)
-        location = (
-            None if artifacts is None else f"{artifacts}/{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
-        )
-        try:
-            return str(client.create_experiment(name, location, tags))
-        except MlflowException:
-            found = client.get_experiment_by_name(name)
-            if found is None:
-                raise
-    if found.lifecycle_stage == "deleted":
-        raise store.Damaged(
-            f"its experiment '{plain(name)}' was deleted; restore it: mlflow experiments restore "
-            f"--experiment-id {found.experiment_id}, with MLFLOW_TRACKING_URI={plain(uri)}"
-        )
-    return str(found.experiment_id)
-
-
-def _tags(config: Mapping[str, Any]) -> dict[str, str]:
-    from rlplug_cli import __version__
-
-    tags = {
-        "rlplug.uid": config["uid"],
-        "rlplug.group": config["group"],
-        "rlplug.version": __version__,
-        "mlflow.user": _user(),
-        "mlflow.source.name": f"rlplug run {config['algorithm']} {config['env']}",
-        "mlflow.source.type": "LOCAL",
-    }
-    tags |= {
-        f"rlplug.source.{role}": source["sha256"]
-        for role, source in config.get("sources", {}).items()
-    }
-    return {key: _text(value) for key, value in tags.items()}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return str(os.getuid())
-
-
-def _key(name: str) -> str:
-    """Return a name that MLflow accepts; it must look like a relative path."""
-    key = re.sub(r"[^\w\-. /:]", "_", name)[:250] or "_"
-    return (
-        key if posixpath.normpath(key) == key and key[0] not in "/." else re.sub(r"[/.]", "_", key)
-    )
-
-
-def _text(value: object) -> str:
-    """Return a value as text; MLflow refuses parameters over 6,000 characters."""
-    return (value if isinstance(value, str) else json.dumps(value))[:6000]
 
 
 def _lock(path: Path) -> IO[bytes]:

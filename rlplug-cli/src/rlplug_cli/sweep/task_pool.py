@@ -155,12 +155,16 @@ class TaskPool:
         try:
             yield wait
         finally:
-            for entry in self.working:
-                self.stop(entry)
-            while self.working:
-                self.poll()
-                wait()
+            self._stop_all(wait)
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self.signal:
             raise Interrupted("stopped; to continue, type the same command again", self.signal)
+
+    def _stop_all(self, wait: Callable[[], None]) -> None:
+        """Stop every task that runs, and wait until all have ended."""
+        for entry in self.working:
+            self.stop(entry)
+        while self.working:
+            self.poll()
+            wait()

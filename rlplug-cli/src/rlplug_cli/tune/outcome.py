@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -78,15 +77,11 @@ class Outcome:
 def run_study(
     directory: Path,
     goal: Goal,
-    fixed: Mapping[str, Any],
     storage: str | None,
     tune: TuneOptions,
     as_json: bool,
 ) -> Outcome:
     """Run a study until all its trials are complete.
-
-    Args:
-        fixed: options that the user set, exported together with the best ones.
 
     Raises:
         MissingPackage: Optuna is not installed. UsageError: another process works on the directory, or it belongs to
@@ -107,7 +102,7 @@ def run_study(
         search = Search(goal, optuna_study, pool)
         stream = sys.stderr if as_json else sys.stdout
         interrupted = _run_search(search, pool, directory.name, stream)
-        outcome = _outcome(directory, goal, fixed, search)
+        outcome = _outcome(directory, goal, search)
         from rlplug_cli.mlflow.conclusion import conclude
 
         conclude(directory, outcome.pictures, "KILLED" if interrupted else "FINISHED")
@@ -140,7 +135,7 @@ def _run_search(search: Search, pool: TaskPool, title: str, stream: TextIO) -> I
     return None
 
 
-def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: Search) -> Outcome:
+def _outcome(directory: Path, goal: Goal, search: Search) -> Outcome:
     """Return the result so far, after drawing its pictures."""
     trials = study.summary(search.study)
     best = study.best(search.study)
@@ -158,7 +153,7 @@ def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: S
         directory,
         trials=trials,
         best=None if best is None else next(t for t in trials if t["number"] == best.number),
-        options={} if best is None else {**fixed, **search.with_types(best.params)},
+        options={} if best is None else {**goal.fixed, **search.with_types(best.params)},
         importances=importances,
         pictures=tuple(paths),
         failure=search.pool.failure_reason(failed[-1]) if failed else "",

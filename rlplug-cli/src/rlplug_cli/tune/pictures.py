@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,25 +24,23 @@ def draw_history(path: Path, trials: Sequence[Mapping[str, Any]], objective: str
         figure = Figure(figsize=(6.4, 3.2), layout="constrained")
         axes = figure.subplots()
         for state, marker, color in (("complete", "o", COLORS[0]), ("pruned", "x", "#9aa0a6")):
-            points = [
-                (trial["number"], trial["value"])
-                for trial in trials
-                if trial["state"] == state and trial["value"] is not None
-            ]
-            if points:
-                axes.plot(
-                    *zip(*points, strict=True), marker, color=color, markersize=4, label=state
-                )
-        complete = [trial for trial in trials if trial["state"] == "complete"]
-        values = [trial["value"] for trial in complete]
-        best = [max(values[: index + 1]) for index in range(len(values))]
-        numbers = [trial["number"] for trial in complete]
+            numbers, values = _points(trials, state)
+            if numbers:
+                axes.plot(numbers, values, marker, color=color, markersize=4, label=state)
+        numbers, values = _points(trials, "complete")
+        best = list(accumulate(values, max))
         axes.step(numbers, best, where="post", color=COLORS[1], label="best so far")
         axes.set_xlabel("trial")
         axes.set_ylabel(f"return ({objective})")
         axes.grid(alpha=0.25, linewidth=0.6)
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
         _save(figure, path)
+
+
+def _points(trials: Sequence[Mapping[str, Any]], state: str) -> tuple[list[int], list[float]]:
+    """Return the numbers and the values of the trials in a state."""
+    found = [trial for trial in trials if trial["state"] == state and trial["value"] is not None]
+    return [trial["number"] for trial in found], [trial["value"] for trial in found]
 
 
 def draw_importance(path: Path, shares: Mapping[str, float]) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rlplug_core.errors import Stopped
+from rlplug_core.errors import RlplugError, Stopped
 
 #: Ctrl-C, a batch system's end, a terminal that closes, a batch system's warning.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -159,3 +159,18 @@ def mortal() -> None:
     for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Turn `sys.exit` in foreign code into an error: `sys.exit(0)` would look like a finished run.
+
+    Raises:
+        RlplugError: the block called it.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise RlplugError(
+            f"the environment, the algorithm or a wrapper called sys.exit({error.code!r}) while it trained"
+        ) from error

@@ -1,6 +1,5 @@
 """Names of this room for front ends and plugins: the one list that type checkers, editors and `__init__.py` read."""
 
-from rlplug_core.runs.api import probe as probe
 from rlplug_core.runs.api import resume as resume
 from rlplug_core.runs.api import start as start
 from rlplug_core.runs.api import train as train
@@ -35,6 +34,7 @@ from rlplug_core.runs.listing import records as run_records
 from rlplug_core.runs.listing import remove as remove_run
 from rlplug_core.runs.listing import summary as summary
 from rlplug_core.runs.network_text import networks_of as networks_of
+from rlplug_core.runs.new_run import probe as probe
 from rlplug_core.runs.reproduction import Reproduction as Reproduction
 from rlplug_core.runs.reproduction import reproduce as reproduce
 from rlplug_core.runs.run import Run as Run

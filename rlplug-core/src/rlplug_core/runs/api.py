@@ -1,4 +1,4 @@
-"""The functions for users: `train` a run, `resume` it, `load` its policy; `opened` is about what there is then.
+"""The functions for users: `train` a run, `resume` it, `load` its policy; `Run` reads what there is then.
 
 From Python:
 
@@ -10,10 +10,7 @@ From Python:
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,36 +19,32 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.import_path import import_path
 from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
-from rlplug_core.loop.build import fillable
 from rlplug_core.loop.env_timing import choose_env_workers
-from rlplug_core.loop.learner_checks import check_ignored, check_optimized
-from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
-from rlplug_core.loop.memory_check import checkpoints_to_keep
+from rlplug_core.loop.learner_checks import check_ignored
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_defaults
 from rlplug_core.plugins import Hooks, absolute
-from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.request import RunRequest
-from rlplug_core.protocols import AnyLearner, Env
-from rlplug_core.runs.checkpoint import Checkpoints, Saved
-from rlplug_core.runs.data import unlike, with_dataset
-from rlplug_core.runs.directory import RunDirectory, group_of
-from rlplug_core.runs.files import shell_word
-from rlplug_core.runs.journal import read
-from rlplug_core.runs.messages import apart, remarks, scale_warning, survey
+from rlplug_core.runs.data import with_dataset
+from rlplug_core.runs.messages import remarks, scale_warning, survey
 from rlplug_core.runs.network_text import network_text
+from rlplug_core.runs.new_run import (
+    check_plan,
+    create_run,
+    describe_run,
+    initial_buffer,
+    with_checkpoints,
+    with_start,
+)
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.python_hints import add_python_notes
-from rlplug_core.runs.reproducibility import differences, environment, writers
+from rlplug_core.runs.resuming import resume_from_checkpoint
 from rlplug_core.runs.run import Run, open_run, plan_of
-from rlplug_core.runs.session import Point, Session, Watch
-from rlplug_core.runs.sources import identities, keep
-from rlplug_core.runs.trust import add_seal
-from rlplug_core.runs.warm_start import WarmStart
+from rlplug_core.runs.session import Session, Watch
 
-__all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
+__all__ = ["Run", "load", "open_run", "plan_of", "resume", "start", "train"]
 
 
 @add_python_notes()
@@ -118,13 +111,13 @@ def start(
     values = dict(request.values)
     set_by_hooks = called.configure(values)
     request = replace(request, values=values, origins={**request.origins, **set_by_hooks})
-    plan, warm = _begun(with_dataset(Plan.of(request)))
+    plan, warm = with_start(with_dataset(Plan.of(request)))
     check_ignored(plan.learner, plan.config, request.set_by_user)
     called.choose(plan.options.log)
     plan, timing = choose_env_workers(plan)
-    learner = _probe(plan)
-    buffer = _fitting(warm, learner, plan)
-    plan, disk = _with_checkpoints(plan, learner)
+    learner = check_plan(plan)
+    buffer = initial_buffer(warm, learner, plan)
+    plan, disk = with_checkpoints(plan, learner)
     if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
         warn(warning)
     if say is not None:
@@ -137,19 +130,11 @@ def start(
         )
         for found in filter(None, messages):
             say(found)
-    run = _create(plan, out, name)
+    run = create_run(plan, out, name)
     with run.directory.locked():
-        _describe(run, plan, request.origins)
+        describe_run(run, plan, request.origins)
         Session(plan, run.directory, run, called, watch).train(buffer=buffer)
     return run
-
-
-def _with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
-    """Return the plan with a number of checkpoints to keep, and a sentence about their size if it is large."""
-    if not isinstance(learner, Algorithm):  # its observations are not known
-        return plan, ""
-    count, disk = checkpoints_to_keep(plan.flat, learner.spec.obs)
-    return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk
 
 
 def _word(algorithm: str | type[object]) -> str:
@@ -166,115 +151,6 @@ def _word(algorithm: str | type[object]) -> str:
         )
     name, unnamed = import_path(algorithm)
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
-
-
-def probe(request: RunRequest) -> None:
-    """Refuse a request that would not start; data sets and other runs are not read.
-
-    Raises:
-        UsageError, PluginError: it would not.
-    """
-    _probe(Plan.of(request))
-
-
-def _probe(plan: Plan) -> AnyLearner:
-    """Refuse what cannot be made, before anything is written; returns the learner that it made.
-
-    Raises:
-        UsageError: the environment for evaluations has other spaces, or the runner would not train all parameters.
-    """
-    with closing(plan.make_env(1)) as env:
-        learner = _fitting_learner(plan, env)
-    if (
-        plan.eval_source is plan.source
-        and plan.eval_wrappings is None
-        and not plan.source.is_object
-    ):
-        return learner
-    other = plan.make_eval_env(1)
-    other.close()
-    if found := apart(other.spec, env.spec):
-        raise UsageError(
-            f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
-            "spaces"
-        )
-    return learner
-
-
-def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
-    """Return a learner for the environment, if runner, wrappers and data fit both."""
-    if plan.options.offline and complete(env).learned():
-        raise UsageError(
-            "a wrapper learns from environment steps, which an offline run has none of; leave it out"
-        )
-    if plan.runner != "sync" and complete(env).learned():
-        raise UsageError(
-            f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
-        )
-    learner = plan.make_learner(env.spec)
-    check_optimized(learner, plan.runner, plan.options.learners)
-    if plan.dataset is not None:
-        if plan.options.offline or not gets_dataset(plan.learner):
-            fillable(plan, learner.buffer())
-        fit_dataset(plan.dataset, env)
-        for sentence in unlike(plan.dataset, plan.env):
-            warn(sentence)
-    return learner
-
-
-def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
-    """Return the plan with the run or export that it starts from, if one is named, under an absolute path."""
-    if not plan.options.init:
-        return plan, None
-    warm = WarmStart.of(plan.options.init, plan.options.init_parts)
-    if "buffer" in warm.parts and (plan.runner != "sync" or plan.options.dataset):
-        raise UsageError("--init-parts buffer goes with --runner sync alone, and without --dataset")
-    warm.warn_of_wrappers()
-    return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
-
-
-def _fitting(warm: WarmStart | None, learner: AnyLearner, plan: Plan) -> Mapping[str, Any] | None:
-    """Return the buffer state that a run starts from, if it takes one over; it fits a learner of this run."""
-    buffer = warm.buffer() if warm else None
-    if warm and buffer is not None:
-        warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
-    return buffer
-
-
-def _create(plan: Plan, out: Path, name: str | None) -> Run:
-    """A new run directory in `out`, locked."""
-    short = plan.algorithm.rpartition(":")[2].rpartition("/")[2].lower()
-    stem = f"{short}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
-    return Run(RunDirectory.create(out, name, stem), plan.source if plan.source.unnamed else None)
-
-
-def _describe(run: Run, plan: Plan, origins: Mapping[str, str]) -> None:
-    """Write a new run's `config.json`, and copies of the user's files."""
-    env = plan.env
-    unnamed = {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
-    data = {"dataset": plan.dataset.described} if plan.dataset else {}
-    compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
-    run.directory.write_config(
-        add_seal(
-            keep(
-                run.path,
-                {
-                    "name": run.name,
-                    "uid": uuid.uuid4().hex,
-                    "group": group_of(*identities(plan.algorithm, env, compared, plan.targets)),
-                    "algorithm": plan.algorithm,
-                    "env": env,
-                    **unnamed,
-                    **data,
-                    "options": plan.flat,
-                    "origins": {key: origins.get(key, "default") for key in plan.flat},
-                    "environment": environment(plan),
-                    "created": time.time(),
-                },
-                plan.targets,
-            )
-        )
-    )
 
 
 @add_python_notes("total_timesteps", "rescale", "on")
@@ -310,7 +186,7 @@ def resume(
     total_timesteps = _total(total_timesteps)
     run = open_run(run, env=env, trust=trust)
     with run.directory.locked():  # before anything is read, since another process may be at it
-        _resume(
+        resume_from_checkpoint(
             run,
             with_dataset(_place_actors(plan_of(run), on), run.config.get("dataset"), run.path),
             total_timesteps,
@@ -345,97 +221,6 @@ def _place_actors(plan: Plan, on: str | None) -> Plan:
         plan = replace(plan, options=replace(plan.options, on=on))
         plan.check()
     return plan
-
-
-def _resume(
-    run: Run,
-    plan: Plan,
-    total_timesteps: int | None,
-    rescale: bool,
-    session: Callable[[Plan], Session],
-) -> None:
-    status = run.directory.left()
-    checkpoints = Checkpoints(run.directory.checkpoints_path)
-    if not checkpoints.kept("final", "step"):
-        _check_none_gone(run, status)
-        total_timesteps, rescale = _goal(run, {}, total_timesteps, rescale)
-        plan, warm = _begun(plan)
-        session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
-        return
-    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
-    for warning in warnings:
-        warn(f"{warning}; falling back to {saved.path.name}")
-    if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
-        raise UsageError(
-            f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "
-            "all its steps, those before the stop included: give more, or leave it out to reach what the run began with"
-        )
-    if status != "finished":
-        total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
-    limit = total_timesteps or components["clock"]["limit"]
-    if rescale:
-        total_timesteps = limit  # recorded, so that a reproduction of the run rescales there too
-    if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
-        if status == "finished":
-            if run.directory.hooks_pending:
-                session(plan).call_hooks_again()
-                return
-            raise _finish(run, saved, limit, components["events"]["ended"])
-        session(plan).conclude(saved.step, components["events"]["ended"])
-        return
-    then = manifest["environment"]
-    now = environment(plan)
-    for difference in differences(then, now):
-        warn(f"this resume will not give the same bits: {difference}")
-    plan.make_env(
-        1
-    ).close()  # an environment that cannot be made is reported before the run changes
-    point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
-    session(plan).train(point, total_timesteps, rescale)
-
-
-def _check_none_gone(run: Run, status: str) -> None:
-    """Raise UsageError if a run had a checkpoint: starting again would supersede its records."""
-    made = (
-        [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
-        if run.journal.exists()
-        else []
-    )
-    last = next((name for name in reversed(made) if not name.startswith("best")), None)
-    if last is not None or status == "finished":
-        raise UsageError(
-            f"run {run.name} cannot go on, since its checkpoints are gone from {run.directory.checkpoints_path}"
-            f"{f' (the last was {last})' if last else ''}; bring them back, or train again with another --name"
-        )
-
-
-def _goal(
-    run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
-) -> tuple[int | None, bool]:
-    """The limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
-
-    That one may have died before a checkpoint knew of it.
-    """
-    starts = (
-        list(read(run.journal, manifest.get("journal", 0), kinds=("start",)))
-        if run.journal.exists()
-        else []
-    )
-    if total_timesteps is not None or not starts:
-        return total_timesteps, rescale
-    return starts[-1].data.get("limit"), rescale or starts[-1].data.get("rescale", False)
-
-
-def _finish(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
-    if saved.step >= limit:
-        return UsageError(
-            f"run {run.name} is finished at step {saved.step}; "
-            f"'rlplug resume {shell_word(run.path)} --total-timesteps N' with a larger N continues"
-        )
-    return UsageError(
-        f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
-        f"'rlplug resume {shell_word(run.path)} --total-timesteps {limit}' continues without this condition"
-    )
 
 
 @add_python_notes()

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
@@ -21,60 +20,40 @@ from rlplug_core.errors import (
     NotWritten,
     RlplugError,
     Stopped,
-    UsageError,
     WorkerFailed,
     clean,
-    plain,
     warn,
 )
 from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.build import build
-from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Events, Progress, Trainable
 from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.safe_streams import outlasting
-from rlplug_core.loop.signals import handle_signals
+from rlplug_core.loop.signals import handle_signals, no_exit
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.hook_specs import RunView
-from rlplug_core.plugins.transform import freeze
-from rlplug_core.protocols import AnyLearner, Env, SupportsFinish, SupportsRestart
-from rlplug_core.runs.checkpoint import Checkpoints, understood
+from rlplug_core.protocols import AnyLearner, SupportsFinish
+from rlplug_core.runs.checkpoint import Checkpoints, Point, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
+from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
 from rlplug_core.runs.messages import advice
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
+from rlplug_core.runs.warm_start import load_buffer
 from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
 Watch = Callable[[Progress], None]
 #: The traceback of a run that failed.
 FAILURE = "error.txt"
-#: Seconds of evaluations in a run above which a warning names them.
-SLOW = 60.0
-
-
-@dataclass(frozen=True)
-class Point:
-    """A checkpoint to continue from.
-
-    Attributes:
-        step: its env step.
-        components: its state.
-        after: the number of the last journal record before it.
-        writers: the packages that saved it, if other versions are installed here.
-    """
-
-    step: int
-    components: Mapping[str, State]
-    after: int | None
-    writers: tuple[str, ...] = ()
 
 
 class Session:
@@ -93,14 +72,11 @@ class Session:
             directory.checkpoints_path, USUAL_CHECKPOINTS if keep is None else keep
         )
         self.recorder = Recorder(plan, directory.path, plan.options.record_every)
-        self.eval_env: Env | None = None
+        self.evaluator = Evaluator(plan)
         self.clock = Clock(plan.options.total_timesteps)
         self.signal = 0
         self.status = "failed"
         self.ended = ""
-        self.cut_message = False
-        #: Seconds that an episode of the last evaluation took; only a warning depends on it.
-        self.episode_seconds = 0.0
         self.state_missing = False
 
     def train(
@@ -181,13 +157,10 @@ class Session:
             closing.enter_context(outlasting())
             closing.callback(self.journal.close)
             closing.callback(self._call_end_hooks)
-            closing.callback(self._close_eval_env)
+            closing.callback(self.evaluator.close)
             try:
-                with (
-                    torch_settings(self.plan.options.threads),
-                    handle_signals(self._stop),
-                    _no_exit(),
-                ):
+                threads = self.plan.options.threads
+                with torch_settings(threads), handle_signals(self._stop), no_exit():
                     yield
                 self._end()
             except Stopped as error:
@@ -198,9 +171,7 @@ class Session:
                 self.status = "failed"
                 self._fail(error)
                 if isinstance(error, NotWritten):
-                    resume = f"rlplug resume {shell_word(self.run.path)}"
-                    remedy = f"{error.remedy}, then continue with '{resume}'"
-                    raise NotWritten(error.what, remedy) from error
+                    raise self._with_remedy(error) from error
                 raise
 
     def _record_stop(self, error: Stopped) -> Stopped:
@@ -241,7 +212,9 @@ class Session:
             if begin is None and self.events.crew.settings:
                 self.record("settings", 0, self.events.crew.settings)
             if buffer is not None:
-                self._fill(buffer)
+                # The plan was checked before the run directory was made.
+                assert isinstance(self.runner, Sync)
+                load_buffer(self.runner.actor.buffer, buffer, self.plan.options.init)
             if begin:
                 with understood(
                     self.directory.checkpoints_path / f"…-{begin.step:012d}", begin.writers
@@ -268,26 +241,6 @@ class Session:
         self.clock.limit = limit or self.clock.limit
         if rescale:
             self.clock.total = self.clock.limit
-
-    def _fill(self, buffer: Mapping[str, object]) -> None:
-        """Load another run's buffer.
-
-        Raises:
-            UsageError: its arrays have other shapes than this run's.
-        """
-        assert isinstance(
-            self.runner, Sync
-        )  # the plan was checked before the run directory was made
-        target = self.runner.actor.buffer
-        try:
-            target.load_state_dict(dict(buffer))
-            if isinstance(target, SupportsRestart):
-                target.restart()  # the next steps do not follow the other run's last ones
-        # Buffers raise these if shapes differ.
-        except (ValueError, KeyError, RuntimeError, IndexError) as error:
-            raise UsageError(
-                f"the buffer of {self.plan.options.init} does not fit this run: {error}"
-            ) from error
 
     def _run(self) -> None:
         try:
@@ -334,7 +287,7 @@ class Session:
         episodes = self.plan.options.final_eval_episodes
         if episodes == 0:
             return
-        self._warn_of_slow("the final evaluation plays", 2 * episodes, 1)
+        self.evaluator.warn_of_slow("the final evaluation plays", 2 * episodes, 1)
         try:
             scores = final_evaluation(self.plan, self.directory, episodes)
         except BadCheckpoint as error:
@@ -357,16 +310,17 @@ class Session:
             self._end()
         self.hooks.run_error(self.run, error)
 
+    def _with_remedy(self, error: NotWritten) -> NotWritten:
+        """Return the error about a full disk with the command that continues the run."""
+        resume = f"rlplug resume {shell_word(self.run.path)}"
+        return NotWritten(error.what, f"{error.remedy}, then continue with '{resume}'")
+
     def _end(self) -> None:
         early = (
             {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
         )
         self.journal.write("end", self.clock.steps, {"status": self.status, **early})
         self.journal.sync()
-
-    def _close_eval_env(self) -> None:
-        if self.eval_env is not None:
-            self.eval_env.close()
 
     def _leave_if_forked(self) -> None:
         """Exit if this is a child process that an environment forked: only the run's own process may write."""
@@ -403,41 +357,16 @@ class Session:
             self.hooks.episodes(self.run, step, written.data)
 
     def evaluate(self, learner: AnyLearner) -> Evaluation:
-        if self.eval_env is None:
-            self.eval_env = self.plan.make_eval_env(self.plan.options.eval_episodes)
-        seed = self.plan.seeds().child("evaluation").integer()
-        wrappers = self._wrapper_state()
-        freeze(self.eval_env, wrappers)
-        started = time.monotonic()
-        result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
-        first = self.episode_seconds == 0.0
-        self.episode_seconds = (time.monotonic() - started) / result.episodes
-        if first:
-            evaluations = self.clock.limit // self.events.eval_every
-            self._warn_of_slow("each evaluation plays", result.episodes, evaluations)
-        self._warn_of_cut(result)
+        evaluations = self.clock.limit // self.events.eval_every
+        result = self.evaluator.evaluate(learner, self.clock, self._wrapper_state(), evaluations)
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
         if self.recorder.due(self.clock.steps):
-            film = self.recorder.record(learner, seed, self.clock, self._wrapper_state())
+            film = self.recorder.record(
+                learner, self.evaluator.seed, self.clock, self._wrapper_state()
+            )
             if film:
                 self.record("film", self.clock.steps, film)
         return result
-
-    def _warn_of_cut(self, result: Evaluation) -> None:
-        if result.cut and not self.cut_message:
-            self.cut_message = True
-            warn(f"{plain(self.plan.env)}: {result.cut_message}")
-
-    def _warn_of_slow(self, who: str, episodes: int, times: int) -> None:
-        """Warn if evaluations take long. They are not shortened, because results would then depend on speed."""
-        seconds = episodes * self.episode_seconds
-        if seconds * times < SLOW:
-            return
-        often = f", {times} times in this run" if times > 1 else ""
-        warn(
-            f"{who} {episodes} episodes, about {seconds:.0f} s{often}; "
-            "--eval-episodes, --eval-every and --final-eval-episodes change this"
-        )
 
     @property
     def _restarts_envs(self) -> bool:
@@ -482,14 +411,3 @@ class Session:
         self._check_place()
         if self.on_watch is not None:
             self.on_watch(progress)
-
-
-@contextmanager
-def _no_exit() -> Iterator[None]:
-    """Turn `sys.exit` in foreign code into an error: `sys.exit(0)` would look like a finished run."""
-    try:
-        yield
-    except SystemExit as error:
-        raise RlplugError(
-            f"the environment, the algorithm or a wrapper called sys.exit({error.code!r}) while it trained"
-        ) from error

@@ -14,7 +14,7 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.import_string import message_of
 from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.learning.targets import Target
-from rlplug_core.protocols import AnyLearner
+from rlplug_core.protocols import AnyBuffer, AnyLearner, SupportsRestart
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, read
 from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
@@ -216,3 +216,18 @@ def _rows(buffer: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(data, Mapping) or "fields" not in data:
         return {}
     return {"num_envs": int(data["fields"]["reward"].shape[1])}
+
+
+def load_buffer(buffer: AnyBuffer, state: Mapping[str, object], source: str) -> None:
+    """Load the buffer of another run, `source`.
+
+    Raises:
+        UsageError: its arrays have other shapes than this run's.
+    """
+    try:
+        buffer.load_state_dict(dict(state))
+        if isinstance(buffer, SupportsRestart):
+            buffer.restart()  # the next steps do not follow the other run's last ones
+    # Buffers raise these if shapes differ.
+    except (ValueError, KeyError, RuntimeError, IndexError) as error:
+        raise UsageError(f"the buffer of {source} does not fit this run: {error}") from error

@@ -1,0 +1,149 @@
+"""Check a new run before anything is written, and make its directory."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.build import fillable
+from rlplug_core.loop.learner_checks import check_optimized
+from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
+from rlplug_core.loop.memory_check import checkpoints_to_keep
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.request import RunRequest
+from rlplug_core.protocols import AnyLearner, Env
+from rlplug_core.runs.data import unlike
+from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.messages import apart
+from rlplug_core.runs.reproducibility import environment
+from rlplug_core.runs.run import Run
+from rlplug_core.runs.sources import identities, keep
+from rlplug_core.runs.trust import add_seal
+from rlplug_core.runs.warm_start import WarmStart
+
+
+def probe(request: RunRequest) -> None:
+    """Refuse a request that would not start; data sets and other runs are not read.
+
+    Raises:
+        UsageError, PluginError: it would not.
+    """
+    check_plan(Plan.of(request))
+
+
+def check_plan(plan: Plan) -> AnyLearner:
+    """Refuse what cannot be made, before anything is written; returns the learner that it made.
+
+    Raises:
+        UsageError: the environment for evaluations has other spaces, or the runner would not train all parameters.
+    """
+    with closing(plan.make_env(1)) as env:
+        learner = _fitting_learner(plan, env)
+    if (
+        plan.eval_source is plan.source
+        and plan.eval_wrappings is None
+        and not plan.source.is_object
+    ):
+        return learner
+    other = plan.make_eval_env(1)
+    other.close()
+    if found := apart(other.spec, env.spec):
+        raise UsageError(
+            f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
+            "spaces"
+        )
+    return learner
+
+
+def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
+    """Return a learner for the environment, if runner, wrappers and data fit both."""
+    if plan.options.offline and complete(env).learned():
+        raise UsageError(
+            "a wrapper learns from environment steps, which an offline run has none of; leave it out"
+        )
+    if plan.runner != "sync" and complete(env).learned():
+        raise UsageError(
+            f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
+        )
+    learner = plan.make_learner(env.spec)
+    check_optimized(learner, plan.runner, plan.options.learners)
+    if plan.dataset is not None:
+        if plan.options.offline or not gets_dataset(plan.learner):
+            fillable(plan, learner.buffer())
+        fit_dataset(plan.dataset, env)
+        for sentence in unlike(plan.dataset, plan.env):
+            warn(sentence)
+    return learner
+
+
+def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
+    """Return the plan with the run or export that it starts from, if one is named, under an absolute path."""
+    if not plan.options.init:
+        return plan, None
+    warm = WarmStart.of(plan.options.init, plan.options.init_parts)
+    if "buffer" in warm.parts and (plan.runner != "sync" or plan.options.dataset):
+        raise UsageError("--init-parts buffer goes with --runner sync alone, and without --dataset")
+    warm.warn_of_wrappers()
+    return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
+
+
+def initial_buffer(
+    warm: WarmStart | None, learner: AnyLearner, plan: Plan
+) -> Mapping[str, Any] | None:
+    """Return the buffer state that a run starts from, if it takes one over; it fits a learner of this run."""
+    buffer = warm.buffer() if warm else None
+    if warm and buffer is not None:
+        warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
+    return buffer
+
+
+def with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
+    """Return the plan with a number of checkpoints to keep, and a sentence about their size if it is large."""
+    if not isinstance(learner, Algorithm):  # its observations are not known
+        return plan, ""
+    count, disk = checkpoints_to_keep(plan.flat, learner.spec.obs)
+    return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk
+
+
+def create_run(plan: Plan, out: Path, name: str | None) -> Run:
+    """A new run directory in `out`, locked."""
+    short = plan.algorithm.rpartition(":")[2].rpartition("/")[2].lower()
+    stem = f"{short}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
+    return Run(RunDirectory.create(out, name, stem), plan.source if plan.source.unnamed else None)
+
+
+def describe_run(run: Run, plan: Plan, origins: Mapping[str, str]) -> None:
+    """Write a new run's `config.json`, and copies of the user's files."""
+    env = plan.env
+    unnamed = {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
+    data = {"dataset": plan.dataset.described} if plan.dataset else {}
+    compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
+    run.directory.write_config(
+        add_seal(
+            keep(
+                run.path,
+                {
+                    "name": run.name,
+                    "uid": uuid.uuid4().hex,
+                    "group": group_of(*identities(plan.algorithm, env, compared, plan.targets)),
+                    "algorithm": plan.algorithm,
+                    "env": env,
+                    **unnamed,
+                    **data,
+                    "options": plan.flat,
+                    "origins": {key: origins.get(key, "default") for key in plan.flat},
+                    "environment": environment(plan),
+                    "created": time.time(),
+                },
+                plan.targets,
+            )
+        )
+    )

@@ -1,0 +1,117 @@
+"""Continue a run: choose its checkpoint and its goal, and train on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.plan import Plan
+from rlplug_core.runs.checkpoint import Checkpoints, Point, Saved
+from rlplug_core.runs.files import shell_word
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.new_run import with_start
+from rlplug_core.runs.reproducibility import differences, environment, writers
+from rlplug_core.runs.run import Run
+from rlplug_core.runs.session import Session
+
+
+def resume_from_checkpoint(
+    run: Run,
+    plan: Plan,
+    total_timesteps: int | None,
+    rescale: bool,
+    session: Callable[[Plan], Session],
+) -> None:
+    """Train a run on from its newest readable checkpoint, or from the start if it has none.
+
+    Args:
+        plan: the run's plan; `session` makes a session of a plan.
+        total_timesteps: the new end; None keeps the old one.
+        rescale: whether schedules are stretched to the new end.
+
+    Raises:
+        UsageError: there is nothing left to do. BadCheckpoint: no checkpoint can be read.
+    """
+    status = run.directory.left()
+    checkpoints = Checkpoints(run.directory.checkpoints_path)
+    if not checkpoints.kept("final", "step"):
+        _check_none_gone(run, status)
+        total_timesteps, rescale = _goal(run, {}, total_timesteps, rescale)
+        plan, warm = with_start(plan)
+        session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
+        return
+    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
+    for warning in warnings:
+        warn(f"{warning}; falling back to {saved.path.name}")
+    if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
+        raise UsageError(
+            f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "
+            "all its steps, those before the stop included: give more, or leave it out to reach what the run began with"
+        )
+    if status != "finished":
+        total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
+    limit = total_timesteps or components["clock"]["limit"]
+    if rescale:
+        total_timesteps = limit  # recorded, so that a reproduction of the run rescales there too
+    if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
+        if status == "finished":
+            if run.directory.hooks_pending:
+                session(plan).call_hooks_again()
+                return
+            raise _finish(run, saved, limit, components["events"]["ended"])
+        session(plan).conclude(saved.step, components["events"]["ended"])
+        return
+    then = manifest["environment"]
+    now = environment(plan)
+    for difference in differences(then, now):
+        warn(f"this resume will not give the same bits: {difference}")
+    plan.make_env(
+        1
+    ).close()  # an environment that cannot be made is reported before the run changes
+    point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
+    session(plan).train(point, total_timesteps, rescale)
+
+
+def _check_none_gone(run: Run, status: str) -> None:
+    """Raise UsageError if a run had a checkpoint: starting again would supersede its records."""
+    made = (
+        [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))]
+        if run.journal.exists()
+        else []
+    )
+    last = next((name for name in reversed(made) if not name.startswith("best")), None)
+    if last is not None or status == "finished":
+        raise UsageError(
+            f"run {run.name} cannot go on, since its checkpoints are gone from {run.directory.checkpoints_path}"
+            f"{f' (the last was {last})' if last else ''}; bring them back, or train again with another --name"
+        )
+
+
+def _goal(
+    run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
+) -> tuple[int | None, bool]:
+    """The limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
+
+    That one may have died before a checkpoint knew of it.
+    """
+    starts = (
+        list(read(run.journal, manifest.get("journal", 0), kinds=("start",)))
+        if run.journal.exists()
+        else []
+    )
+    if total_timesteps is not None or not starts:
+        return total_timesteps, rescale
+    return starts[-1].data.get("limit"), rescale or starts[-1].data.get("rescale", False)
+
+
+def _finish(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
+    if saved.step >= limit:
+        return UsageError(
+            f"run {run.name} is finished at step {saved.step}; "
+            f"'rlplug resume {shell_word(run.path)} --total-timesteps N' with a larger N continues"
+        )
+    return UsageError(
+        f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
+        f"'rlplug resume {shell_word(run.path)} --total-timesteps {limit}' continues without this condition"
+    )
