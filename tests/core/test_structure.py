@@ -190,7 +190,7 @@ def test_an_algorithm_file_fits_150_lines() -> None:
 
 
 #: Functions and files above their limit today; the numbers only fall.
-LONG_FUNCTIONS = 60
+LONG_FUNCTIONS = 59
 LONG_FILES = 6
 
 

@@ -22,11 +22,7 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
 
     trains = not TRAINING.isdisjoint(words[:1])
     if whole_process:
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):  # None after `>&-`
-                stream.reconfigure(
-                    errors="replace"
-                )  # `?` for a character that its encoding does not have
+        _write_any_character()
         _ignore_broken_pipes(trains)
     stderr = sys.stderr
     try:
@@ -79,6 +75,13 @@ def _report(error: Exception | KeyboardInterrupt, words: list[str], traceback: b
     if isinstance(error, RlplugError):
         return _say(str(error), error.exit_code)
     return _report_unexpected(words, error)
+
+
+def _write_any_character() -> None:
+    """Let stdout and stderr write `?` for a character that their encoding does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # None after `>&-`
+            stream.reconfigure(errors="replace")
 
 
 def _ignore_broken_pipes(trains: bool) -> None:

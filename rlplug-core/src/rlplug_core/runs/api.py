@@ -109,8 +109,8 @@ def start(
     """Train the run of a request; arguments, errors and the finished run are those of `train`."""
     called = hooks_for(hooks)
     values = dict(request.values)
-    set_by_hooks = called.configure(values)
-    request = replace(request, values=values, origins={**request.origins, **set_by_hooks})
+    origins = {**request.origins, **called.configure(values)}
+    request = replace(request, values=values, origins=origins)
     plan, warm = with_start(with_dataset(Plan.of(request)))
     check_ignored(plan.learner, plan.config, request.set_by_user)
     called.choose(plan.options.log)
@@ -121,18 +121,12 @@ def start(
     if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
         warn(warning)
     if say is not None:
-        messages = (
-            *remarks(plan, request.origins),
-            timing,
-            disk,
-            survey(plan),
-            network_text(learner),
-        )
+        messages = (*remarks(plan, origins), timing, disk, survey(plan), network_text(learner))
         for found in filter(None, messages):
             say(found)
     run = create_run(plan, out, name)
     with run.directory.locked():
-        describe_run(run, plan, request.origins)
+        describe_run(run, plan, origins)
         Session(plan, run.directory, run, called, watch).train(buffer=buffer)
     return run
 
