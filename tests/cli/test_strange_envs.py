@@ -88,13 +88,13 @@ class Masked(Plain):
     action_space = spaces.Discrete(3)
 
     def __init__(self, mask: Any, taken: list[int]) -> None:
-        self.mask, self.values_of_actions = mask, taken
+        self.mask, self.taken = mask, taken
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)[0], {"action_mask": np.array(self.mask)}
 
     def step(self, action: Any) -> Any:
-        self.values_of_actions.append(int(action))
+        self.taken.append(int(action))
         return *super().step(action)[:4], {"action_mask": np.array(self.mask)}
 
 

@@ -37,7 +37,7 @@ class Car(gymnasium.Env[Any, Any]):
     def __init__(self, action: spaces.Space[Any], mask: Any = None) -> None:
         self.action_space, self.mask = action, mask
         self.observation_space = spaces.Box(-99, 99, (1,), np.float32)
-        self.values_of_actions: list[Any] = []
+        self.taken: list[Any] = []
 
     def info(self) -> dict[str, Any]:
         return {} if self.mask is None else {"action_mask": self.mask}
@@ -49,7 +49,7 @@ class Car(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), action
-        self.values_of_actions.append(action)
+        self.taken.append(action)
         self.age += 1
         flat = spaces.flatten(self.action_space, action)
         total = float(flat @ np.arange(1, len(flat) + 1))
@@ -61,7 +61,7 @@ def given(space: spaces.Space[Any], *actions: list[float]) -> list[Any]:
     env = SerialEnvs(lambda: Car(space), 2, inexact="")
     env.reset(0)
     env.step(np.array(actions, np.float32))
-    return [row.values_of_actions[0] for row in env.envs]  # type: ignore[attr-defined]
+    return [row.taken[0] for row in env.envs]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
@@ -83,7 +83,7 @@ def test_one_choice_comes_as_the_space_draws_it_or_as_a_plain_number_that_it_tak
     env = SerialEnvs(lambda: Car(spaces.Discrete(3, dtype=dtype)), 2, inexact="")
     env.reset(0)
     env.step(np.array([2, 0]))  # the environment refuses what its space does not contain
-    taken = [row.values_of_actions[0] for row in env.envs]  # type: ignore[attr-defined]
+    taken = [row.taken[0] for row in env.envs]  # type: ignore[attr-defined]
     assert (taken, [type(one) for one in taken]) == ([2, 0], [kind, kind])
 
 
@@ -172,7 +172,7 @@ def test_an_environment_may_keep_its_action() -> None:
     env.step(action)
     action[:] = 1
     env.step(action)
-    kept = env.envs[0].values_of_actions  # type: ignore[attr-defined]
+    kept = env.envs[0].taken  # type: ignore[attr-defined]
     assert [one["wheel"].tolist() for one in kept] == [[2, 0], [4, 10]]
 
 

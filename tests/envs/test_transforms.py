@@ -318,10 +318,10 @@ class Recording(Transform):
 
     def __init__(self, env: Env, taken: list[Array]) -> None:
         super().__init__(env)
-        self.values_of_actions = taken
+        self.taken = taken
 
     def step(self, action: Array) -> Timestep:
-        self.values_of_actions.append(action.copy())
+        self.taken.append(action.copy())
         return super().step(action)
 
 

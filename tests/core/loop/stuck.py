@@ -17,8 +17,8 @@ class InPython(Chain):
     taken: int = 0
 
     def step(self, action: Array) -> Timestep:
-        self.values_of_actions += 1
-        if self.values_of_actions == 20 and (mark := os.environ.get("STUCK")) and not Path(mark).exists():
+        self.taken += 1
+        if self.taken == 20 and (mark := os.environ.get("STUCK")) and not Path(mark).exists():
             Path(mark).touch()
             self.hang()
         return super().step(action)
