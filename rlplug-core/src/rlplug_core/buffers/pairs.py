@@ -20,34 +20,27 @@ class PairBuffer(RolloutBuffer):
 
     def __init__(self) -> None:
         super().__init__(steps=1)
-        self.fill_level: Step | None = None
+        self.held: Step | None = None
 
     def add(self, step: Step, source: int = 0) -> None:
-        if self.fill_level is not None:
+        if self.held is not None:
             super().add(
-                replace(
-                    self.fill_level, extras={"next_action": np.where(step.valid, step.action, -1)}
-                )
+                replace(self.held, extras={"next_action": np.where(step.valid, step.action, -1)})
             )
-        self.fill_level = Step(**{name: _copy(part) for name, part in _parts(step).items()})
+        self.held = Step(**{name: _copy(part) for name, part in _parts(step).items()})
 
     def restart(self) -> None:
         """Cut the episodes of held steps: no action of ours follows them."""
         super().restart()
-        if self.fill_level is not None:
-            self.fill_level = replace(
-                self.fill_level, truncated=~self.fill_level.terminated, ended=True
-            )
+        if self.held is not None:
+            self.held = replace(self.held, truncated=~self.held.terminated, ended=True)
 
     def state_dict(self) -> State:
-        return {
-            **super().state_dict(),
-            "held": None if self.fill_level is None else _parts(self.fill_level),
-        }
+        return {**super().state_dict(), "held": None if self.held is None else _parts(self.held)}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self.fill_level = None if state["held"] is None else Step(**state["held"])
+        self.held = None if state["held"] is None else Step(**state["held"])
 
 
 def _parts(step: Step) -> State:

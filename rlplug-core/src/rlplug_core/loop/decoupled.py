@@ -52,7 +52,7 @@ class Decoupled:
         self.lags: list[int] = []
         #: The current chunk, and how many of its steps are in the buffer.
         self.chunk: Chunk | None = None
-        self.values_of_actions = 0
+        self.steps_read = 0
 
     def run(self, poll: Callable[[], None]) -> None:
         self._learn()
@@ -65,7 +65,7 @@ class Decoupled:
 
     def _take(self, chunk: Chunk) -> None:
         self.chunk = chunk
-        self.values_of_actions = 0
+        self.steps_read = 0
         self.lags.append(self.fleet.version - chunk.version)
         if chunk.begins:
             self.buffer.restart_source(chunk.source)
@@ -75,12 +75,12 @@ class Decoupled:
         """Continue with the chunk and with batches that a stop left over; publish after the chunk."""
         train(self.learner, self.buffer, self.clock, self.meter)
         while self.chunk is not None and not self.clock.stop:
-            if self.values_of_actions == len(self.chunk.data["ended"]):
+            if self.steps_read == len(self.chunk.data["ended"]):
                 self.chunk = None
                 self.fleet.publish(self.agent.weights())
             else:
-                self.buffer.add(read(self.chunk.data, self.values_of_actions), self.chunk.source)
-                self.values_of_actions += 1
+                self.buffer.add(read(self.chunk.data, self.steps_read), self.chunk.source)
+                self.steps_read += 1
                 train(self.learner, self.buffer, self.clock, self.meter)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
@@ -109,7 +109,7 @@ class Decoupled:
             "actors": fleet,
             "chunk": {
                 "chunk": None if self.chunk is None else plain(self.chunk),
-                "taken": self.values_of_actions,
+                "taken": self.steps_read,
             },
             "meter": {"updates": self.meter.state_dict(), "lags": list(self.lags)},
             "globals": global_state(),
@@ -121,7 +121,7 @@ class Decoupled:
         self.buffer.load_state_dict(state["buffer"])
         self.fleet.load_state_dict(state["actors"])
         saved = state["chunk"]["chunk"]
-        self.chunk, self.values_of_actions = (
+        self.chunk, self.steps_read = (
             None if saved is None else Chunk(**saved),
             state["chunk"]["taken"],
         )

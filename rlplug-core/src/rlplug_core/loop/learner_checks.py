@@ -144,3 +144,13 @@ def _words(code: CodeType) -> set[str]:
         if isinstance(constant, CodeType):
             found |= _words(constant)
     return found
+
+
+def check_optimizers(learner: AnyLearner) -> None:
+    """Check gradients on a device that were not checked yet.
+
+    Raises:
+        NonFinite: an optimizer met a NaN.
+    """
+    for optimizer in learner.optimizers if isinstance(learner, Algorithm) else ():
+        optimizer.look()

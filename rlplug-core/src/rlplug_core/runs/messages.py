@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from rlplug_core.clock import Clock
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flatten
-from rlplug_core.errors import BadCheckpoint, quote_all
+from rlplug_core.errors import BadCheckpoint, NotWritten, Stopped, quote_all
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of, unscaled_observations
@@ -138,6 +139,20 @@ def _idle(plan: Plan) -> Iterator[str]:
 #: Options that make steps smaller, and the words for them in a message.
 SMALLER = ("learning_rate", "critic_learning_rate", "target_kl", "kfac_clip")
 NAMED = {"critic": ("critic_learning_rate",), "policy": ("learning_rate", "target_kl", "kfac_clip")}
+
+
+def with_resume(error: NotWritten, run: Path) -> NotWritten:
+    """Return the error about a full disk with the command that continues the run."""
+    resume = f"rlplug resume {shell_word(run)}"
+    return NotWritten(error.what, f"{error.remedy}, then continue with '{resume}'")
+
+
+def stopped_with_resume(error: Stopped, run: Path) -> Stopped:
+    """Return the error of a second signal with the command that continues the run."""
+    resume = f"rlplug resume {shell_word(run)}"
+    return Stopped(
+        f"{error}; to continue from the last checkpoint: {resume}", error.exit_code - 128
+    )
 
 
 def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:

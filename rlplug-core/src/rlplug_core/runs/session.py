@@ -28,6 +28,7 @@ from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Events, Progress, Trainable
+from rlplug_core.loop.learner_checks import check_optimizers
 from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.safe_streams import outlasting
@@ -44,7 +45,7 @@ from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
-from rlplug_core.runs.messages import advice
+from rlplug_core.runs.messages import advice, stopped_with_resume, with_resume
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.runs.warm_start import load_buffer
@@ -171,7 +172,7 @@ class Session:
                 self.status = "failed"
                 self._fail(error)
                 if isinstance(error, NotWritten):
-                    raise self._with_remedy(error) from error
+                    raise with_resume(error, self.run.path) from error
                 raise
 
     def _record_stop(self, error: Stopped) -> Stopped:
@@ -180,10 +181,7 @@ class Session:
         self.status = "interrupted"
         with suppress(NotWritten):
             self._end()
-        resume = f"rlplug resume {shell_word(self.run.path)}"
-        return Stopped(
-            f"{error}; to continue from the last checkpoint: {resume}", error.exit_code - 128
-        )
+        return stopped_with_resume(error, self.run.path)
 
     def _start(self, steps: int, goal: Mapping[str, object]) -> None:
         # A run that was killed before its first checkpoint has records, too.
@@ -249,20 +247,15 @@ class Session:
                 self._finish()
             # A NaN on a device, found only now, may be the cause of any exception.
             except Exception:
-                self._look()
+                # Workers of `async` are on the CPU, which checks every step.
+                if self.plan.runner != "async":
+                    check_optimizers(self.runner.snapshot())
                 raise
         except NonFinite as error:
             when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
             raise NonFinite(
                 f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)
             ) from error
-
-    def _look(self) -> None:
-        """Raise `NonFinite` if an optimizer met a NaN on a device that was not checked yet."""
-        # Workers of `async` are on the CPU, which checks every step.
-        learner = None if self.plan.runner == "async" else self.runner.snapshot()
-        for optimizer in learner.optimizers if isinstance(learner, Algorithm) else ():
-            optimizer.look()
 
     def _finish(self) -> None:
         """Save the final checkpoint; a signal from here on no longer stops the run."""
@@ -310,16 +303,11 @@ class Session:
             self._end()
         self.hooks.run_error(self.run, error)
 
-    def _with_remedy(self, error: NotWritten) -> NotWritten:
-        """Return the error about a full disk with the command that continues the run."""
-        resume = f"rlplug resume {shell_word(self.run.path)}"
-        return NotWritten(error.what, f"{error.remedy}, then continue with '{resume}'")
-
     def _end(self) -> None:
-        early = (
-            {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
-        )
-        self.journal.write("end", self.clock.steps, {"status": self.status, **early})
+        data = {"status": self.status}
+        if self.ended:
+            data["reason"] = f"stopped at step {self.clock.steps:,}: {self.ended}"
+        self.journal.write("end", self.clock.steps, data)
         self.journal.sync()
 
     def _leave_if_forked(self) -> None:
@@ -350,9 +338,8 @@ class Session:
         self._check_place()
         written = self.journal.write(kind, step, data)
         if kind in ("metrics", "evaluation"):
-            self.hooks.run_log(
-                self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)}
-            )
+            numbers = {k: v for k, v in written.data.items() if not isinstance(v, bool)}
+            self.hooks.run_log(self.run, step, numbers)
         if kind == "episodes":
             self.hooks.episodes(self.run, step, written.data)
 

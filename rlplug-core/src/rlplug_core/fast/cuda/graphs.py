@@ -36,7 +36,7 @@ class Step:
         self.compute = compute
         self.device = device
         #: How many steps an optimizer took, and which.
-        self.values_of_actions = 0
+        self.steps_taken = 0
         self.optimizer: object = None
         #: Where the graph reads its arguments, and which of the given tensors go there.
         self.copies: list[tuple[list[Tensor], list[int]]] = []
@@ -46,7 +46,7 @@ class Step:
     def loss(self, args: Any, tensors: list[Tensor]) -> Any:
         """Return what `compute` does for `args`, which hold `tensors`."""
         if self.forward is None:
-            if self.values_of_actions < WARM:
+            if self.steps_taken < WARM:
                 return self._compute(args)
             self.forward = self._record(
                 args, tensors
@@ -62,7 +62,7 @@ class Step:
         if (
             Leaves(result).unknown is not None
         ):  # it may hold tensors that the next replay would overwrite
-            self.values_of_actions = NEVER
+            self.steps_taken = NEVER
         return result
 
     def _record(self, args: Any, tensors: list[Tensor]) -> Recorded[Packed]:
@@ -125,7 +125,7 @@ class Graphs:
             step = self._step(compute, plain, learner, (args, named), leaves)
         if step is not None:
             self._pass_over(step)
-        if step is None or step.values_of_actions < 0:
+        if step is None or step.steps_taken < 0:
             with beside(self.device):
                 return compute(learner, *args, **named)
         result = step.loss((args, named), leaves.tensors)
@@ -179,7 +179,7 @@ class Graphs:
         for one in [one for one in self.waiting if one.step is step]:
             one.stale = True
             if step.forward is None:
-                step.values_of_actions = NEVER
+                step.steps_taken = NEVER
                 self.waiting.remove(one)  # with what autograd keeps for it
 
     def replayed(self, loss: Tensor, optimizer: object) -> Step | None:
@@ -202,8 +202,8 @@ class Graphs:
     def _take_step(self, waiting: Waiting, optimizer: object) -> Step | None:
         step = waiting.step
         if step.forward is None:
-            step.values_of_actions = (
-                step.values_of_actions + 1 if step.optimizer in (None, optimizer) else NEVER
+            step.steps_taken = (
+                step.steps_taken + 1 if step.optimizer in (None, optimizer) else NEVER
             )
             step.optimizer = optimizer
             return None
