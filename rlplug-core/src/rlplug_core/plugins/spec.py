@@ -13,7 +13,7 @@ from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
-from rlplug_core.errors import BadConfig, PluginError, RlplugError, UsageError, did_you_mean
+from rlplug_core.errors import BadConfig, BadEnv, PluginError, RlplugError, UsageError, did_you_mean
 from rlplug_core.plugins.resolve import controller, memory, network, wrapper
 from rlplug_core.plugins.user_envs import wanting
 
@@ -82,7 +82,10 @@ class WrapperSpec:
 
     def _check_rows(self, env: Env) -> None:
         """Raise UsageError if the environment gives tensors, and the wrapper does not say that it takes them."""
-        device = env.spec.device
+        try:
+            device = env.spec.device
+        except (BadEnv, PluginError):  # it is not valid until a wrapper is around it
+            return
         if device is not None and not getattr(self.wrapper, "takes_tensors", False):
             raise UsageError(
                 f"{env.spec.id} gives tensors on {device}, and the wrapper '{self.words}' changes arrays; leave it "
