@@ -99,9 +99,9 @@ class DQN(rl.Algorithm[rl.Transitions]):
             self.q_network, epsilon, self.agent_seeds(rank), self.inference_backend
         )
 
-    def pace(self) -> rl.Pace:
+    def pace(self) -> rl.ReplaySchedule:
         """Return the batch size, and the schedule of due batches."""
-        return rl.Pace(
+        return rl.ReplaySchedule(
             self.config.batch_size,
             self.config.train_freq,
             self.config.gradient_steps,

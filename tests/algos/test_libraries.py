@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlplug_core.fast import matmul
+from rlplug_core.fast import layer_ops, matmul
 from tests.algos.test_schedules import FOLLOWING, OFF, env_of, options_of
 
 REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
@@ -28,6 +28,7 @@ def test_weights_are_those_of_the_other_library(
 
     monkeypatch.setattr(matmul, "faster", lambda: True)
     monkeypatch.setattr(matmul, "WORTH", 0)
+    monkeypatch.setattr(layer_ops, "WORTH", 0)
     monkeypatch.setattr(matmul, "_product", count)
     found = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     assert calls

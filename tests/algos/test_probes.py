@@ -123,7 +123,8 @@ def test_sums_of_rewards_reach_them_where_later_actions_do_not_matter(trained: C
 def test_every_value_based_name_is_here() -> None:
     named = {name for name, cls in ALGORITHMS.items() if cls.__module__.startswith("rlplug_algos.value.")}
     recurrent = {"r2d2"}  # its values are of what is remembered, not of what is seen
-    assert named == LEARNERS.keys() | SUMMING.keys() | recurrent | {"vsarsa"}
+    parallel = {"pqn"}  # tests/cli/test_tensors.py
+    assert named == LEARNERS.keys() | SUMMING.keys() | recurrent | parallel | {"vsarsa"}
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_run_goes_on_when_its_reader_has_gone(place: Path, short: tuple[str, .
     with started(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline().startswith(b"a2c")
+        assert process.stdout.readline().startswith(b"network")
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (0, b"")
@@ -110,5 +110,5 @@ def test_a_stdout_without_a_character_prints_another(
     with started(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
         said = process.communicate()[0]
     assert process.returncode == 0, said
-    assert said.startswith(b"a2c ? CartPole-v1 ? seed 1")
+    assert b"a2c ? CartPole-v1 ? seed 1" in said
     assert status(place) == "finished"

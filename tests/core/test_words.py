@@ -13,9 +13,9 @@ from rlplug_core.config.schema import schema
 ROOT = Path(__file__).parents[2]
 #: Names that options once had.
 OLD = (
-    "rows|total.steps|clip|lr|batch|epochs|start|updates|policy.every|target.every|epsilon.until|epsilon.bends|"
+    "rows|total.steps|clip|lr|batch|epochs|updates|policy.every|target.every|epsilon.until|epsilon.bends|"
     "epsilon.end|verdict|verdict.episodes|lam|entropy|value|kl.stop|standardise|anneal|gradient.clip|rule|optimiser|"
-    "units|memory|stop.after|acting|keep|decay|sigma|carry"
+    "stop.after|acting|keep|decay|sigma|carry"
 )
 #: Beginnings of words that British and American English write differently, as the former does.
 BRITISH = (

@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -81,7 +81,8 @@ def _write_any_character() -> None:
     """Let stdout and stderr write `?` for a character that their encoding does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # None after `>&-`
-            stream.reconfigure(errors="replace")
+            with suppress(OSError):  # a terminal that is open for reading too cannot seek
+                stream.reconfigure(errors="replace")
 
 
 def _ignore_broken_pipes(trains: bool) -> None:

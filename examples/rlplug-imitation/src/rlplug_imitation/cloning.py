@@ -21,7 +21,7 @@ class BCConfig(rl.Config):
     learning_starts: rl.Count = 500
     train_freq: rl.Count = 1  # env steps between updates
     gradient_steps: rl.Count = 1  # gradient steps per update
-    buffer_size: rl.Count = 1_000_000  # labelled env steps that are kept
+    buffer_size: rl.Count = 1_000_000  # labeled env steps that are kept
     # storage of the observations: memory, disk or cuda
     buffer_storage: rl.Store = "memory"
     gamma: rl.Fraction = 0.99  # discount per step; imitation does not use it
