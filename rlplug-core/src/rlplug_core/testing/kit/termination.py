@@ -106,7 +106,9 @@ def _newest_matters(subject: Subject) -> bool:
 def _finals_matter(subject: Subject) -> bool:
     """Return whether successors of truncated steps matter, also before the newest step."""
     first = subject.horizon.first
-    for factor in PATIENCE:
+    # More updates within a window would also learn from its steps while they are the newest ones.
+    one_each = subject.horizon.turns >= 3 * first
+    for factor in PATIENCE if one_each else PATIENCE[:1]:
         settled = factor * first if first > Story.length else 0
         turns = settled or factor * subject.horizon.turns
         since = settled - first if settled else 0
