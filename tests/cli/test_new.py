@@ -55,7 +55,7 @@ def test_lines_stay_short_with_the_longest_name(kind: str, form: str) -> None:
         ("env", "gymnasium", r"environment provider of rlplug-envs"),
         ("hooks", "mlflow", r"hook plugin of rlplug-cli"),
         ("env", "rlplug-envs", r"rlplug-envs is a package of rlplug itself"),
-        ("algorithm", "clock", r"the name Clock to two things"),
+        ("algorithm", "class-var", r"the name ClassVar to two things"),
         ("env", "provider", r"the name Provider to two things"),
         ("hooks", "exception", r"the name Exception to two things"),
         ("wrapper", "frame-stack", r"wrapper of rlplug-envs"),
