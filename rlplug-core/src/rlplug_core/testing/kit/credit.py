@@ -103,8 +103,8 @@ def _response(subject: Subject, moved: Moved, mask: Mask, elsewhere: bool = Fals
     """Return the response of the samples of a mask to a change `moved`.
 
     Raises:
-        Failed: its updates ignore weights.
-        Skipped: samples cannot be identified.
+        Failed: its gradients ignore weights.
+        Skipped: its updates without gradients ignore weights, or samples cannot be identified.
     """
     samples = subject.once(
         ("samples", moved, elsewhere), lambda: _samples(subject, moved, elsewhere)
@@ -119,6 +119,8 @@ def _samples(subject: Subject, moved: Moved, elsewhere: bool) -> Samples:
         nothing = samples.response(lambda places: np.full(places.shape[:-1], LITTLE))
         everything = samples.response(lambda places: np.ones(places.shape[:-1]))
         if _norm(nothing) > 0.1 * _norm(everything):
+            if not samples.seen:  # a search without gradients compares whole episodes
+                raise Skipped("its updates do not depend on the weights of its batches")
             raise Failed(
                 "some updates do not depend on the weights of their batch; use Batch.mean in every loss, so that rows "
                 "without a transition and importance weights count as they should"

@@ -85,7 +85,7 @@ def _bootstraps(subject: Subject) -> bool:
 def _later_matters(subject: Subject) -> bool:
     try:
         return later_matters(subject)
-    except Skipped:  # single samples cannot be measured
+    except (Skipped, Failed):  # single samples cannot be measured
         return False
 
 
