@@ -118,7 +118,7 @@ def _changes(name: str, before: Described, after: Described) -> list[str]:
 
 
 def _call_changes(name: str, before: list[list[str]], after: list[list[str]]) -> list[str]:
-    """Return what a caller of the old signature would notice."""
+    """Return the differences that a caller of the old signature would notice."""
     found = _lost_parameters(name, before, after)
     known = {one[0]: one for one in after}
     found += [

@@ -1,4 +1,4 @@
-"""NoGradient parameters stay as they are under every optimizer, also after a resume; the rest learns."""
+"""Frozen parameters stay unchanged under every optimizer, also after a resume; the rest learns."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def test_a_recording_knows_the_environment_s_file_wherever_its_copies_lie(
         ("iql", {"offline": True}, "an offline run learns from a data set alone; name it: --dataset"),
         ("iql", {"dataset": "none.npz"}, "there is no data set none.npz"),
         ("iql", {"dataset": "DATA", "offline": True, "max_episodes": 3}, "no training episodes to count"),
-        ("iql", {"dataset": "DATA", "runner": "decoupled"}, "--dataset goes with --runner sync alone"),
+        ("iql", {"dataset": "DATA", "runner": "decoupled"}, "--dataset works only with --runner sync"),
         ("a2c", {"dataset": "DATA", "offline": True}, "a2c neither asks for a data set nor has a replay buffer"),
         ("iql", {"dataset": "DATA", "init": "run", "init_parts": ["buffer"]}, "no run at run"),
     ],

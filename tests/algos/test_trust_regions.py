@@ -200,7 +200,7 @@ def test_acktr_sees_only_rows_that_count(learner: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
 def test_acktr_bounds_the_divergence_of_its_policy(learner: Callable[..., Any], env: str) -> None:
-    """Far steps with momentum: the model of K-FAC alone lets some go ten times as far."""
+    """Far steps with momentum: with only the model of K-FAC some go ten times as far."""
     options = {"n_steps": 32, "kfac_clip": 1e-3, "learning_rate": 1.0, "kfac_damping": 1e-4, "momentum": 0.9}
     made, clock = learner("acktr", env, **options), Clock(100)
     buffer, found = made.buffer(), []

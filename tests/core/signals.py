@@ -47,7 +47,7 @@ class Unasked(Costly):
     """Fails when its info is read."""
 
     def info(self, key: str) -> list[Any]:
-        raise AssertionError(f"nobody named {key}")
+        raise AssertionError(f"no learner named {key}")
 
 
 def check(obs: Any, action: Any, extras: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ class WatchfulQ(TinyQ):
 
 
 class Wants(Tiny):
-    """Names what no environment gives."""
+    """Names a signal that no environment gives."""
 
     signals: ClassVar[Any] = ("danger",)
 

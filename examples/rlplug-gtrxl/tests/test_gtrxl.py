@@ -11,7 +11,7 @@ from rlplug_core.testing import Check, checks
 
 STEPS = 11
 ROWS = 3
-#: A small policy; the checks that follow from its algorithm alone are those of ppo.
+#: A small policy; the checks that depend only on the algorithm are those of ppo.
 OPTIONS = {
     "memory": "gtrxl:units=8,heads=2,window=4",
     "net.hidden": [8],

@@ -57,7 +57,7 @@ class Losses(Protocol):
     def compiled(
         self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object
     ) -> T:
-        """Return what a compiled loss returns for the learner and these arguments."""
+        """Return the result of a compiled loss for the learner and these arguments."""
         ...
 
 

@@ -308,7 +308,7 @@ def rows_of(obs: Obs) -> int:
 
 
 def to_tensors(tree: object, device: torch.device) -> Any:
-    """Convert arrays to tensors on a device; on the CPU they share memory. Tensors stay as they are on their device."""
+    """Convert arrays to tensors on a device; on the CPU they share memory. Tensors are returned unchanged."""
     if device.type == "cpu":
         return tree_map(torch.as_tensor, tree)
     return tree_map(lambda array: torch.as_tensor(array).to(device, non_blocking=True), tree)

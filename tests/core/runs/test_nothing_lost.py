@@ -222,7 +222,7 @@ def test_a_run_whose_checkpoints_are_gone_keeps_what_it_recorded(done: Run, tmp_
         killed(run, seq)
     shutil.rmtree(run.directory.checkpoints_path)
     before = run.journal.read_bytes()
-    with pytest.raises(UsageError, match=r"cannot go on, since its checkpoints are gone .*another --name"):
+    with pytest.raises(UsageError, match=r"cannot continue, because its checkpoints are gone .*another --name"):
         resume(run, total_timesteps=400, hooks=False)
     assert run.journal.read_bytes() == before
     with pytest.raises(UsageError, match="no final checkpoint left to compare with" if seq is None else "is killed"):

@@ -72,7 +72,7 @@ class Attention(nn.Module):
             now: [N, T, U] of the steps.
             seen: [N, K, U] of all steps that can be seen.
             distance: [T, K] int64 number of steps between both.
-            allowed: [N, T, K] bool, what each step may see.
+            allowed: [N, T, K] bool, the positions that each step may attend to.
 
         Returns:
             [N, T, U].
@@ -89,7 +89,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a feed-forward network, both behind LayerNorm and a gate (section 3.1)."""
+    """Attention and a feed-forward network, both after LayerNorm and with a gate (section 3.1)."""
 
     def __init__(self, config: GTrXLConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The wrapper `expert`: a trained run says what it would do."""
+"""The wrapper `expert`: a trained run gives the action that it would choose."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Expert(rl.Transform):
 
     @staticmethod
     def in_evaluation(config: object) -> None:
-        """Leave it out: nobody learns there."""
+        """Leave it out, because evaluations do not learn."""
 
     def reset(self, seed: int) -> rl.Timestep:
         return self.remember(self.env.reset(seed))

@@ -85,7 +85,7 @@ class Joint:
     def _choose_shares(
         self, size: int, ready: Sequence[ReplayBuffer]
     ) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
-        """The same with fixed shares; one that is ready alone gives all rows."""
+        """The same with fixed shares; if only one is ready, it gives all rows."""
         assert self.shares is not None
         shares = [
             share for each, share in zip(self.replays, self.shares, strict=True) if each in ready

@@ -169,7 +169,7 @@ CONCATENATING: dict[int, tuple[ref[nn.Module], list[str]]] = {}
 
 
 def _names(vectors: nn.Module) -> list[str]:
-    """Return what an encoder concatenates; [] if it does more."""
+    """Return the parts that an encoder concatenates; [] if it does more."""
     inner: Any = vectors.vectors if type(vectors) is MLP and not vectors.linears else vectors
     plain = type(inner) is Concat and all(type(part) is Vector for part in inner.parts)
     return list(inner.names) if plain else []

@@ -97,7 +97,7 @@ class FastLosses:
         return loss(learner, *args, **named)
 
     def compiled(self, loss: Function, learner: Any, *args: object, **named: object) -> Any:
-        """Return what a compiled loss returns; it can read tensors only."""
+        """Return the result of a compiled loss; it can read tensors only."""
         return loss(learner, *map(without_arrays, args), **named)
 
     def _reason_for_autograd(self, name: str, learner: Any, args: Sequence[object]) -> str:

@@ -33,7 +33,7 @@ class Node:
         return self.__class__(value)
 
     def result(self, value: Array, backward: Backward) -> Self:
-        """Return a function of this array alone; `backward` computes the gradient of this array."""
+        """Return a function of only this array; `backward` computes the gradient of this array."""
         if self.backward_of is None or not is_grad_enabled():
             return self.__class__(value)
         return self.__class__(value, (self,), backward)

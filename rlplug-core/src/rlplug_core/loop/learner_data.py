@@ -33,7 +33,7 @@ def check_dataset(algorithm: str, learner: type[object], runner: str, options: R
         )
     if options.dataset and runner != "sync" and not own:
         raise UsageError(
-            f"{algorithm} runs under '{runner}', and --dataset goes with --runner sync alone"
+            f"{algorithm} runs under '{runner}', and --dataset works only with --runner sync"
         )
     if options.dataset_share is not None and (not options.dataset or options.offline or own):
         raise UsageError(

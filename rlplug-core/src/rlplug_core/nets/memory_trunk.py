@@ -121,7 +121,7 @@ class NoMemory(nn.Module):
         return batch.next_obs
 
 
-#: What the critics of an algorithm with replay read.
+#: The input of the critics of an algorithm with replay.
 Trunk = MemoryTrunk | NoMemory
 
 

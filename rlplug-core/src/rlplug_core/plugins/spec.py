@@ -183,7 +183,7 @@ def _config(code: object, text: str, name: str, noun: str) -> object:
 
 
 def call_plugin(call: Callable[[], T], failure: str) -> T:
-    """Return what a plugin's code returns.
+    """Return the result of a plugin's code.
 
     Raises:
         PluginError: it raised; errors of rlplug pass unchanged.

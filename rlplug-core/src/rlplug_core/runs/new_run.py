@@ -90,7 +90,7 @@ def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
         return plan, None
     warm = WarmStart.of(plan.options.init, plan.options.init_parts)
     if "buffer" in warm.parts and (plan.runner != "sync" or plan.options.dataset):
-        raise UsageError("--init-parts buffer goes with --runner sync alone, and without --dataset")
+        raise UsageError("--init-parts buffer works only with --runner sync and without --dataset")
     warm.warn_of_wrappers()
     return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
 

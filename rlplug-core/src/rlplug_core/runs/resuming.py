@@ -83,7 +83,7 @@ def _check_none_gone(run: Run, status: str) -> None:
     last = next((name for name in reversed(made) if not name.startswith("best")), None)
     if last is not None or status == "finished":
         raise UsageError(
-            f"run {run.name} cannot go on, since its checkpoints are gone from {run.directory.checkpoints_path}"
+            f"run {run.name} cannot continue, because its checkpoints are gone from {run.directory.checkpoints_path}"
             f"{f' (the last was {last})' if last else ''}; bring them back, or train again with another --name"
         )
 

@@ -181,7 +181,7 @@ class WarmStart:
 
     def _refuse_workers(self, learner: Algorithm[Any]) -> None:
         if learner.context.runner != "sync":
-            raise UsageError("--init-parts optimizer and buffer go with --runner sync alone")
+            raise UsageError("--init-parts optimizer and buffer work only with --runner sync")
 
 
 def targets_of(learner: Algorithm[Any]) -> list[Target]:

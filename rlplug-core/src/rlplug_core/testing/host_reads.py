@@ -31,7 +31,7 @@ WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal
 
 
 class HostReads:
-    """A context that counts what would wait for a GPU: `with HostReads() as reads: …; reads.counts`.
+    """A context that counts the reads that would wait for a GPU: `with HostReads() as reads: …; reads.counts`.
 
     Attributes:
         counts: how often each method or operation was called.
