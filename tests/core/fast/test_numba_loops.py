@@ -9,9 +9,9 @@ from torch import nn
 
 from rlplug_core.fast import numba_loops as loops_module
 from rlplug_core.fast.activations import FUNCTIONS, RELU, TANH
-from rlplug_core.fast.forward import FEW, Hidden, views
+from rlplug_core.fast.forward import FEW, dense
 from rlplug_core.fast.kernels import HostViews
-from rlplug_core.fast.layer_ops import LinearOp
+from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp
 from rlplug_core.fast.losses import how, how_on
 from rlplug_core.fast.numba_loops import available, made_by, pair, why_not_numba
 from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp
@@ -92,29 +92,52 @@ def test_layers_have_them_only_where_they_fit(loops: str) -> None:
     assert [layer.loops is not None for layer in made] == [loops == "numba", False, False]
 
 
+def linear(
+    inputs: int, outputs: int, then: ElementwiseOp | None = TANH, dtype: torch.dtype = torch.float32
+) -> LinearOp:
+    return LinearOp(*nn.Linear(inputs, outputs, dtype=dtype).parameters(), then=then)
+
+
 @pytest.mark.parametrize(("rows", "looped"), [(1, True), (FEW, True), (FEW + 1, False)])
-def test_few_rows_go_through_all_layers_in_one_loop(loops: str, rows: int, looped: bool) -> None:
-    hidden = Hidden([views(nn.Linear(4, 5)), views(nn.Linear(5, 5))], TANH)
-    through, values = hidden.then(views(nn.Linear(5, 2))), np.ones((rows, 4), np.float32)
-    asked: list[int] = []
-    hidden.features = lambda values: asked.append(len(values)) or np.zeros((rows, 5), np.float32)  # type: ignore[method-assign,func-returns-value]
-    through(values)
-    assert asked == ([] if looped and loops == "numba" else [rows])
+def test_few_rows_go_through_all_layers_in_one_loop(
+    loops: str, rows: int, looped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = [linear(4, 5), linear(5, 5), linear(5, 2, None)]
+    values = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
+    expected = values
+    for layer in layers:
+        expected = layer.forward(expected)[0]
+    calls = count_layers(monkeypatch)
+    np.testing.assert_allclose(dense(layers)(values), expected, rtol=1e-5, atol=1e-6)
+    assert len(calls) == (0 if looped and loops == "numba" else 3)
 
 
-def test_layers_that_loops_do_not_take_go_by_products(loops: str) -> None:
-    double, plain = (views(nn.Linear(4, 5).double()),), (views(nn.Linear(4, 5)),)
-    assert [Hidden(layers, of).loops is not None for layers, of in ((double, TANH), (plain, ELU), ((), TANH))] == [
-        False, False, False,
-    ]  # fmt: skip
-    assert (Hidden(plain, RELU).loops is not None) == (loops == "numba")
+def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of every call of a single layer from now on."""
+    calls: list[int] = []
+    forward = LinearOp.forward
+    monkeypatch.setattr(LinearOp, "forward", lambda op, values: calls.append(len(values)) or forward(op, values))  # type: ignore[func-returns-value]
+    return calls
 
 
-def test_an_observation_that_is_no_number_gives_outputs_that_are_none(loops: str) -> None:
-    through = Hidden([views(nn.Linear(2, 3))], RELU).then(views(nn.Linear(3, 2)))
-    found = through(np.array([[1, np.nan], [1, 2]], np.float32))
-    assert np.isnan(found[0]).all()
-    assert np.isfinite(found[1]).all()
+def test_other_layers_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_layers(monkeypatch)
+    for layers in (
+        [linear(4, 5, TANH, torch.float64), linear(5, 2, None, torch.float64)],
+        [linear(4, 5, ELU), linear(5, 2, None)],
+        [linear(4, 5, TANH), linear(5, 3, RELU), linear(3, 2, None)],
+        [linear(4, 5, TANH), linear(5, 2, TANH)],
+        [linear(4, 2, None)],
+    ):
+        calls.clear()
+        dense(layers)(np.ones((1, 4), layers[0].weight.dtype))
+        assert calls == [1] * len(layers)
+
+
+def test_nan_in_an_observation_gives_nan_in_its_row_only() -> None:
+    outputs = dense([linear(2, 3, RELU), linear(3, 2, None)])(np.array([[1, np.nan], [1, 2]], np.float32))
+    assert np.isnan(outputs[0]).all()
+    assert np.isfinite(outputs[1]).all()
 
 
 @pytest.mark.parametrize("rule", [Adam(weight_decay=0.1), AdamW(weight_decay=0.1), RMSProp()])

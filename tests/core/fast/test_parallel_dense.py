@@ -15,7 +15,8 @@ from rlplug_core.fast import parallel_dense
 from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.gradients import Gradients
 from rlplug_core.fast.parallel_dense import ParallelDense
-from rlplug_core.fast.trace import Program, Recorder
+from rlplug_core.fast.recorder import Recorder
+from rlplug_core.fast.trace import Program
 from rlplug_core.learning.optimizer import flatten
 
 ROWS, INPUTS, OUTPUTS = 150, 5, 3

@@ -27,22 +27,19 @@ ALONE = 2**24
 
 
 def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
-    """Compute `functional.linear` by oneDNN: features [..., I] times weight [O, I] transposed, plus bias [O].
+    """Compute `functional.linear` with a product by oneDNN: features [..., I], weight [O, I], bias [O].
 
-    It is differentiable any number of times, backwards. Small layers, and layers that are traced, watched by a
+    It can be differentiated any number of times. Small layers, and layers that are traced, watched by a
     `TorchFunctionMode` or not in float32 on a CPU get NotImplemented: torch computes them.
     """
     if not isinstance(features, Tensor) or features.numel() * weight.shape[0] <= WORTH:
         return NotImplemented
     if not _ours(features, weight):
         return NotImplemented
-    if features.ndim != 2:
-        flat = linear(features.flatten(0, -2), weight, bias)
-        return flat.view(*features.shape[:-1], -1)
-    if torch.is_grad_enabled():
-        result: Tensor = _Affine.apply(features, weight, bias)  # type: ignore[no-untyped-call]
-        return result
-    return _product(features, weight, bias)
+    flat = features if features.ndim == 2 else features.flatten(0, -2)
+    outputs = (_Product.apply if torch.is_grad_enabled() else _product)(flat, weight)
+    outputs = outputs if bias is None else outputs.add_(bias)
+    return outputs if features.ndim == 2 else outputs.view(*features.shape[:-1], -1)
 
 
 def _ours(features: Tensor, weight: Tensor) -> bool:
@@ -72,9 +69,9 @@ def faster() -> bool:
     )
 
 
-def _product(one: Tensor, other: Tensor, bias: Tensor | None = None) -> Tensor:
-    """one [M, K] times other [N, K] transposed, plus bias [N]; without a gradient."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(one, other, bias, "none", [], "")
+def _product(one: Tensor, other: Tensor) -> Tensor:
+    """Return one [M, K] times other [N, K] transposed, without a gradient."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(one, other, None, "none", [], "")
     return product
 
 
@@ -92,40 +89,13 @@ class _Product(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: object, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        return _slopes(ctx, slope)
-
-
-class _Affine(torch.autograd.Function):
-    """The same with a bias."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _product(features, weight, bias)
-
-    @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor
-    ) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        return *_slopes(ctx, slope), slope.sum(0) if ctx.needs_input_grad[2] else None
-
-
-def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of a product's two factors."""
-    one, other = ctx.saved_tensors
-    product: Any = (
-        _Product.apply if torch.is_grad_enabled() else _product
-    )  # the former if gradients have gradients
-    return (
-        product(slope, other.t()) if ctx.needs_input_grad[0] else None,
-        product(slope.t(), one.t()) if ctx.needs_input_grad[1] else None,
-    )
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        one, other = ctx.saved_tensors
+        product: Any = _Product.apply if torch.is_grad_enabled() else _product
+        return (
+            product(gradient, other.t()) if ctx.needs_input_grad[0] else None,
+            product(gradient.t(), one.t()) if ctx.needs_input_grad[1] else None,
+        )
 
 
 def matmul(one: Array, other: Array, into: Array | None = None) -> Array:

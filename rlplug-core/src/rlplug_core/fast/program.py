@@ -25,7 +25,7 @@ class Chain:
     """
 
     def __init__(self, ops: Sequence[Op]) -> None:
-        self.ops = fused(ops)
+        self.ops = fuse(ops)
         self.parameters: list[nn.Parameter] = [one for op in self.ops for one in op.parameters]
 
     def refresh_views(self) -> None:
@@ -90,7 +90,7 @@ def _param_grads(
     return ParamGrads(filled, fresh=False), ParamGrads(filled, fresh=True)
 
 
-def fused(ops: Sequence[Op]) -> list[Op]:
+def fuse(ops: Sequence[Op]) -> list[Op]:
     """Return the same operations, a linear layer and the function after it as one."""
     result: list[Op] = []
     for op in ops:
@@ -144,6 +144,25 @@ class DuelingOp:
             return None
         total: Array = np.sum([part for part in (by_advantage, by_value) if part is not None], 0)
         return total
+
+
+class ConcatOp:
+    """Chains on the same features, their outputs next to each other: [B, F] to [B, sum of outputs]; for acting only."""
+
+    def __init__(self, chains: Sequence[Chain]) -> None:
+        self.chains = chains
+        self.parameters = [parameter for chain in chains for parameter in chain.parameters]
+
+    def refresh_views(self) -> None:
+        """Take views of the parameters at their present place in memory."""
+        for chain in self.chains:
+            chain.refresh_views()
+
+    def forward(self, values: Array) -> tuple[Array, None]:
+        return np.concatenate([chain.forward(values)[0] for chain in self.chains], -1), None
+
+    def backward(self, gradient: Array, saved: None, inputs: bool, own: ParamGrads | None) -> None:
+        raise NotImplementedError("losses do not replay several layers next to each other")
 
 
 def _split(own: ParamGrads | None, chains: Sequence[Chain]) -> list[ParamGrads | None]:

@@ -1,230 +1,32 @@
-"""Networks on arrays: the operations of a network's own `forward` are recorded once and replayed.
-
-The network gets a `Recorder` instead of features. torch's functions, called on it, add an operation to its list
-(`__torch_function__`). A function that cannot be recorded raises `NoFastPath`, and autograd computes the loss.
-"""
+"""Networks on arrays: the recorded operations of a network's method, replayed with gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from operator import is_not
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 from weakref import ref
 
 import torch
 from torch import Tensor, is_grad_enabled, nn
-from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
-from rlplug_core.accelerator import OVERRIDING, Function
+from rlplug_core.accelerator import Function
 from rlplug_core.fast import array
-from rlplug_core.fast.activations import FUNCTIONS as ACTIVATIONS
 from rlplug_core.fast.array import FUNCTIONS, FastTensor
 from rlplug_core.fast.gradients import Gradients, NoFastPath, PerGradient
 from rlplug_core.fast.hooks import of_modules
-from rlplug_core.fast.layer_ops import (
-    LayerNormOp,
-    LinearOp,
-    LogStdOp,
-    NoisyLinearOp,
-    OneHotOp,
-    Op,
-    ScaleOp,
-)
+from rlplug_core.fast.layer_ops import NoisyLinearOp, OneHotOp, Op
 from rlplug_core.fast.parallel_dense import ParallelDense
-from rlplug_core.fast.program import Chain, DuelingOp, Step
-from rlplug_core.nets.heads.gaussian import LogStd
+from rlplug_core.fast.program import Chain, ConcatOp, DuelingOp, Step
+from rlplug_core.fast.recorder import OPERATIONS, NoiseRecorder, Recorder, record
 from rlplug_core.nets.noisy import NoisyLinear
-from rlplug_core.nets.normalize import RunningNorm
-from rlplug_core.nets.one_hot import OneHot
-from rlplug_core.nets.q_networks import dueling
 from rlplug_core.types import Array
 
 #: The largest number of one-hot features for which the fast path is faster: a step of DQN takes 0.65 of the time with
 #: 16 features, and the same time with 500.
 MOST_FEATURES = 64
 
-
-class Recorder:
-    """Replaces the features [B, F] of a network while its forward is recorded.
-
-    Args:
-        ops: the operations so far.
-        shape: the shape of a row of outputs, if it is not a vector.
-    """
-
-    ndim = 2
-    dtype = torch.float32
-    is_cpu = True
-
-    def __init__(self, ops: Sequence[Op] = (), shape: tuple[int, ...] | None = None) -> None:
-        self.ops = tuple(ops)
-        self.row_shape = shape
-
-    def then(self, *ops: Op) -> Recorder:
-        """Return a recorder with more operations."""
-        if self.row_shape is not None:
-            raise NoFastPath("a layer after outputs of another shape")
-        return Recorder((*self.ops, *ops))
-
-    def squeeze(self, axis: int) -> Recorder:
-        if axis != -1 or self.row_shape is not None:
-            raise NoFastPath("Tensor.squeeze")
-        return Recorder(self.ops, ())
-
-    def unflatten(self, axis: int, shape: Sequence[int]) -> Recorder:
-        if axis != -1 or self.row_shape is not None:
-            raise NoFastPath("Tensor.unflatten")
-        return Recorder(self.ops, tuple(shape))
-
-    def unsqueeze(self, axis: int) -> Recorder:
-        if axis != -2 or self.row_shape is not None:
-            raise NoFastPath("Tensor.unsqueeze")
-        return Recorder(self.ops, (1, -1))
-
-    def tanh(self) -> Recorder:
-        return self.then(ACTIVATIONS[torch.tanh])
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NoFastPath(f"Tensor.{name}")
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        function: Function,
-        types: object,
-        args: Sequence[object] = (),
-        named: dict[str, object] | None = None,
-    ) -> Recorder:
-        if function not in RECORDED:
-            raise NoFastPath(array.name_of(function))
-        return RECORDED[function](*args, **(named or {}))
-
-
-class NoiseRecorder:
-    """Replaces the noise [size] of a network, or a part of it, while its forward is recorded."""
-
-    ndim = 1
-
-    def __init__(self, start: int = 0, stop: int | None = None) -> None:
-        self.start = start
-        self.stop = stop
-
-    def split(self, sizes: Sequence[int], axis: int = 0) -> list[NoiseRecorder]:
-        """Return parts of these sizes."""
-        parts = []
-        start = self.start
-        for size in sizes:
-            parts.append(NoiseRecorder(start, start + size))
-            start += size
-        return parts
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NoFastPath(f"Tensor.{name}")
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        function: Function,
-        types: object,
-        args: Sequence[object] = (),
-        named: dict[str, object] | None = None,
-    ) -> Recorder:
-        return Recorder.__torch_function__(function, types, args, named)
-
-
-OVERRIDING.update((Recorder, NoiseRecorder))
-
-
-def _parameter(tensor: object) -> nn.Parameter:
-    if not isinstance(tensor, nn.Parameter):
-        raise NoFastPath("a layer with a weight that is not a parameter")
-    return tensor
-
-
-def _linear_op(weight: Tensor, bias: Tensor | None) -> LinearOp:
-    return LinearOp(*(_parameter(tensor) for tensor in (weight, bias) if tensor is not None))
-
-
-def _norm_op(
-    shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> LayerNormOp:
-    if len(shape) != 1:
-        raise NoFastPath("a LayerNorm over several dimensions")
-    scale = None if weight is None else _parameter(weight)
-    shift = None if bias is None else _parameter(bias)
-    return LayerNormOp(scale, shift, eps)
-
-
-def _linear(values: Recorder, weight: Tensor, bias: Tensor | None = None) -> Recorder:
-    return values.then(_linear_op(weight, bias))
-
-
-def _layer_norm(
-    values: Recorder,
-    shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Recorder:
-    return values.then(_norm_op(shape, weight, bias, eps))
-
-
-def _one_hot(vectors: OneHot, values: Recorder) -> Recorder:
-    if vectors.features > MOST_FEATURES:
-        raise NoFastPath(f"OneHot of more than {MOST_FEATURES} features")
-    return values.then(OneHotOp(vectors))
-
-
-def _noisy(layer: NoisyLinear, values: Recorder, noise: NoiseRecorder | None = None) -> Recorder:
-    part = None if noise is None else slice(noise.start, noise.stop)
-    return values.then(NoisyLinearOp(layer, part))
-
-
-def _dueling(value: Recorder, advantage: Recorder) -> Recorder:
-    """Join two streams on the same features."""
-    shared = 0
-    for one, other in zip(value.ops, advantage.ops, strict=False):
-        if one is not other:
-            break
-        shared += 1
-    assert advantage.row_shape is not None
-    streams = Chain(advantage.ops[shared:]), Chain(value.ops[shared:])
-    op = DuelingOp(*streams, actions=advantage.row_shape[0])
-    return Recorder((*value.ops[:shared], op), advantage.row_shape)
-
-
-#: Options of activations that are recorded with these values only.
-DEFAULTS = {"alpha": 1.0, "negative_slope": 0.01}
-
-
-def _check_defaults(options: dict[str, object]) -> None:
-    """Raise NoFastPath for an activation with other options than the defaults; `inplace` makes no difference here."""
-    for name, value in options.items():
-        if name != "inplace" and value != DEFAULTS.get(name):
-            raise NoFastPath(f"an activation with {name}={value}")
-
-
-def _recording(op: Op) -> Callable[..., Recorder]:
-    def record(values: Recorder, **options: object) -> Recorder:
-        _check_defaults(options)
-        return values.then(op)
-
-    return record
-
-
-#: The recording function of each function of torch, and of each overridable one.
-RECORDED: dict[Function, Callable[..., Recorder]] = {
-    **{function: _recording(op) for function, op in ACTIVATIONS.items()},
-    functional.linear: _linear,
-    functional.layer_norm: _layer_norm,
-    OneHot.forward: _one_hot,
-    NoisyLinear.forward: _noisy,
-    RunningNorm.forward: lambda norm, values: values.then(ScaleOp(norm)),
-    LogStd.forward: lambda layer, values: values.then(LogStdOp(layer.log_std)),
-    dueling: _dueling,
-}
 
 #: A backward pass: its operations, the `id`s of their parameters, and whether no two operations share a parameter.
 Way: TypeAlias = tuple[list[Step], frozenset[int], bool]
@@ -356,15 +158,17 @@ def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Prog
 
 
 def _record(method: Any, module: nn.Module, noisy: bool) -> Program | str:
-    noise = (NoiseRecorder(),) if noisy else ()
+    """Record a network for losses; a text is the reason for no program."""
     try:
-        with torch.no_grad():
-            recorded = method.__wrapped__(module, Recorder(), *noise)
+        recorded = record(method, module, *([NoiseRecorder()] if noisy else []))
     except NoFastPath as reason:
         return str(reason)
-    except TypeError as error:  # from a function of torch without `__torch_function__`
-        return str(error).splitlines()[0]
-    return Program(module, recorded) if isinstance(recorded, Recorder) else "a network's outputs"
+    for op in recorded.ops:
+        if isinstance(op, ConcatOp):
+            return "torch.cat"
+        if isinstance(op, OneHotOp) and op.vectors.features > MOST_FEATURES:
+            return f"OneHot of more than {MOST_FEATURES} features"
+    return Program(module, recorded)
 
 
 def network_call(
@@ -388,7 +192,7 @@ def network_call(
     return program(features, None if noise is None else noise.value)
 
 
-def _apply(op: Op, values: FastTensor) -> FastTensor:
+def _apply(values: FastTensor, op: Op) -> FastTensor:
     """Compute a single operation that a loss calls outside a network."""
     if values.ndim != 2 and op.parameters:
         raise NoFastPath("a layer on features that are not vectors")
@@ -409,22 +213,10 @@ def _apply(op: Op, values: FastTensor) -> FastTensor:
     return FastTensor(outputs, (values,) if inputs else (), backward)
 
 
-def _applying(op: Op) -> Callable[..., FastTensor]:
-    def apply(values: FastTensor, **options: object) -> FastTensor:
-        _check_defaults(options)
-        return _apply(op, values)
-
-    return apply
+def _applying(function: Function) -> Function:
+    operation = OPERATIONS[function]
+    return lambda *args, **named: _apply(*operation(*args, **named))
 
 
 FUNCTIONS[array.network_call] = network_call
-FUNCTIONS.update({function: _applying(op) for function, op in ACTIVATIONS.items()})
-FUNCTIONS[functional.linear] = lambda values, weight, bias=None: _apply(
-    _linear_op(weight, bias), values
-)
-FUNCTIONS[functional.layer_norm] = lambda values, shape, weight=None, bias=None, eps=1e-5: _apply(
-    _norm_op(shape, weight, bias, eps), values
-)
-FUNCTIONS[RunningNorm.forward] = lambda norm, values: _apply(ScaleOp(norm), values)
-FUNCTIONS[OneHot.forward] = lambda vectors, values: FastTensor(vectors.on_host(values.value))
-FUNCTIONS[LogStd.forward] = lambda layer, values: _apply(LogStdOp(layer.log_std), values)
+FUNCTIONS.update({each: _applying(each) for each in OPERATIONS if each is not NoisyLinear.forward})
