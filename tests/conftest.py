@@ -43,17 +43,17 @@ def heard_signals() -> None:
 
 @pytest.fixture(params=["numpy", "numba"], scope="module")
 def loops(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Loops over numbers by numpy, and then by numba, in all tests of a module."""
+    """Run all tests of a module without numba, then with it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMBA_DISABLE_JIT", "1" if request.param == "numpy" else "0")
         if request.param == "numba":
             pytest.importorskip("numba").config.reload_config()
-        _forget_loops()
+        forget_loops()
         yield request.param
-    _forget_loops()
+    forget_loops()
 
 
-def _forget_loops() -> None:
+def forget_loops() -> None:
     from rlplug_core.fast.numba_loops import (
         acting_loops,
         has_scipy,

@@ -235,7 +235,7 @@ POSITIONAL = {
     "matmul.torch.ops.mkldnn._linear_pointwise",
     "update_rules.self.fused",
     *("heads.loops.categorical", "heads.loops.gaussian", "closed_forms.loops.clipped_product"),
-    *("kernels.loops.adam", "memory.self.up_once", "memory.self.down_once"),
+    *("kernels.loops.adam", "memory.self.forward_step", "memory.self.backward_step"),
 }
 
 

@@ -56,6 +56,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "tanh": lambda a: a.tanh(),
     "torch.tanh": torch.tanh,
     "relu": torch.relu,
+    "softplus": functional.softplus,
     "clamp": lambda a: a.clamp(-0.5, 2.0),
     "clip": lambda a: a.clip(-0.5, 2.0),
     "torch.clamp": lambda a: torch.clamp(a, min=-0.5),
@@ -166,6 +167,9 @@ ROWS: dict[str, Callable[[Any], Any]] = {
     "mean of columns": lambda a: a.mean(0),
     "lowest of columns": lambda a: a.amin(0),
     "flatten": lambda a: a.flatten(),
+    "index": lambda a: a[1:, None, 2] * 2.0,
+    "chunk": lambda a: sum_of(a.reshape(3, 1, 5).flatten(1)[:, :4].chunk(2, -1)),
+    "constant cast": lambda a: a * (a > 0).to(a.dtype),
     "constant index": lambda a: a * a.detach()[:, :1],
     "constant sort": lambda a: a * a.detach().sort(1).values,
     "constant argmax": lambda a: a.sum(1) * a.detach().argmax(1),
@@ -237,13 +241,13 @@ def test_the_gradient_of_a_saturated_tanh_is_zero() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "unknown function": (functional.softplus, "softplus"),
+    "unknown function": (functional.gelu, "gelu"),
     "unknown method": (lambda a: a.cumsum(0), "Tensor.cumsum"),
     "a branch on values": (lambda a: 1 if a.sum() > 0 else 2, "a branch"),
     "a number on the host": (lambda a: float(a.sum()), "a branch"),
     "numpy": (lambda a: np.exp(a), "numpy.exp"),
     "a mean loss": (lambda a: functional.mse_loss(a, a.detach()), "reduction='mean'"),
-    "an index with a gradient": (lambda a: a[0], "an index"),
+    "an array as an index": (lambda a: a[torch.tensor([0])], "an index"),
     "a tensor of autograd": (lambda a: a * (LAYER.weight * 2).sum(), "autograd computed"),
 }
 

@@ -8,14 +8,14 @@ Tests compare values and gradients with autograd.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, is_grad_enabled, nn
 
-from rlplug_core.accelerator import NETWORKS, OVERRIDING, Function
+from rlplug_core.accelerator import OVERRIDING, Function
+from rlplug_core.fast.dispatch import FUNCTIONS, find, name_of
 from rlplug_core.fast.elementwise import Elementwise
 from rlplug_core.fast.gradients import Backward, Gradients, NoFastPath
 from rlplug_core.fast.reductions import Reductions
@@ -96,9 +96,13 @@ class FastTensor(Elementwise, Reductions):
         named: Mapping[str, object] | None = None,
     ) -> Any:
         """Compute a function of torch, or one that is marked `overridable`."""
-        known = FUNCTIONS.get(function) or _find(function)
+        known = FUNCTIONS.get(function) or find(function, FastTensor)
         try:
-            return known(*args, **named) if named else known(*args)
+            result = known(*args, **named) if named else known(*args)
+            if result is NotImplemented:
+                plain: Any = function
+                return plain.__wrapped__(*args, **named or {})
+            return result
         except TypeError as error:
             raise NoFastPath(f"{name_of(function)} with these arguments ({error})") from error
 
@@ -258,12 +262,33 @@ class FastTensor(Elementwise, Reductions):
     __hash__ = object.__hash__
 
     def __getitem__(self, index: Any) -> FastTensor:
-        if self.backward_of is not None:
-            raise NoFastPath("an index into a tensor with a gradient")
         parts = index if isinstance(index, tuple) else (index,)
         if not all(part is None or part is ... or isinstance(part, int | slice) for part in parts):
             raise NoFastPath("an index that is not a slice")
-        return FastTensor(np.asarray(self.value[index]))
+        before = self.value
+
+        def backward(gradient: Array, into: Gradients) -> tuple[Array]:
+            below = np.zeros_like(before)
+            below[index] = gradient
+            return (below,)
+
+        return self.result(np.asarray(before[index]), backward)
+
+    def chunk(self, chunks: int, dim: int = 0) -> list[FastTensor]:
+        """Split the last axis into equal parts."""
+        width, rest = divmod(self.value.shape[-1], chunks)
+        if dim not in (-1, self.value.ndim - 1) or rest:
+            raise NoFastPath("chunk along another axis than the last one, or into unequal parts")
+        return [self[..., width * part : width * (part + 1)] for part in range(chunks)]
+
+    def to(self, dtype: torch.dtype) -> FastTensor:
+        """Cast an array without a gradient to a type."""
+        if dtype == self.dtype:
+            return self
+        kind: Any = next((kind for kind, known in DTYPES.items() if known == dtype), None)
+        if self.backward_of is not None or kind is None:
+            raise NoFastPath("a cast of a tensor with a gradient, or to another type or device")
+        return FastTensor(self.value.astype(kind))
 
 
 OVERRIDING.add(FastTensor)
@@ -360,42 +385,3 @@ def reduce_rows(gradient: Array, shape: tuple[int, ...]) -> Array:
     summed: Array = gradient.sum(tuple(range(ahead))) if ahead > 0 else gradient
     axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and summed.shape[axis] != 1)
     return summed.sum(axes, keepdims=True) if axes else summed
-
-
-#: What computes each function of torch, and each one that is marked `overridable`. Other files of `fast` add to it.
-FUNCTIONS: dict[Function, Function] = {}
-#: Methods with another name than torch's.
-ALIASES = {"absolute": "abs"}
-#: Binary functions by name, with a tensor or a FastTensor on either side; `functions` fills it.
-REFLECTED: dict[str, Function] = {}
-
-
-def network_call(*_: object) -> NoReturn:
-    """Key of the entry in `FUNCTIONS` for calls of networks, which `trace` sets."""
-    raise NoFastPath("networks")
-
-
-def _find(function: Function) -> Function:
-    """Return what computes a function, and add it to `FUNCTIONS`: the method of torch's name, or a recorded network.
-
-    Raises:
-        NoFastPath: nothing does.
-    """
-    name = getattr(function, "__name__", "")
-    method: Function | None = None
-    if function in NETWORKS:
-        method = partial(FUNCTIONS[network_call], function)
-    elif getattr(Tensor, name, None) is function or getattr(torch, name, None) is function:
-        name = ALIASES.get(name, name)
-        own = any(name in vars(kind) for kind in FastTensor.__mro__[:-1])
-        method = REFLECTED.get(name) or (getattr(FastTensor, name) if own else None)
-    if not callable(method):
-        raise NoFastPath(name_of(function))
-    FUNCTIONS[function] = method
-    return method
-
-
-def name_of(function: Function) -> str:
-    """Return a function's name for messages."""
-    name = getattr(function, "__qualname__", getattr(function, "__name__", str(function)))
-    return str(name).replace("_TensorBase", "Tensor")

@@ -19,7 +19,8 @@ from torch.compiler import is_compiling
 from rlplug_core.batches import Batch, Samples
 from rlplug_core.types import Array, tree_map
 
-#: A field of a batch: an array, a tensor, nested dictionaries of these, or None. Also a batch of any kind.
+#: A field of a batch: an array, a tensor, nested dictionaries of these, or None. Also a batch of any kind,
+#: an argument of a loss and its result.
 Field: TypeAlias = Any
 
 

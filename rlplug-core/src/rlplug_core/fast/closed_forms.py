@@ -14,6 +14,7 @@ from rlplug_core.accelerator import Function
 from rlplug_core.acting.epsilon_greedy import of_action
 from rlplug_core.batches import clipped_surrogate
 from rlplug_core.fast.array import FastTensor, Operand, array_of
+from rlplug_core.fast.dispatch import Result
 from rlplug_core.fast.functions import concatenate, huber, pooled, stack
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.numba_loops import head_loops, learning_loops
@@ -36,39 +37,28 @@ from rlplug_core.nets.q_networks import gather_actions
 from rlplug_core.types import Array
 
 
-def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> FastTensor:
-    """Compute the smaller one of ratio and bounded ratio times the advantage; bounds count as inside."""
-    low = 1 - clip_range
-    high = 1 + clip_range
+def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> Result:
+    loops = head_loops()
     value = ratio.value
     factor = array_of(advantage)
-    if (loops := head_loops()) is not None and value.dtype == factor.dtype == np.float32:
-        smaller = np.empty_like(factor)
-        derivative = np.empty_like(factor)
-        loops.clipped_product(value, factor, low, high, smaller, derivative)
-        return ratio.result(smaller, lambda gradient, into: (gradient * derivative,))
-    full = value * factor
-    cut = np.minimum(np.maximum(value, low), high) * factor
-    return ratio.unary(np.minimum(full, cut), lambda: factor * (full <= cut))
+    if loops is None or not value.dtype == factor.dtype == np.float32:
+        return NotImplemented
+    smaller = np.empty_like(factor)
+    derivative = np.empty_like(factor)
+    loops.clipped_product(value, factor, 1 - clip_range, 1 + clip_range, smaller, derivative)
+    return ratio.result(smaller, lambda gradient, into: (gradient * derivative,))
 
 
-def _standardize(value: FastTensor, weight: Operand, epsilon: float = 1e-8) -> FastTensor:
-    return FastTensor(standardize_rows(value.value, array_of(weight), epsilon))
-
-
-def standardize_rows(value: Array, weight: Array, epsilon: float) -> Array:
-    """Shift and scale values [B] to mean 0 and deviation 1 over the rows that count."""
-    loops = learning_loops() if value.dtype == weight.dtype == np.float32 else None
-    if loops is not None and value.flags.c_contiguous:
-        outputs = np.empty_like(value)
-        loops.standardized(value, weight, epsilon, outputs)
-        return outputs
-    used = (weight > 0).astype(value.dtype)
-    count = max(float(used.dot(used)), 1.0)  # of ones and zeros the sum, in a fifth of the time
-    centered = value - used.dot(value) / count
-    variance = used.dot(np.square(centered)) / max(count - 1, 1.0)
-    scaled: Array = centered / (np.sqrt(variance) + epsilon)
-    return scaled
+def _standardize(values: FastTensor, weight: Operand, epsilon: float = 1e-8) -> Result:
+    loops = learning_loops()
+    value = values.value
+    factor = array_of(weight)
+    fits = value.dtype == factor.dtype == np.float32 and value.flags.c_contiguous
+    if loops is None or not fits:
+        return NotImplemented
+    outputs = np.empty_like(value)
+    loops.standardized(value, factor, epsilon, outputs)
+    return FastTensor(outputs)
 
 
 def _regression(value: FastTensor, target: Operand, kind: Regression) -> FastTensor:

@@ -7,7 +7,6 @@ share the memory of the parameters, so they are never stale while parameters are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -112,13 +111,18 @@ def _chain(ops: Sequence[Op]) -> Function:
     """
     plain = [LinearOp(*op.parameters[:2]) if isinstance(op, NoisyLinearOp) else op for op in ops]
     functions: list[Function] = []
-    for op, run in groupby([*fuse(plain[:-1]), plain[-1]], _linear_or_itself):
-        functions.append(dense(list(run)) if op is LinearOp else _step(op))
+    layers: list[LinearOp] = []
+    for op in [*fuse(plain[:-1]), plain[-1]]:
+        if isinstance(op, LinearOp):
+            layers.append(op)
+            continue
+        if layers:
+            functions.append(dense(layers))
+            layers = []
+        functions.append(_step(op))
+    if layers:
+        functions.append(dense(layers))
     return _in_turn(functions)
-
-
-def _linear_or_itself(op: Op) -> Any:
-    return LinearOp if isinstance(op, LinearOp) else op
 
 
 def _step(op: Op) -> Function:
@@ -127,7 +131,7 @@ def _step(op: Op) -> Function:
     return STEPS[type(op)](op)
 
 
-def dense(layers: Sequence[Any]) -> Function:
+def dense(layers: Sequence[LinearOp]) -> Function:
     """Return linear layers as a function; one loop computes few rows if it has their activation."""
     *hidden, last = layers
     names = {layer.then.name if layer.then else "" for layer in hidden}

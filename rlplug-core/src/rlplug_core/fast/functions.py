@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.fast.array import FUNCTIONS, REFLECTED, FastTensor, Operand, operand
+from rlplug_core.fast.array import FastTensor, Operand, operand
+from rlplug_core.fast.dispatch import FUNCTIONS, REFLECTED
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.numba_loops import head_loops
 from rlplug_core.types import Array
@@ -107,14 +108,18 @@ def pooled(parts: FastTensor) -> FastTensor:
 def huber(error: FastTensor) -> FastTensor:
     """Compute the Huber loss: half of the square within 1, and the absolute value minus a half beyond."""
     value = error.value
-    if (loops := head_loops()) is not None and value.ndim == 1 and value.dtype == np.float32:
-        loss = np.empty_like(value)
-        derivative = np.empty_like(value)
-        loops.huber(value, loss, derivative)
-    else:
-        derivative = np.minimum(np.maximum(value, -1), 1)
-        loss = derivative * (value - 0.5 * derivative)
+    loops = head_loops()
+    if loops is None or value.ndim != 1 or value.dtype != np.float32:
+        inside = error.detach().clamp(-1, 1)
+        return inside * (error - 0.5 * inside)
+    loss = np.empty_like(value)
+    derivative = np.empty_like(value)
+    loops.huber(value, loss, derivative)
     return error.result(loss, lambda gradient, into: (gradient * derivative,))
+
+
+def _softplus(value: FastTensor) -> FastTensor:
+    return value.unary(np.logaddexp(0, value.value), lambda: np.exp(-np.logaddexp(0, -value.value)))
 
 
 def _smooth_l1(
@@ -140,6 +145,7 @@ FUNCTIONS |= {
     torch.cat: concatenate,
     torch.stack: stack,
     torch.pow: FastTensor.__pow__,
+    nn.functional.softplus: _softplus,
     nn.functional.smooth_l1_loss: _smooth_l1,
     nn.functional.mse_loss: _square_error,
 }

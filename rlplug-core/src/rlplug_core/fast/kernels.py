@@ -1,4 +1,4 @@
-"""Faster versions of functions that are marked `kernel`: numba's loops, oneDNN's products, memories in NumPy.
+"""Faster versions of functions that are marked `kernel`: numba's loops and oneDNN's products.
 
 Each returns NotImplemented for arguments that it does not take; then the plain function computes them.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_not
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from rlplug_core.accelerator import Function
 from rlplug_core.batches import Batch, Rollout, Samples, from_arrays
 from rlplug_core.fast import array_batches, memory
+from rlplug_core.fast.dispatch import Result
 from rlplug_core.fast.heads import loops_for
 from rlplug_core.fast.matmul import linear
 from rlplug_core.fast.numba_loops import acting_loops, learning_loops
@@ -27,9 +27,6 @@ from rlplug_core.nets import dense
 from rlplug_core.nets.heads.gaussian import Gaussian
 from rlplug_core.nets.recurrent import unroll
 from rlplug_core.types import Array
-
-#: The number of parameters up to which numpy is faster: torch's first call after many of numpy's takes 30 µs more.
-SMALL = 2**16
 
 
 class HostViews:
@@ -68,7 +65,7 @@ def on_host(tensor: Tensor, lr: float | Tensor) -> bool:
     return not isinstance(lr, Tensor) and tensor.is_cpu and tensor.dtype is torch.float32
 
 
-def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> Any:
+def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> Result:
     fits = rollout.whole and value.dtype == rollout.reward.dtype == np.float32
     loops = learning_loops() if fits else None
     if loops is None:
@@ -80,7 +77,7 @@ def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: f
     return advantage, target
 
 
-def _explained_variance(rollout: Rollout, advantage: Array, target: Array) -> Any:
+def _explained_variance(rollout: Rollout, advantage: Array, target: Array) -> Result:
     fits = rollout.whole and advantage.dtype == target.dtype == np.float32
     loops = learning_loops() if fits else None
     if loops is None:
@@ -88,7 +85,9 @@ def _explained_variance(rollout: Rollout, advantage: Array, target: Array) -> An
     return loops.explained_variance(advantage.reshape(-1), target.reshape(-1))
 
 
-def _loss_and_derivative(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> Any:
+def _loss_and_derivative(
+    quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
+) -> Result:
     plain = quantiles.is_cpu and quantiles.dtype is torch.float32
     loops = learning_loops() if plain else None
     if loops is None:
@@ -105,7 +104,7 @@ def _loss_and_derivative(quantiles: Tensor, shares: Tensor, targets: Tensor, kap
 
 def _adam(
     rule: Adam, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
-) -> Any:
+) -> Result:
     loops = learning_loops() if rule.decays_gradient and on_host(parameters, lr) else None
     if loops is None:
         return NotImplemented
@@ -122,36 +121,16 @@ def _rmsprop(
     gradient: Tensor,
     state: dict[str, Tensor],
     lr: float | Tensor,
-) -> Any:
-    square = state["square"]
+) -> Result:
     loops = learning_loops() if on_host(parameters, lr) else None
-    if loops is not None:
-        arrays = arrays_of(rule, parameters, gradient, square)
-        loops.rmsprop(*arrays, rule.alpha, rule.eps, lr)
-    elif isinstance(lr, Tensor) or not parameters.is_cpu:
+    if loops is None:
         return NotImplemented
-    elif parameters.numel() <= SMALL:
-        _rmsprop_in_numpy(rule, parameters.numpy(), gradient.numpy(), square.numpy(), lr)
-    else:
-        return NotImplemented
+    arrays = arrays_of(rule, parameters, gradient, state["square"])
+    loops.rmsprop(*arrays, rule.alpha, rule.eps, lr)
     return None
 
 
-def _rmsprop_in_numpy(
-    rule: RMSProp, parameters: Array, gradient: Array, square: Array, lr: float
-) -> None:
-    change = np.square(gradient)
-    change *= 1 - rule.alpha
-    square *= rule.alpha
-    square += change
-    np.add(square, rule.eps, out=change)
-    np.sqrt(change, out=change)
-    np.divide(gradient, change, out=change)
-    change *= lr
-    parameters -= change
-
-
-def _lerp(target: Target, own: list[Tensor], followed: list[Tensor], tau: float) -> Any:
+def _lerp(target: Target, own: list[Tensor], followed: list[Tensor], tau: float) -> Result:
     """Move by a loop: torch's first call after many of numpy's takes longer."""
     loops = learning_loops() if tau < 1 and len(own) == 1 and on_host(own[0], tau) else None
     if loops is None:
@@ -160,7 +139,7 @@ def _lerp(target: Target, own: list[Tensor], followed: list[Tensor], tau: float)
     return None
 
 
-def _sample(head: Gaussian, outputs: Array, noise: Array) -> Any:
+def _sample(head: Gaussian, outputs: Array, noise: Array) -> Result:
     loops = loops_for(outputs, acting_loops) if noise.ndim == 2 else None
     if loops is None or type(head) is not Gaussian:  # several draws [n, B, d] are numpy's
         return NotImplemented
@@ -168,7 +147,7 @@ def _sample(head: Gaussian, outputs: Array, noise: Array) -> Any:
     return action if action.shape[1:] == head.shape else action.reshape(-1, *head.shape)
 
 
-def _host_log_prob(head: Gaussian, outputs: Array, action: Array) -> Any:
+def _host_log_prob(head: Gaussian, outputs: Array, action: Array) -> Result:
     loops = loops_for(outputs, acting_loops)
     if loops is None:
         return NotImplemented
@@ -184,7 +163,7 @@ def _unroll(
     is_first: Tensor,
     before: Sequence[Tensor],
     valid: Tensor | None,
-) -> Any:
+) -> Result:
     if not memory.fits(cell, features):
         return NotImplemented
     return memory.along(cell, features, is_first, before, valid)

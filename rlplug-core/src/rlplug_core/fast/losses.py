@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -25,7 +24,7 @@ from rlplug_core.fast.matmul import small_in_numpy
 from rlplug_core.fast.metrics import Metrics
 from rlplug_core.fast.numba_loops import has_scipy, why_not_numba
 from rlplug_core.learning.optimizer import backward
-from rlplug_core.types import Array, Obs
+from rlplug_core.types import Array, Obs, Space
 
 #: The message if NumPy may use several threads for each matrix product.
 SLOW = (
@@ -71,11 +70,11 @@ class FastLosses:
         self.failed: dict[str, tuple[Call, str]] = {}
         self.has_hooks: HookCheck | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Copy or pickle without the hooks, which belong to this learner's modules."""
         return _copy, (self.told, self.plain)
 
-    def call(self, loss: Function, learner: Any, *args: object, **named: object) -> Any:
+    def call(self, loss: Function, learner: Field, *args: object, **named: object) -> Field:
         """Return what `loss` returns for the learner and these arguments."""
         name = loss.__name__
         reason = self._reason_for_autograd(name, learner, args)
@@ -96,11 +95,11 @@ class FastLosses:
         self.told[name] = f"autograd: {reason}"
         return loss(learner, *args, **named)
 
-    def compiled(self, loss: Function, learner: Any, *args: object, **named: object) -> Any:
+    def compiled(self, loss: Function, learner: Field, *args: object, **named: object) -> Field:
         """Return the result of a compiled loss; it can read tensors only."""
         return loss(learner, *map(without_arrays, args), **named)
 
-    def _reason_for_autograd(self, name: str, learner: Any, args: Sequence[object]) -> str:
+    def _reason_for_autograd(self, name: str, learner: Field, args: Sequence[object]) -> str:
         """Return why autograd must compute a loss, or ""; known without a call of the loss."""
         if name in self.plain:
             return "more is asked of the loss than a step of its optimizer"
@@ -109,7 +108,9 @@ class FastLosses:
         if self.has_hooks():
             return "a module has a hook"
         for argument in args:
-            if isinstance(argument, Batch) and not _is_vector(observations(argument), learner):
+            if isinstance(argument, Batch) and not _is_vector(
+                observations(argument), learner.spec.obs
+            ):
                 return "observations are neither vectors of float32 nor Discrete"
         known = self.failed.get(name)
         return known[1] if known is not None and known[0] == _call(args) else ""
@@ -122,12 +123,12 @@ def _copy(told: dict[str, str], plain: set[str]) -> FastLosses:
     return losses
 
 
-def _is_vector(obs: Obs, learner: Any) -> bool:
+def _is_vector(obs: Obs, space: Space) -> bool:
     if obs.__class__ is np.ndarray and obs.ndim == 2 and obs.dtype == FLOAT32:
         return True
     if isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32:
         return True
-    return isinstance(learner.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
 
 
 def _call(args: Sequence[object]) -> Call:
@@ -145,7 +146,7 @@ def _key(argument: object) -> object:
     return tuple(map(_key, argument)) if isinstance(argument, list | tuple) else argument
 
 
-def _to_fast(argument: Any) -> Any:
+def _to_fast(argument: Field) -> Field:
     """Return an argument with its tensors as FastTensors."""
     if argument is None:
         return None
@@ -193,7 +194,7 @@ class _Results:
         self.plain: list[Tensor] | None = None
         self.count = 0
 
-    def converted(self, result: Any) -> Any:
+    def converted(self, result: Field) -> Field:
         """Return a result with tensors instead of FastTensors, and a FastLoss instead of one with a gradient."""
         kind = result.__class__
         if kind is FastTensor:
@@ -257,13 +258,13 @@ class FastLoss(Tensor):
         loss.place = place
         return loss
 
-    def item(self) -> Any:
+    def item(self) -> float:
         return float(self.array.value)
 
     def detach(self) -> Tensor:
         return torch.from_numpy(np.asarray(self.array.value))
 
-    def backward(self, *args: Any, **named: Any) -> None:
+    def backward(self, *args: Field, **named: Field) -> None:
         """Add the gradient to `.grad` of the learner's parameters, as a tensor's `backward` does."""
         learner = self.results.learner
         parameters = [each for each in learner.parameters() if each.requires_grad]
@@ -292,9 +293,9 @@ class FastLoss(Tensor):
         cls,
         function: Function,
         types: object,
-        args: Sequence[Any] = (),
-        named: dict[str, Any] | None = None,
-    ) -> Any:
+        args: Sequence[Field] = (),
+        named: dict[str, Field] | None = None,
+    ) -> Field:
         if function is backward:
             return _fill_gradient(*args)
         if function == REQUIRES_GRAD:
@@ -313,7 +314,7 @@ REQUIRES_GRAD = getattr(Tensor, "requires_grad").__get__  # noqa: B009 - mypy ta
 GRADIENTS = [getattr(Tensor, name).__get__ for name in ("grad_fn", "grad", "is_leaf")]
 
 
-def _plain(argument: Any) -> Any:
+def _plain(argument: Field) -> Field:
     """Return an argument with autograd's losses instead of FastLosses."""
     if isinstance(argument, FastLoss):
         return argument.by_autograd

@@ -7,6 +7,7 @@ The network gets a `Recorder` instead of features. torch's functions, called on 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import unwrap
 from typing import Any, NoReturn, TypeAlias
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional
 
 from rlplug_core.accelerator import OVERRIDING, Function
 from rlplug_core.fast.activations import FUNCTIONS as ACTIVATIONS
-from rlplug_core.fast.array import name_of
+from rlplug_core.fast.dispatch import name_of
 from rlplug_core.fast.gradients import NoFastPath
 from rlplug_core.fast.layer_ops import (
     LayerNormOp,
@@ -135,16 +136,18 @@ def _parameter(tensor: object) -> nn.Parameter:
     return tensor
 
 
-#: Values (a Recorder or a FastTensor), and the operation that a function applies to them.
-Applied: TypeAlias = tuple[Any, Op]
+#: A Recorder or a FastTensor.
+Values: TypeAlias = Any
+#: Values and the operation that a function applies to them.
+Applied: TypeAlias = tuple[Values, Op]
 
 
-def _linear(values: Any, weight: Tensor, bias: Tensor | None = None) -> Applied:
+def _linear(values: Values, weight: Tensor, bias: Tensor | None = None) -> Applied:
     return values, LinearOp(*map(_parameter, (weight,) if bias is None else (weight, bias)))
 
 
 def _layer_norm(
-    values: Any,
+    values: Values,
     shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -157,7 +160,7 @@ def _layer_norm(
     return values, LayerNormOp(scale, shift, eps)
 
 
-def _noisy(layer: NoisyLinear, values: Any, noise: NoiseRecorder | None = None) -> Applied:
+def _noisy(layer: NoisyLinear, values: Values, noise: NoiseRecorder | None = None) -> Applied:
     part = None if noise is None else slice(noise.start, noise.stop)
     return values, NoisyLinearOp(layer, part)
 
@@ -167,7 +170,7 @@ DEFAULTS = {"alpha": 1.0, "negative_slope": 0.01}
 
 
 def _activation(op: Op) -> Callable[..., Applied]:
-    def apply(values: Any, **options: object) -> Applied:
+    def apply(values: Values, **options: object) -> Applied:
         for name, value in options.items():
             if name != "inplace" and value != DEFAULTS.get(name):
                 raise NoFastPath(f"an activation with {name}={value}")
@@ -218,7 +221,7 @@ def _concatenate(parts: Sequence[Recorder], dim: int = 0) -> Recorder:
 JOINS: dict[Function, Callable[..., Recorder]] = {dueling: _dueling, torch.cat: _concatenate}
 
 
-def record(method: Any, module: nn.Module, *noise: NoiseRecorder) -> Recorder:
+def record(method: Function, module: nn.Module, *noise: NoiseRecorder) -> Recorder:
     """Record what a network's method does to features.
 
     Raises:
@@ -226,7 +229,7 @@ def record(method: Any, module: nn.Module, *noise: NoiseRecorder) -> Recorder:
     """
     try:
         with torch.no_grad():
-            recorded = method.__wrapped__(module, Recorder(), *noise)
+            recorded = unwrap(method)(module, Recorder(), *noise)
     except TypeError as error:  # from a function of torch without `__torch_function__`
         raise NoFastPath(str(error).splitlines()[0]) from error
     if not isinstance(recorded, Recorder):

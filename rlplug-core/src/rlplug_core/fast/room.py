@@ -8,10 +8,10 @@ from torch import nn
 
 from rlplug_core.accelerator import Forward
 from rlplug_core.fast import numba_loops
-from rlplug_core.fast.array import FUNCTIONS
 from rlplug_core.fast.closed_forms import CLOSED_FORMS
 from rlplug_core.fast.cuda.device_step import DeviceStep
 from rlplug_core.fast.cuda.graphs import Graphs
+from rlplug_core.fast.dispatch import FUNCTIONS
 from rlplug_core.fast.forward import forward
 from rlplug_core.fast.kernels import KERNELS
 from rlplug_core.fast.losses import FastLosses

@@ -12,8 +12,9 @@ from torch import Tensor, is_grad_enabled, nn
 from torch.utils.hooks import RemovableHandle
 
 from rlplug_core.accelerator import Function
-from rlplug_core.fast import array
-from rlplug_core.fast.array import FUNCTIONS, FastTensor
+from rlplug_core.fast import dispatch
+from rlplug_core.fast.array import FastTensor
+from rlplug_core.fast.dispatch import FUNCTIONS
 from rlplug_core.fast.gradients import Gradients, NoFastPath, PerGradient
 from rlplug_core.fast.hooks import of_modules
 from rlplug_core.fast.layer_ops import NoisyLinearOp, OneHotOp, Op
@@ -157,7 +158,7 @@ def program_of(method: Function, module: nn.Module, noisy: bool = False) -> Prog
     return program
 
 
-def _record(method: Any, module: nn.Module, noisy: bool) -> Program | str:
+def _record(method: Function, module: nn.Module, noisy: bool) -> Program | str:
     """Record a network for losses; a text is the reason for no program."""
     try:
         recorded = record(method, module, *([NoiseRecorder()] if noisy else []))
@@ -218,5 +219,5 @@ def _applying(function: Function) -> Function:
     return lambda *args, **named: _apply(*operation(*args, **named))
 
 
-FUNCTIONS[array.network_call] = network_call
+FUNCTIONS[dispatch.network_call] = network_call
 FUNCTIONS.update({each: _applying(each) for each in OPERATIONS if each is not NoisyLinear.forward})

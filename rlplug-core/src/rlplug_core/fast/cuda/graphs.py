@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from rlplug_core.config.options import Config, watch
 from rlplug_core.errors import PluginError
+from rlplug_core.fast.array_batches import Field
 from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, beside
 from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, map_tree
 
 #: Computes a loss: it returns the loss alone, or a tuple that begins with it.
-Compute: TypeAlias = Callable[..., Any]
+Compute: TypeAlias = Callable[..., Field]
 #: For how many kinds of arguments the steps of each loss are recorded, and for how many values of its options.
 KINDS = 16
 VALUES = 4
@@ -43,7 +44,7 @@ class Step:
         self.forward: Recorded[Packed] | None = None
         self.backward: Recorded[Tensor] | None = None
 
-    def loss(self, args: Any, tensors: list[Tensor]) -> Any:
+    def loss(self, args: Field, tensors: list[Tensor]) -> Field:
         """Return what `compute` does for `args`, which hold `tensors`."""
         if self.forward is None:
             if self.steps_taken < WARM:
@@ -56,7 +57,7 @@ class Step:
                 torch._foreach_copy_(here, [tensors[place] for place in places])
         return self.forward.replay().copied()
 
-    def _compute(self, args: Any) -> Any:
+    def _compute(self, args: Field) -> Field:
         with beside(self.device):
             result = self.compute(*args)
         if (
@@ -65,7 +66,7 @@ class Step:
             self.steps_taken = NEVER
         return result
 
-    def _record(self, args: Any, tensors: list[Tensor]) -> Recorded[Packed]:
+    def _record(self, args: Field, tensors: list[Tensor]) -> Recorded[Packed]:
         here = [one.clone() for one in tensors]
         self.copies = [
             ([here[place] for place in places], places) for places in by_type(here).values()
@@ -117,7 +118,9 @@ class Graphs:
         kinds = [kind for kinds in self.steps.values() for kind in kinds.values()]
         return sum(step.backward is not None for steps in kinds for step in steps.values())
 
-    def call(self, compute: Compute, plain: Compute, learner: Any, *args: Any, **named: Any) -> Any:
+    def call(
+        self, compute: Compute, plain: Compute, learner: Field, *args: Field, **named: Field
+    ) -> Field:
         """Return what `compute` does for a learner and further arguments; `plain` is the same, not compiled."""
         leaves = Leaves((args, named))
         step = None
@@ -137,7 +140,7 @@ class Graphs:
         return not tensor.requires_grad and tensor.device.type == self.device.type
 
     def _step(
-        self, compute: Compute, plain: Compute, learner: Any, given: Any, leaves: Leaves
+        self, compute: Compute, plain: Compute, learner: Field, given: Field, leaves: Leaves
     ) -> Step | None:
         """The step of such arguments; None where kinds are too many, or an option moves on and on."""
         kinds = self.steps.setdefault(plain, {})
@@ -161,7 +164,7 @@ class Graphs:
             )
         return step
 
-    def _read(self, plain: Compute, learner: Any, given: Any) -> tuple[str, ...]:
+    def _read(self, plain: Compute, learner: Field, given: Field) -> tuple[str, ...]:
         """Return which options a loss reads: it is computed once to see that."""
         seen: set[str] = set()
         args, named = map_tree(
@@ -216,7 +219,7 @@ class Graphs:
         return step
 
 
-def first(result: Any) -> Tensor:
+def first(result: Field) -> Tensor:
     """Return the loss itself from what a loss returned."""
     loss: Tensor = result[0] if isinstance(result, tuple) else result
     return loss

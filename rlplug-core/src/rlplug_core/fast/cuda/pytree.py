@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlplug_core.batches import NAMES, Batch, field_names
 from rlplug_core.config.options import Config
+from rlplug_core.fast.array_batches import Field
 
 #: What may lie in a tree beside tensors and configs; it is part of what a graph is recorded for.
 PLAIN = (type(None), bool, int, float, str)
@@ -21,13 +21,13 @@ class Leaves:
     `unknown` is the class of something that may be changed unseen or hold further tensors, and None if there is none.
     """
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: Field) -> None:
         self.tensors: list[Tensor] = []
         self.configs: list[Config] = []
         self.unknown: type[object] | None = None
         self.kind = self._describe(tree)
 
-    def _describe(self, tree: Any) -> Hashable:
+    def _describe(self, tree: Field) -> Hashable:
         if isinstance(tree, Tensor):
             self.tensors.append(tree)
             return tree.shape, tree.dtype
@@ -50,7 +50,7 @@ class Leaves:
         return tree
 
 
-def map_tree(tree: Any, function: Callable[[Any], Any]) -> Any:
+def map_tree(tree: Field, function: Callable[[Field], Field]) -> Field:
     """Apply `function` to all leaves in the order of `Leaves`; batches ask it for tensors alone."""
     if isinstance(tree, Batch):
         return tree.map(function)
@@ -77,7 +77,7 @@ def by_type(tensors: list[Tensor]) -> dict[torch.dtype, list[int]]:
 class Packed:
     """The numbers of all tensors of a tree, one after the other for each type, so that they are copied at once."""
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: Field) -> None:
         self.tree, tensors = tree, Leaves(tree).tensors
         kinds = by_type(tensors)
         self.sizes = {
@@ -88,7 +88,7 @@ class Packed:
             for kind, places in kinds.items()
         }
 
-    def copied(self) -> Any:
+    def copied(self) -> Field:
         """Return the tree with copies for its tensors, which know of no gradient."""
         parts = {
             kind: iter(flat.clone().split(self.sizes[kind])) for kind, flat in self.numbers.items()

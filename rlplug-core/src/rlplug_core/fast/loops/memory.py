@@ -1,4 +1,9 @@
-"""The steps of `memory_steps` as loops that numba compiles; imported only where it is installed."""
+"""Loops of one step of a recurrent cell and its backward pass; the equations are torch's (`nn.GRUCell`, `nn.LSTMCell`).
+
+N rows of H units. A row that `counts` [N] leaves out keeps its state. `x` and `hidden` [N, gates * H] are the products
+of the features, with their bias, and of the state `kept` [N, H] with the cell's weights. `saved` [N, more * H] has the
+numbers that the backward pass needs.
+"""
 
 from __future__ import annotations
 
@@ -14,49 +19,54 @@ def _sigmoid(x: np.float32) -> np.float32:
 
 
 @loop
-def gru_up(
-    x: Array, hidden: Array, bias: Array, kept: Array, counts: Array, told: Array, out: Array
+def gru_forward(
+    x: Array, hidden: Array, bias: Array, kept: Array, counts: Array, saved: Array, out: Array
 ) -> None:
+    """Write the next state to `out` [N, H]; `saved` gets the gates r and z, then n, and W h + b of n."""
     units = kept.shape[1]
     for b in range(kept.shape[0]):
         for j in range(units):
-            told[b, j] = _sigmoid(x[b, j] + hidden[b, j] + bias[j])
-            told[b, units + j] = _sigmoid(x[b, units + j] + hidden[b, units + j] + bias[units + j])
-            told[b, 3 * units + j] = hidden[b, 2 * units + j] + bias[2 * units + j]
+            saved[b, j] = _sigmoid(x[b, j] + hidden[b, j] + bias[j])
+            saved[b, units + j] = _sigmoid(x[b, units + j] + hidden[b, units + j] + bias[units + j])
+            saved[b, 3 * units + j] = hidden[b, 2 * units + j] + bias[2 * units + j]
         for j in range(units):
-            z = told[b, units + j]
-            n = _tanh(x[b, 2 * units + j] + told[b, j] * told[b, 3 * units + j])
-            told[b, 2 * units + j] = n
+            z = saved[b, units + j]
+            n = _tanh(x[b, 2 * units + j] + saved[b, j] * saved[b, 3 * units + j])
+            saved[b, 2 * units + j] = n
             out[b, j] = n + z * (kept[b, j] - n)
         if not counts[b]:
             out[b] = kept[b]
 
 
 @loop
-def gru_down(
-    told: Array,
+def gru_backward(
+    saved: Array,
     counts: Array,
     kept: Array,
-    slopes: Array,
+    gradient: Array,
     carry: Array,
-    to_x: Array,
-    to_hidden: Array,
+    at_x: Array,
+    at_hidden: Array,
 ) -> None:
+    """Write the gradients of both products, from `gradient` [N, H] and from `carry`, that of the next step.
+
+    `carry` gets the gradient of `kept`, without the part through the product.
+    """
     units = kept.shape[1]
     for b in range(kept.shape[0]):
         here = ONE if counts[b] else ZERO
         for j in range(units):
-            r = told[b, j]
-            z = told[b, units + j]
-            n = told[b, 2 * units + j]
-            inner = told[b, 3 * units + j]
-            total = carry[b, j] + slopes[b, j]
+            r = saved[b, j]
+            z = saved[b, units + j]
+            n = saved[b, 2 * units + j]
+            inner = saved[b, 3 * units + j]
+            total = carry[b, j] + gradient[b, j]
             slope = total * here
             to_n = slope * (ONE - z) * (ONE - n * n)
             to_r = to_n * inner * r * (ONE - r)
             to_z = slope * (kept[b, j] - n) * z * (ONE - z)
-            to_x[b, j], to_x[b, units + j], to_x[b, 2 * units + j] = to_r, to_z, to_n
-            to_hidden[b, j], to_hidden[b, units + j], to_hidden[b, 2 * units + j] = (
+            at_x[b, j], at_x[b, units + j], at_x[b, 2 * units + j] = to_r, to_z, to_n
+            at_hidden[b, j], at_hidden[b, units + j], at_hidden[b, 2 * units + j] = (
                 to_r,
                 to_z,
                 to_n * r,
@@ -65,65 +75,67 @@ def gru_down(
 
 
 @loop
-def lstm_up(
+def lstm_forward(
     x: Array,
     hidden: Array,
     bias: Array,
     kept: Array,
     kept_cell: Array,
     counts: Array,
-    told: Array,
+    saved: Array,
     out: Array,
     out_cell: Array,
 ) -> None:
+    """The same for both parts of the state; `saved` gets the gates i, f, g and o, and tanh of the new cell."""
     units = kept.shape[1]
     for b in range(kept.shape[0]):
         for j in range(4 * units):
-            told[b, j] = x[b, j] + hidden[b, j] + bias[j]
+            saved[b, j] = x[b, j] + hidden[b, j] + bias[j]
         for j in range(units):
-            i = _sigmoid(told[b, j])
-            f = _sigmoid(told[b, units + j])
-            o = _sigmoid(told[b, 3 * units + j])
-            g = _tanh(told[b, 2 * units + j])
+            i = _sigmoid(saved[b, j])
+            f = _sigmoid(saved[b, units + j])
+            o = _sigmoid(saved[b, 3 * units + j])
+            g = _tanh(saved[b, 2 * units + j])
             cell = f * kept_cell[b, j] + i * g
-            seen = _tanh(cell)
-            told[b, j], told[b, units + j], told[b, 2 * units + j] = i, f, g
-            told[b, 3 * units + j], told[b, 4 * units + j] = o, seen
-            out[b, j], out_cell[b, j] = o * seen, cell
+            squashed = _tanh(cell)
+            saved[b, j], saved[b, units + j], saved[b, 2 * units + j] = i, f, g
+            saved[b, 3 * units + j], saved[b, 4 * units + j] = o, squashed
+            out[b, j], out_cell[b, j] = o * squashed, cell
         if not counts[b]:
             out[b], out_cell[b] = kept[b], kept_cell[b]
 
 
 @loop
-def lstm_down(
-    told: Array,
+def lstm_backward(
+    saved: Array,
     counts: Array,
     kept: Array,
     kept_cell: Array,
-    slopes: Array,
-    slopes_cell: Array,
+    gradient: Array,
+    gradient_cell: Array,
     carry: Array,
     carry_cell: Array,
-    to_x: Array,
+    at_x: Array,
 ) -> None:
+    """The same for both parts; the gradients of both products are equal."""
     units = kept.shape[1]
     for b in range(kept.shape[0]):
         here = ONE if counts[b] else ZERO
         for j in range(units):
-            i = told[b, j]
-            f = told[b, units + j]
-            g = told[b, 2 * units + j]
-            o = told[b, 3 * units + j]
-            seen = told[b, 4 * units + j]
-            total = carry[b, j] + slopes[b, j]
-            total_cell = carry_cell[b, j] + slopes_cell[b, j]
+            i = saved[b, j]
+            f = saved[b, units + j]
+            g = saved[b, 2 * units + j]
+            o = saved[b, 3 * units + j]
+            squashed = saved[b, 4 * units + j]
+            total = carry[b, j] + gradient[b, j]
+            total_cell = carry_cell[b, j] + gradient_cell[b, j]
             slope = total * here
-            inner = total_cell * here + slope * o * (ONE - seen * seen)
-            to_x[b, j], to_x[b, units + j] = (
+            inner = total_cell * here + slope * o * (ONE - squashed * squashed)
+            at_x[b, j], at_x[b, units + j] = (
                 inner * g * i * (ONE - i),
                 inner * kept_cell[b, j] * f * (ONE - f),
             )
-            to_x[b, 2 * units + j] = inner * i * (ONE - g * g)
-            to_x[b, 3 * units + j] = slope * seen * o * (ONE - o)
+            at_x[b, 2 * units + j] = inner * i * (ONE - g * g)
+            at_x[b, 3 * units + j] = slope * squashed * o * (ONE - o)
             carry[b, j] = total - slope
             carry_cell[b, j] = total_cell * (ONE - here) + inner * f
