@@ -34,6 +34,7 @@ EXAMPLES = (
     "rlplug-gridworld",
     "rlplug-gtrxl",
     "rlplug-imitation",
+    "rlplug-marl",
     "rlplug-rlpd",
     "rlplug-rnd",
     "rlplug-safe",

@@ -39,6 +39,7 @@ from rlplug_core.batches import to_tensors as to_tensors
 from rlplug_core.batches import value_error as value_error
 from rlplug_core.buffers.dataset import canonical_actions as canonical_actions
 from rlplug_core.buffers.episodes import EpisodeBuffer as EpisodeBuffer
+from rlplug_core.buffers.joint_steps import joint_step as joint_step
 from rlplug_core.buffers.make import PriorityOptions as PriorityOptions
 from rlplug_core.buffers.make import RolloutReplay as RolloutReplay
 from rlplug_core.buffers.make import check_no_sequences as check_no_sequences
@@ -129,6 +130,10 @@ from rlplug_core.nets.heads import Gaussian as Gaussian
 from rlplug_core.nets.heads import SquashedGaussian as SquashedGaussian
 from rlplug_core.nets.heads import masked as masked
 from rlplug_core.nets.heads import squashed as squashed
+from rlplug_core.nets.many_agents import JointState as JointState
+from rlplug_core.nets.many_agents import PerAgent as PerAgent
+from rlplug_core.nets.many_agents import agent_rows as agent_rows
+from rlplug_core.nets.many_agents import agent_spec as agent_spec
 from rlplug_core.nets.memory_networks import RecurrentPolicy as RecurrentPolicy
 from rlplug_core.nets.memory_networks import RecurrentPolicyAndCritic as RecurrentPolicyAndCritic
 from rlplug_core.nets.memory_networks import RecurrentQ as RecurrentQ

@@ -81,6 +81,11 @@ class Spec:
     no_goals: str = field(default="", compare=False, repr=False)
     device: device | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def agents_per_world(self) -> int:
+        """Return the number of agents in each world; 1 if rows are no agents of a common world."""
+        return len(dict.fromkeys(self.agents)) or 1
+
     def without_goals(self, wrapper: str) -> Spec:
         """Return the same spec without goals, for a wrapper that changes rewards or goals: `goals` ignores it."""
         why = f"{wrapper} around {self.id} may change rewards or goals, which compute_reward does not know"

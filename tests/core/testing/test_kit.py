@@ -70,6 +70,13 @@ def failing(name: str) -> list[str]:
     ]
 
 
+def test_decoupled_actors_are_compared_in_worlds_of_many_agents_too() -> None:
+    """There are several rows per environment, and both runs take the same number of steps."""
+    world = "rlplug_core.testing.multi_agent:Dilemma"
+    found = {check.name: check for check in checks(f"{FILE}:Tiny", env=world)}
+    assert found["decoupled"].outcome().status == "passed"
+
+
 def test_a_right_algorithm_passes_all() -> None:
     outcomes = {name: check.outcome() for name, check in of("Tiny", learn=True).items()}
     skipped = {name for name, outcome in outcomes.items() if outcome.status == "skipped"}

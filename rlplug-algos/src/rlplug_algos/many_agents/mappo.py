@@ -61,7 +61,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         rl.check_standardize(
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
-        self.agents = len(dict.fromkeys(self.spec.agents)) or 1
+        self.agents = self.spec.agents_per_world
         if self.spec.turns and self.agents > 1:
             raise rl.UsageError(
                 f"mappo: the agents of {self.spec.id} act in turn, so its critic would see observations that the "

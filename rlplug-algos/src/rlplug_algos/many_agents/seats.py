@@ -17,7 +17,7 @@ class Seats:
     """The learner's rows: agent n in world n; all rows if worlds have one agent, as in evaluation."""
 
     def __init__(self, spec: rl.Spec) -> None:
-        agents = len(dict.fromkeys(spec.agents)) or 1
+        agents = spec.agents_per_world
         if spec.kinds:
             raise rl.UsageError(
                 f"self-play needs agents with the same spaces, but those of {spec.id} differ"

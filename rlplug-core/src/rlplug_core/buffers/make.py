@@ -64,6 +64,7 @@ def replay_buffer(
     beta: Schedule | None = None,
     her: int = 0,
     spec: Spec | None = None,
+    agents: int = 0,
 ) -> ReplayBuffer:
     """Make a replay buffer of `buffer_size` transitions.
 
@@ -79,15 +80,17 @@ def replay_buffer(
         beta: the exponent of importance weights as a function of progress; by default from `priority.beta` to 1.
         her: number of other goals that each transition is replayed with; 0 for none.
         spec: the environment's; hindsight replay takes its goals from there.
+        agents: number of agents in a world whose rows form one joint transition; 0 if rows are separate.
 
     Raises:
         UsageError: the storage is not available, sampled eviction is combined with a schedule of `gamma`, or hindsight
-            replay with an environment without goals, n-step returns or priorities.
+            replay with an environment without goals, n-step returns, priorities or joint transitions.
     """
     if her:
-        if n_step > 1 or priority.alpha > 0 or spec is None:
+        if n_step > 1 or priority.alpha > 0 or agents or spec is None:
             raise UsageError(
-                "her changes rewards one by one, as they are drawn; leave n_step at 1 and priorities out"
+                "her changes rewards one by one, as they are drawn; leave n_step at 1, and priorities and joint "
+                "transitions out"
             )
         goals = goals_of(spec)
         return HindsightReplay(
@@ -110,6 +113,7 @@ def replay_buffer(
             device=device,
             store=storage,
             together=TOGETHER,
+            agents=agents,
         )
     if priority.eviction == "sampled" and not isinstance(throughout(gamma), Constant):
         raise UsageError(
@@ -126,6 +130,7 @@ def replay_buffer(
         device=device,
         priority=preference,
         store=storage,
+        agents=agents,
     )
 
 
@@ -140,7 +145,7 @@ class ReplayLearner(Protocol):
     def schedule(self, name: str, anneal: bool = False) -> Schedule: ...
 
 
-def replay_from_options(learner: ReplayLearner) -> ReplayBuffer:
+def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer:
     """Make the replay buffer that a learner's options ask for.
 
     The config has `buffer_size`, `buffer_storage`, `batch_size`, `train_freq`, `gradient_steps`, `learning_starts` and
@@ -148,13 +153,23 @@ def replay_from_options(learner: ReplayLearner) -> ReplayBuffer:
 
     Args:
         learner: an `Algorithm`.
+        agents: number of agents in a world whose rows form one joint transition; 0 if rows are separate.
 
     Raises:
-        UsageError: as `replay_buffer`.
+        UsageError: as `replay_buffer`, or a memory and joint transitions are combined.
     """
     options = learner.config
     if getattr(options, "memory", None) is not None:
+        if agents:
+            raise UsageError(
+                "a memory needs sequences, and joint transitions are single steps; use joint_step in a SequenceReplay"
+            )
         return sequences_from_options(learner)
+    if agents > 1 and learner.spec.turns:
+        raise UsageError(
+            f"the agents of {learner.spec.id} act in turn, so their actions form no joint transition; use independent "
+            "or self-play instead"
+        )
     pace = ReplaySchedule(
         options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
     )
@@ -170,6 +185,7 @@ def replay_from_options(learner: ReplayLearner) -> ReplayBuffer:
         beta=options.schedules.get("priority.beta"),
         her=getattr(options, "her", 0),
         spec=learner.spec,
+        agents=agents,
     )
 
 

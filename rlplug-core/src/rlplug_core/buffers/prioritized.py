@@ -53,9 +53,17 @@ class PrioritizedReplay(ReplayBuffer):
         device: torch.device | None = None,
         priority: Priority = Priority(),
         store: Store = "memory",
+        agents: int = 0,
     ) -> None:
         super().__init__(
-            capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=store
+            capacity,
+            pace,
+            n_step=n_step,
+            gamma=gamma,
+            seeds=seeds,
+            device=device,
+            store=store,
+            agents=agents,
         )
         self.priority = priority
         self.tree = SumTree(0)

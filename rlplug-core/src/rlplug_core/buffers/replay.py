@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlplug_core.batches import Transitions, concatenate, from_arrays, rows_of
+from rlplug_core.batches import Transitions, concatenate, from_arrays
+from rlplug_core.buffers.joint_steps import joint_step
 from rlplug_core.buffers.ring import Ring
 from rlplug_core.buffers.storage import Store, send
 from rlplug_core.clock import Clock
@@ -57,6 +58,8 @@ class ReplayBuffer:
         store: storage of the observations: `memory`, `disk`, or a torch device such as `cuda`.
         together: number of batches of one update that one `draw` may draw and then split; 1 if rows of a batch depend
             on each other or on feedback.
+        agents: number of agents in a world whose rows form one joint transition, as `joint_step` says; 0 if each row
+            is a transition of its own. `capacity` and batches count joint transitions, the other numbers env steps.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class ReplayBuffer:
         device: torch.device | None = None,
         store: Store = "memory",
         together: int = 1,
+        agents: int = 0,
     ) -> None:
         self.capacity = capacity
         self.pace = pace
@@ -78,6 +82,7 @@ class ReplayBuffer:
         self.generator = seeds.generator()
         self.device = device or torch.device("cpu")
         self.store = store
+        self.agents = agents
         self.together = together if self.device.type == "cpu" and store in ON_HOST else 1
         if store.startswith("cuda") and not torch.cuda.is_available():
             raise UsageError(
@@ -110,9 +115,10 @@ class ReplayBuffer:
         return float(min(self.data.count, self.data.slots) * self.data.num_envs)
 
     def add(self, step: Step, source: int = 0) -> None:
+        stored = joint_step(step, self.agents) if self.agents else step
         if self.data is None:
-            self.data = Ring.like(step, self._slots(rows_of(step.obs)), self.store)
-        self.data.write(step)
+            self.data = Ring.like(stored, self._slots(len(stored.valid)), self.store)
+        self.data.write(stored)
         before = self.added
         pace = self.pace
         self.added += int(np.count_nonzero(step.valid))

@@ -64,9 +64,9 @@ def decoupled(subject: Subject) -> None:
 def _differs(subject: Subject, values: Mapping[str, object]) -> str:
     """Return the path of a weight that differs from the synchronous loop, or ""."""
     turns = subject.horizon.turns
-    trial = Trial(
-        subject, subject.home_env(), env_seed=Seeds(0).child("env").integer(), total=turns * ROWS
-    )
+    env = subject.home_env()
+    seed = Seeds(0).child("env").integer()
+    trial = Trial(subject, env, env_seed=seed, total=turns * env.spec.num_envs)
     synchronous = trial.run(turns)
     return difference(
         leaves(synchronous.agent.weights()),
@@ -76,7 +76,8 @@ def _differs(subject: Subject, values: Mapping[str, object]) -> str:
 
 def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     """Run everything in this process and return the runner."""
-    steps = subject.horizon.turns * ROWS
+    rows = ROWS * subject.home_env().spec.agents_per_world
+    steps = subject.horizon.turns * rows
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
     data = {"dataset": "the kit's"} if gets_dataset(subject.cls) else {}
     made = Plan.make(subject.name, subject.home, {**common, **data, **values})

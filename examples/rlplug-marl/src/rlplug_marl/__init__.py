@@ -1,0 +1,1 @@
+"""QMIX and VDN: Q-learning for teams of agents with one reward."""

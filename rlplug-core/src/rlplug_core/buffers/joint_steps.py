@@ -1,0 +1,84 @@
+"""`joint_step`: the steps of all agents of a world as one step, for learners of teams."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.types import MASK, Array, Step, tree_map
+
+#: The entries of a joint observation.
+AGENTS = "agents"
+PRESENT = "present"
+
+
+def joint_step(step: Step, agents: int) -> Step:
+    """Return a step with one row per world, for W worlds of A agents.
+
+    A world's episode ends when all agents that acted in this step end. It is terminated if all of them terminated.
+
+    Args:
+        step: rows [W * A]; the agents of a world are adjacent, as in `Spec.agents`.
+        agents: A, the number of agents in a world.
+
+    Returns:
+        A step with these fields:
+        `obs` and `next_obs`: `{"agents": [W, A, ...], "present": float32 [W, A]}`. `present` is 1 for agents that act
+        next, and the only mask; observations of absent agents are 0, and their action masks 1.
+        `action` [W, A, ...], and `recurrent_state` with arrays [W, A, ...].
+        `reward` [W]: the mean over all A agents, so its sum is the reported return.
+        `extras`: those of the agents [W, A, ...], `agent_reward` and `agent_terminated` float32 [W, A].
+        `valid`, `terminated`, `truncated`, `is_first` [W].
+    """
+    valid = step.valid.reshape(-1, agents)
+    terminated = step.terminated.reshape(valid.shape) & valid
+    done = step.truncated.reshape(valid.shape) & valid | terminated
+    present = valid.any(1)
+    ended = present & (done | ~valid).all(1)
+    dead = ended & (terminated | ~valid).all(1)
+    follows = valid & ~np.where(ended[:, None], terminated, done)
+    reward = np.where(valid, step.reward.reshape(valid.shape), 0).astype(np.float32)
+    extras = {name: joint_rows(tree, agents) for name, tree in step.extras.items()}
+    return replace(
+        step,
+        obs=_joint_obs(step.obs, valid),
+        action=joint_rows(step.action, agents),
+        reward=reward.sum(1) / np.float32(agents),
+        next_obs=_joint_obs(step.next_obs, follows),
+        terminated=dead,
+        truncated=ended & ~dead,
+        is_first=step.is_first.reshape(valid.shape).all(1),
+        valid=present,
+        ended=bool(ended.any()),
+        extras={
+            **extras,
+            "agent_reward": reward,
+            "agent_terminated": terminated.astype(np.float32),
+        },
+        recurrent_state=joint_rows(step.recurrent_state, agents),
+    )
+
+
+def joint_rows(tree: object, agents: int) -> Any:
+    """Return nested dictionaries of arrays [W * A, ...] as arrays [W, A, ...]."""
+    return tree_map(lambda array: array.reshape(-1, agents, *array.shape[1:]), tree)
+
+
+def _joint_obs(obs: object, present: Array) -> dict[str, Any]:
+    own = _without_absent(joint_rows(obs, present.shape[1]), present)
+    return {AGENTS: own, PRESENT: present.astype(np.float32)}
+
+
+def _without_absent(tree: Any, present: Array) -> Any:
+    """Return arrays [W, A, ...] with 0 for agents that are absent; a mask of actions then allows everything."""
+    if isinstance(tree, dict):
+        return {
+            name: np.where(present[..., None], part, np.ones_like(part))
+            if name == MASK
+            else _without_absent(part, present)
+            for name, part in tree.items()
+        }
+    shape = (*present.shape, *[1] * (tree.ndim - 2))
+    return np.where(present.reshape(shape), tree, np.zeros_like(tree))

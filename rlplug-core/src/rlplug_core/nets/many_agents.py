@@ -1,0 +1,90 @@
+"""Networks for worlds with many agents: one for each agent, and the state of the whole world as a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.batches import rows_of
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.encoders import encoder
+from rlplug_core.nets.net import Net
+from rlplug_core.types import Obs, Spec, tree_map
+
+#: The entry of a Dict observation with the state of the whole world, the same for all its agents.
+STATE = "state"
+
+
+class PerAgent(nn.Module):
+    """A network for each agent: observations [W * A, ...] of W worlds to outputs [W * A, ...].
+
+    The agents of a world are adjacent, as in `Spec.agents`.
+
+    Args:
+        make: returns a new network.
+        agents: A, the number of agents in a world.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], agents: int) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(make() for _ in range(agents))
+
+    def forward(self, obs: Obs) -> Tensor:
+        agents = len(self.networks)
+        if rows_of(obs) % agents:
+            raise UsageError(
+                f"each of {agents} agents has its own network, and there are {rows_of(obs)} observations; give the "
+                "observations of all agents of a world together"
+            )
+        outputs = [
+            network(tree_map(lambda leaf, n=number: leaf[n::agents], obs))
+            for number, network in enumerate(self.networks)
+        ]
+        return torch.stack(outputs, 1).flatten(0, 1)
+
+
+class JointState(nn.Module):
+    """The state of a world as a vector: joint observations of a batch [B, A, ...] to [B, `features`].
+
+    It is the entry `state` of the agents' observations if they have one. Otherwise it is the observations of all
+    agents, with zeros for absent agents. Discrete parts are one-hot; images go through the default convolutions.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self.agents = spec.agents_per_world
+        self.given = _has_state(spec)
+        space = spec.obs.spaces[STATE] if self.given else spec.obs  # type: ignore[attr-defined]
+        self.vectors, features = encoder(space, Net(hidden=()))
+        self.features = features if self.given else features * self.agents
+
+    def forward(self, obs: dict[str, Any]) -> Tensor:
+        """Return the state; `obs` is the `obs` or `next_obs` of a joint batch."""
+        if self.given:
+            given: Tensor = self.vectors(obs["agents"][STATE][:, 0])
+            return given
+        vectors = self.vectors(agent_rows(obs)).unflatten(0, (-1, self.agents))
+        return (vectors * obs["present"].unsqueeze(2)).flatten(1)
+
+
+def agent_spec(spec: Spec) -> Spec:
+    """Return the spec of what single agents see: without the `state` of the whole world."""
+    if not _has_state(spec):
+        return spec
+    assert isinstance(spec.obs, spaces.Dict)
+    own = {name: part for name, part in spec.obs.spaces.items() if name != STATE}
+    return replace(spec, obs=spaces.Dict(own))
+
+
+def agent_rows(obs: dict[str, Any]) -> Obs:
+    """Return the observations [B * A, ...] of single agents from those of a joint batch [B, A, ...]."""
+    return tree_map(lambda leaf: leaf.flatten(0, 1), obs["agents"])
+
+
+def _has_state(spec: Spec) -> bool:
+    return isinstance(spec.obs, spaces.Dict) and STATE in spec.obs.spaces
