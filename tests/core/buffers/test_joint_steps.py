@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from gymnasium import spaces
 from torch import nn
 
 from rlplug_core.buffers.joint_steps import joint_step
-from rlplug_core.buffers.make import PriorityOptions, replay_buffer
+from rlplug_core.buffers.make import PriorityOptions, replay_buffer, replay_from_options
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
@@ -176,6 +178,20 @@ def test_the_state_is_all_observations_without_absent_agents_or_the_state_that_t
     obs = {"agents": {"seen": torch.tensor([[0, 1]]), "state": world}, "present": torch.ones(1, 2)}
     assert JointState(spec)(obs).tolist() == [[4, 5]]
     assert agent_spec(spec).obs == spaces.Dict({"seen": spaces.Discrete(3)})
+
+
+def test_agents_in_turn_and_memories_are_refused() -> None:
+    class Learner:
+        spec = Spec(spaces.Discrete(3), spaces.Discrete(2), 2, "Chess", agents=("a", "b"), turns=True)
+        config = SimpleNamespace(memory=None)
+
+    learner: Any = Learner()
+    with pytest.raises(UsageError, match=r"the agents of Chess act in turn, .* use independent or self-play"):
+        replay_from_options(learner, agents=2)
+    learner.spec = replace(Learner.spec, turns=False)
+    learner.config.memory = "gru"
+    with pytest.raises(UsageError, match=r"a memory needs sequences, .* use joint_step in a SequenceReplay"):
+        replay_from_options(learner, agents=2)
 
 
 def test_batches_are_due_by_env_steps_and_resume_exactly() -> None:

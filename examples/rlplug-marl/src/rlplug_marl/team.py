@@ -117,8 +117,8 @@ class TeamQ(rl.Algorithm[rl.Transitions]):
 
     def values(self, network: nn.Module, obs: dict[str, Tensor]) -> Tensor:
         """Return the action values [B, A, actions] of all agents."""
-        values: Tensor = network(rl.agent_rows(obs))
-        return values.unflatten(0, (-1, self.agents))
+        values: Tensor = network(rl.agent_rows(obs)).unflatten(0, (-1, self.agents))
+        return values
 
 
 class VDN(TeamQ):

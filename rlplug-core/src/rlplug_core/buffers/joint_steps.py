@@ -32,15 +32,15 @@ def joint_step(step: Step, agents: int) -> Step:
         `extras`: those of the agents [W, A, ...], `agent_reward` and `agent_terminated` float32 [W, A].
         `valid`, `terminated`, `truncated`, `is_first` [W].
     """
-    valid = step.valid.reshape(-1, agents)
+    valid: Array = step.valid.reshape(-1, agents)
     terminated = step.terminated.reshape(valid.shape) & valid
     done = step.truncated.reshape(valid.shape) & valid | terminated
-    present = valid.any(1)
-    ended = present & (done | ~valid).all(1)
-    dead = ended & (terminated | ~valid).all(1)
+    present = np.logical_or.reduce(valid, 1)
+    ended: Array = present & np.logical_and.reduce(done | ~valid, 1)
+    dead: Array = ended & np.logical_and.reduce(terminated | ~valid, 1)
     follows = valid & ~np.where(ended[:, None], terminated, done)
     reward = np.where(valid, step.reward.reshape(valid.shape), 0).astype(np.float32)
-    extras = {name: joint_rows(tree, agents) for name, tree in step.extras.items()}
+    single = {"agent_reward": reward, "agent_terminated": terminated.astype(np.float32)}
     return replace(
         step,
         obs=_joint_obs(step.obs, valid),
@@ -49,14 +49,10 @@ def joint_step(step: Step, agents: int) -> Step:
         next_obs=_joint_obs(step.next_obs, follows),
         terminated=dead,
         truncated=ended & ~dead,
-        is_first=step.is_first.reshape(valid.shape).all(1),
+        is_first=np.logical_and.reduce(step.is_first.reshape(valid.shape), 1),
         valid=present,
         ended=bool(ended.any()),
-        extras={
-            **extras,
-            "agent_reward": reward,
-            "agent_terminated": terminated.astype(np.float32),
-        },
+        extras=joint_rows(step.extras, agents) | single,
         recurrent_state=joint_rows(step.recurrent_state, agents),
     )
 

@@ -159,17 +159,9 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
         UsageError: as `replay_buffer`, or a memory and joint transitions are combined.
     """
     options = learner.config
+    _check_joint(learner, agents)
     if getattr(options, "memory", None) is not None:
-        if agents:
-            raise UsageError(
-                "a memory needs sequences, and joint transitions are single steps; use joint_step in a SequenceReplay"
-            )
         return sequences_from_options(learner)
-    if agents > 1 and learner.spec.turns:
-        raise UsageError(
-            f"the agents of {learner.spec.id} act in turn, so their actions form no joint transition; use independent "
-            "or self-play instead"
-        )
     pace = ReplaySchedule(
         options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
     )
@@ -187,6 +179,19 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
         spec=learner.spec,
         agents=agents,
     )
+
+
+def _check_joint(learner: ReplayLearner, agents: int) -> None:
+    """Raise UsageError if there are no joint transitions: agents act in turn, or a memory needs sequences."""
+    if agents > 1 and learner.spec.turns:
+        raise UsageError(
+            f"the agents of {learner.spec.id} act in turn, so their actions form no joint transition; use independent "
+            "or self-play instead"
+        )
+    if agents and getattr(learner.config, "memory", None) is not None:
+        raise UsageError(
+            "a memory needs sequences, and joint transitions are single steps; use joint_step in a SequenceReplay"
+        )
 
 
 def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:

@@ -68,8 +68,9 @@ class JointState(nn.Module):
         if self.given:
             given: Tensor = self.vectors(obs["agents"][STATE][:, 0])
             return given
-        vectors = self.vectors(agent_rows(obs)).unflatten(0, (-1, self.agents))
-        return (vectors * obs["present"].unsqueeze(2)).flatten(1)
+        vectors: Tensor = self.vectors(agent_rows(obs)).unflatten(0, (-1, self.agents))
+        present: Tensor = obs["present"]
+        return (vectors * present.unsqueeze(2)).flatten(1)
 
 
 def agent_spec(spec: Spec) -> Spec:
