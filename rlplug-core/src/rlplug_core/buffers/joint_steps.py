@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from rlplug_core.types import MASK, Array, Step, tree_map
+from rlplug_core.types import MASK, Array, Obs, Step, tree_map
 
 #: The entries of a joint observation.
 AGENTS = "agents"
@@ -57,17 +56,17 @@ def joint_step(step: Step, agents: int) -> Step:
     )
 
 
-def joint_rows(tree: object, agents: int) -> Any:
+def joint_rows(tree: object, agents: int) -> Obs:
     """Return nested dictionaries of arrays [W * A, ...] as arrays [W, A, ...]."""
     return tree_map(lambda array: array.reshape(-1, agents, *array.shape[1:]), tree)
 
 
-def _joint_obs(obs: object, present: Array) -> dict[str, Any]:
+def _joint_obs(obs: Obs, present: Array) -> dict[str, Obs]:
     own = _without_absent(joint_rows(obs, present.shape[1]), present)
     return {AGENTS: own, PRESENT: present.astype(np.float32)}
 
 
-def _without_absent(tree: Any, present: Array) -> Any:
+def _without_absent(tree: Obs, present: Array) -> Obs:
     """Return arrays [W, A, ...] with 0 for agents that are absent; a mask of actions then allows everything."""
     if isinstance(tree, dict):
         return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import gymnasium.spaces as spaces
 import torch
@@ -35,6 +34,17 @@ class PerAgent(nn.Module):
         self.networks = nn.ModuleList(make() for _ in range(agents))
 
     def forward(self, obs: Obs) -> Tensor:
+        """Compute the outputs of all agents.
+
+        Args:
+            obs: [W * A, ...] observations.
+
+        Returns:
+            Outputs [W * A, ...].
+
+        Raises:
+            UsageError: the number of rows is no multiple of A.
+        """
         agents = len(self.networks)
         if rows_of(obs) % agents:
             raise UsageError(
@@ -63,8 +73,15 @@ class JointState(nn.Module):
         self.vectors, features = encoder(space, Net(hidden=()))
         self.features = features if self.given else features * self.agents
 
-    def forward(self, obs: dict[str, Any]) -> Tensor:
-        """Return the state; `obs` is the `obs` or `next_obs` of a joint batch."""
+    def forward(self, obs: dict[str, Obs]) -> Tensor:
+        """Compute the state.
+
+        Args:
+            obs: `obs` or `next_obs` of a joint batch, with B rows.
+
+        Returns:
+            The states [B, features].
+        """
         if self.given:
             given: Tensor = self.vectors(obs["agents"][STATE][:, 0])
             return given
@@ -82,8 +99,15 @@ def agent_spec(spec: Spec) -> Spec:
     return replace(spec, obs=spaces.Dict(own))
 
 
-def agent_rows(obs: dict[str, Any]) -> Obs:
-    """Return the observations [B * A, ...] of single agents from those of a joint batch [B, A, ...]."""
+def agent_rows(obs: dict[str, Obs]) -> Obs:
+    """Take the observations of single agents from those of a joint batch.
+
+    Args:
+        obs: `obs` or `next_obs` of a joint batch: `obs["agents"]` has the shape [B, A, ...].
+
+    Returns:
+        Observations [B * A, ...]; the agents of a world are adjacent.
+    """
     return tree_map(lambda leaf: leaf.flatten(0, 1), obs["agents"])
 
 
