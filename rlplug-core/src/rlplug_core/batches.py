@@ -47,7 +47,7 @@ class Batch:
         drawn = generator.standard_normal(shape, dtype=np.float32)
         return torch.from_numpy(drawn).to(self.weight.device, non_blocking=True)
 
-    def map(self: T, function: Callable[[Any], Any]) -> T:
+    def map(self: T, function: Callable[[Tensor], Tensor]) -> T:
         """Apply `function` to every tensor of every field."""
         return type(self)(share=function(self.counts), **self._map_fields(function))
 
@@ -77,7 +77,7 @@ class Batch:
         for parts in zip(*columns, strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
-    def _map_fields(self, function: Callable[[Any], Any]) -> dict[str, Any]:
+    def _map_fields(self, function: Callable[..., object]) -> dict[str, Any]:
         return {
             name: tree_map(function, getattr(self, name))
             for name in NAMES.get(type(self)) or field_names(self)
@@ -89,7 +89,7 @@ class Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
-def _in_parts(tree: Any, count: int, size: int) -> Iterable[Any]:
+def _in_parts(tree: Obs, count: int, size: int) -> Iterable[Obs]:
     """Return `count` parts of nested dictionaries, `size` rows each, as views."""
     if isinstance(tree, dict):
         columns = [_in_parts(each, count, size) for each in tree.values()]
@@ -120,28 +120,28 @@ class Transitions(Batch):
         index: [B] places in the buffer, to which `feedback` assigns priorities.
     """
 
-    obs: Any
+    obs: Obs
     action: Tensor
     reward: Tensor
     discount: Tensor
-    next_obs: Any
+    next_obs: Obs
     index: Tensor
     extras: dict[str, Tensor]
-    recurrent_state: Any = None
+    recurrent_state: RecurrentState = None
 
 
 @dataclass(slots=True)
 class Samples(Batch):
     """A batch of B flattened rollout rows for policy gradients; `advantage` and `target` (of the value) are [B]."""
 
-    obs: Any
+    obs: Obs
     action: Tensor
     advantage: Tensor
     target: Tensor
     extras: dict[str, Tensor]
 
     @property
-    def inputs(self) -> tuple[Any, ...]:
+    def inputs(self) -> tuple[Obs, ...]:
         """Return the arguments of a network for these samples: observations, and noise on its weights if any."""
         noise = self.extras.get("noise")
         return (self.obs,) if noise is None else (self.obs, noise)
@@ -267,7 +267,7 @@ def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generato
 
 
 @kernel
-def from_arrays(kind: type[T], parts: Sequence[Any]) -> T:
+def from_arrays(kind: type[T], parts: Sequence[object]) -> T:
     """Make a batch of arrays on the CPU, whose tensors share their memory, or of tensors on a device.
 
     Args:
@@ -277,13 +277,12 @@ def from_arrays(kind: type[T], parts: Sequence[Any]) -> T:
     return kind(*(tree_map(torch.as_tensor, part) for part in parts))
 
 
-def along_rows(name: str, parts: list[Any]) -> Any:
+def along_rows(name: str, parts: list[Tensor]) -> Tensor:
     """Concatenate the tensors [b, ...] of a field."""
-    joined: Tensor = torch.cat(parts)
-    return joined
+    return torch.cat(parts)
 
 
-def concatenate(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = along_rows) -> T:
+def concatenate(parts: Sequence[T], put: Callable[[str, list[Tensor]], Tensor] = along_rows) -> T:
     """Concatenate batches of one kind.
 
     Args:

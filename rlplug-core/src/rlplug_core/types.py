@@ -23,7 +23,8 @@ Space: TypeAlias = spaces.Space[Any]
 GymEnv: TypeAlias = gymnasium.Env[Any, Any]
 #: A wrapper of Gymnasium's, around one environment.
 GymWrapper: TypeAlias = gymnasium.Wrapper[Any, Any, Any, Any]
-#: An observation: one array, or a (nested) dictionary of arrays, each with a leading row dimension.
+#: An observation: one array, or a (nested) dictionary of arrays, each with a leading row dimension. Batches on a device
+#: have tensors in their place.
 Obs: TypeAlias = Any
 #: The memory of an agent between steps: an array, a (nested) dictionary of arrays, or None.
 RecurrentState: TypeAlias = Any

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
 from rlplug_core.acting.policy_agent import NetworkAgent
-from rlplug_core.arrays import cast, namespace
+from rlplug_core.arrays import Either, cast, namespace
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, constant, throughout
@@ -291,7 +291,7 @@ def best_value(values: T) -> T:
     Returns:
         Values [B], a tensor or an array like `values`.
     """
-    best: Any = values
+    best: Either = values
     if isinstance(values, Tensor):
         return best.amax(-1)  # type: ignore[no-any-return]  # it has the type of `values`
     return best.max(-1)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ import numpy as np
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, scale_and_shift
 from rlplug_core.nets.one_hot import Counted, first_altered, stray
-from rlplug_core.types import Array, Space, Spec, Step, tree_map
+from rlplug_core.types import Array, Obs, Space, Spec, Step, tree_map
 
 OBS = "observations"
 NEXT_OBS = "next_observations"
@@ -51,7 +51,7 @@ class Dataset:
         return found.hexdigest()
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Its place, hash and length, as a run's record has them."""
         return {"place": self.place, "sha256": self.sha256, "transitions": len(self)}
 
@@ -90,7 +90,7 @@ class Dataset:
             truncated=truncated & ~terminated,
         )
 
-    def _obs(self, name: str, spec: Spec) -> Any:
+    def _obs(self, name: str, spec: Spec) -> Obs:
         there = flat({name: self.arrays[name]})
         wanted = _leaves(spec.obs, name)
         if there.keys() != wanted.keys():
@@ -99,7 +99,7 @@ class Dataset:
             )
         return self._among(spec.obs, there, name)
 
-    def _among(self, space: Space, there: Mapping[str, Array], name: str) -> Any:
+    def _among(self, space: Space, there: Mapping[str, Array], name: str) -> object:
         """Return observations nested like their space; a name may contain the slash that also joins names."""
         if isinstance(space, spaces.Dict):
             return {
@@ -128,10 +128,10 @@ class Fitted:
     """A data set in canonical actions and the types of an environment's spaces, [M, ...] each."""
 
     sha256: str
-    obs: Any
+    obs: Obs
     action: Array
     reward: Array
-    next_obs: Any
+    next_obs: Obs
     terminated: Array
     truncated: Array
 
@@ -175,7 +175,7 @@ class Fitted:
         return found
 
 
-def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Array]:
+def flat(tree: Mapping[str, object], above: str = "") -> dict[str, Array]:
     """Nested dictionaries of arrays as one, keyed `outer/inner`."""
     found: dict[str, Array] = {}
     for name, value in tree.items():
@@ -184,7 +184,7 @@ def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Array]:
     return found
 
 
-def nest(arrays: Mapping[str, Array]) -> dict[str, Any]:
+def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
     """The inverse of `flat`.
 
     Raises:

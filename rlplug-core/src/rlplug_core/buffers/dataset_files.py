@@ -56,7 +56,7 @@ def read(place: str) -> Dataset:
     return Dataset(str(path), arrays, _env(about))
 
 
-def _unpack(path: Path, file: Any) -> tuple[dict[str, Any], str]:
+def _unpack(path: Path, file: Any) -> tuple[dict[str, object], str]:
     archive = np.load(file, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise BadFile(

@@ -7,11 +7,11 @@ episode, its older frames are kept separately, so a read always gives the observ
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from rlplug_core.arrays import Either
 from rlplug_core.buffers.storage import (
     Store,
     Whole,
@@ -65,7 +65,7 @@ class Stacked:
     `starts` under the number of that start.
     """
 
-    def __init__(self, frames: Any, stack: int, last: bool) -> None:
+    def __init__(self, frames: Either, stack: int, last: bool) -> None:
         self.frames = frames
         self.stack = stack
         self.last = last
@@ -120,15 +120,15 @@ class Stacked:
         if not (older.reshape(self.stack - 1, *newest.shape) == newest).all():
             self.starts[number] = older.copy()
 
-    def take(self, index: Array) -> Any:
+    def take(self, index: Array) -> Either:
         return self._out(self._take(index))
 
-    def _out(self, found: Any) -> Any:
+    def _out(self, found: Either) -> Either:
         if not self.last:
             return found
         return found.movedim(1, -1) if isinstance(found, Tensor) else np.moveaxis(found, 1, -1)
 
-    def _take(self, index: Array) -> Any:
+    def _take(self, index: Array) -> Either:
         position = index % len(self.flat)
         age = self.age.reshape(-1)[position].astype(np.int64)
         back = np.minimum(self.lags, age[:, None]) * self.num_envs
@@ -142,7 +142,7 @@ class Stacked:
                     put(found, (place, slice(0, len(kept))), kept)
         return found
 
-    def after(self, index: Array, ended: Array) -> Any:
+    def after(self, index: Array, ended: Array) -> Either:
         found = self._take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):

@@ -5,8 +5,6 @@ Andrychowicz et al., 2017, arXiv:1707.01495, with the strategy `future` of secti
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -16,7 +14,7 @@ from rlplug_core.buffers.storage import Store, host, put
 from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, Goals, Spec, State, Step
+from rlplug_core.types import Array, Goals, Obs, Spec, State, Step
 
 RUNNING = -1  # the end of an episode that is still running
 
@@ -101,7 +99,7 @@ class HindsightReplay(ReplayBuffer):
         steps_left = (np.where(ends == RUNNING, newest, ends) - index) // data.num_envs
         later = index + data.num_envs * self.generator.integers(0, steps_left + 1)
         _, last, _ = data.window(later, 1, self.gamma)  # skips steps of absent rows
-        stored: Any = data.obs
+        stored: Obs = data.obs
         return host(stored["achieved_goal"].after(last, data.flat["ended"].take(last % data.total)))
 
     def restart(self) -> None:

@@ -48,7 +48,7 @@ class HostBuffer:
 def on_host(step: Step) -> Step:
     """Return a step with arrays in place of tensors."""
 
-    def copied(tree: Any) -> Any:
+    def copied(tree: object) -> Any:
         return tree_map(
             lambda leaf: to_host(leaf).copy() if isinstance(leaf, Tensor) else leaf, tree
         )

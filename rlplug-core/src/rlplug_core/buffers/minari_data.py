@@ -44,7 +44,7 @@ def from_minari(place: str) -> Dataset:
     return Dataset(place, arrays, env)
 
 
-def _transitions(episode: Any) -> dict[str, Any]:
+def _transitions(episode: Any) -> dict[str, object]:
     """Return the arrays [T, ...] of an episode; it has T + 1 observations."""
     obs = _plain(episode.observations)
     action = _plain(episode.actions)
@@ -58,7 +58,7 @@ def _transitions(episode: Any) -> dict[str, Any]:
     }
 
 
-def _plain(tree: Any) -> Any:
+def _plain(tree: object) -> object:
     """Dictionaries and tuples as dictionaries, arrays as arrays."""
     if isinstance(tree, dict):
         return {name: _plain(part) for name, part in tree.items()}

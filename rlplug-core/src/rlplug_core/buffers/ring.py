@@ -12,7 +12,7 @@ import numpy as np
 
 from rlplug_core.buffers.frames import TRIAL, Stacked, frame_channels
 from rlplug_core.buffers.storage import Store, Whole, allocate, check_extras, host
-from rlplug_core.types import Array, State, Step, tree_map
+from rlplug_core.types import Array, Obs, State, Step, tree_map
 
 #: The ways to keep observations, by name.
 WAYS: dict[str, type[Whole] | type[Stacked]] = {"whole": Whole, "stacked": Stacked}
@@ -40,14 +40,14 @@ class Ring:
             name: tree_map(_flatten_rows, fields[name]) for name in self.FIELDS
         }
         self.store = store
-        self._newest: Any = None
+        self._newest: Obs = None
 
     @classmethod
     def like(cls, step: Step, slots: int, store: Store) -> Ring:
         """An empty ring for steps such as this one."""
         check_extras(step.extras, len(step.reward))
 
-        def space(like: object) -> Any:
+        def space(like: object) -> Obs:
             return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)
 
         fields = {

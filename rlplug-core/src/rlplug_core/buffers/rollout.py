@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -156,7 +156,7 @@ class RolloutBuffer:
         num_envs = rows_of(step.obs)
         on_device = isinstance(step.reward, Tensor)
 
-        def space(length: int, like: object, dtype: object = None) -> Any:
+        def space(length: int, like: object, dtype: object = None) -> Obs:
             if on_device:
                 return tree_map(lambda array: array.new_zeros((length, *array.shape)), like)
             return tree_map(
@@ -209,7 +209,7 @@ class RolloutBuffer:
         return grown
 
 
-def put(store: Any, index: Any, value: Any) -> None:
+def put(store: Obs, index: int | Array, value: Obs) -> None:
     """`store[index] = value` for arrays and nested dictionaries of arrays."""
     if isinstance(store, dict):
         for key, part in store.items():

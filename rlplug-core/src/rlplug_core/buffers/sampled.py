@@ -6,8 +6,6 @@ Each finished transition is kept with both observations and its n-step sum, so t
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rlplug_core.buffers.prioritized import PrioritizedReplay
@@ -83,7 +81,7 @@ class SampledReplay(PrioritizedReplay):
     def _allocate(self, rows: State) -> State:
         """Allocate storage that starts with these rows; only observations may be outside of memory."""
 
-        def make_store(tree: object, store: str) -> Any:
+        def make_store(tree: object, store: str) -> object:
             return tree_map(lambda array: refill(array, self.capacity, store), tree)
 
         return {

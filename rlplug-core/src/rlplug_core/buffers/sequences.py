@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlplug_core.batches import Transitions, concatenate, rows_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
@@ -19,8 +20,10 @@ from rlplug_core.buffers.rollout import put
 from rlplug_core.buffers.storage import Store, send
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, Result, State, Step, tree_map
+from rlplug_core.types import Array, Obs, RecurrentState, Result, State, Step, tree_map
 
+#: A time, or an array of times.
+T = TypeVar("T", int, Array)
 #: The exponents of the paper (table 2); the second one rises to 1 here.
 USUAL = Priority(alpha=0.9, beta=linear(0.6, 1.0))
 
@@ -80,7 +83,7 @@ class SequenceReplay(PrioritizedReplay):
             store=store,
         )
         self.shape = shape
-        self.memories: Any = (
+        self.memories: RecurrentState = (
             None  # [K, N, ...] before the first steps of the last K sequences of each row
         )
 
@@ -115,7 +118,7 @@ class SequenceReplay(PrioritizedReplay):
             )
         put(self.memories, self._place(self.count), step.recurrent_state)
 
-    def _place(self, time: Any) -> Any:
+    def _place(self, time: T) -> T:
         """Return the place of the memory of a time."""
         return time // self.shape.period % rows_of(self.memories)
 
@@ -171,14 +174,14 @@ class SequenceReplay(PrioritizedReplay):
     def join(self, parts: Sequence[Transitions]) -> Transitions:
         """Join sequences side by side: their steps [T * B] are ordered by time first."""
 
-        def beside(name: str, each: list[Any]) -> Any:
+        def beside(name: str, each: list[Tensor]) -> Tensor:
             if name in ("index", "recurrent_state"):
                 return torch.cat(each)
             return torch.cat([rows.unflatten(0, (self.span, -1)) for rows in each], 1).flatten(0, 1)
 
         return concatenate(parts, beside)
 
-    def _copy_observations(self, numbers: Array) -> tuple[Any, dict[str, Array]]:
+    def _copy_observations(self, numbers: Array) -> tuple[Obs, dict[str, Array]]:
         """Copy the observations of steps, and whether each opens an episode and holds a transition."""
         assert self.data is not None
         flat = self.data.flat

@@ -12,9 +12,11 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rlplug_core.arrays import Either
 from rlplug_core.errors import PluginError
 from rlplug_core.types import Array, State, tree_map
 
@@ -27,7 +29,7 @@ SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: to
 ALIGNED = 16
 
 
-def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
+def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, store: Store) -> Either:
     """Allocate an array, or a tensor on a device; the system gives pages of memory and disk at their first write."""
     if store == "memory" or (
         store == "disk" and 0 in shape
@@ -41,7 +43,7 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
     return torch.empty(shape, dtype=of_torch(np.dtype(dtype)), device=store)
 
 
-def check_extras(extras: Mapping[str, Any], rows: int) -> None:
+def check_extras(extras: Mapping[str, Either], rows: int) -> None:
     """Refuse an agent's extras without one entry for each row: numpy would repeat them silently.
 
     Raises:
@@ -55,14 +57,14 @@ def check_extras(extras: Mapping[str, Any], rows: int) -> None:
             )
 
 
-def refill(saved: Any, length: int, store: Store) -> object:
+def refill(saved: Either, length: int, store: Store) -> object:
     """Allocate storage of this length that starts with the `saved` rows, from any kind of store."""
     made = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
     put(made, slice(0, len(saved)), saved)
     return made
 
 
-def put(store: Any, where: Any, value: Any) -> None:
+def put(store: Either, where: int | slice | Array | tuple[int, slice], value: Either) -> None:
     """Set `store[where] = value` for any combination of array and tensor."""
     if isinstance(store, Tensor):
         _signed_view(store)[where] = _signed_view(
@@ -72,7 +74,7 @@ def put(store: Any, where: Any, value: Any) -> None:
         store[where] = host(value)
 
 
-def take(store: Any, positions: Array) -> Any:
+def take(store: Either, positions: Array) -> Either:
     """Return a copy of the rows at `positions`, on the device of the store."""
     if isinstance(store, Tensor):
         rows = _signed_view(store).index_select(
@@ -87,7 +89,7 @@ def _signed_view(rows: Tensor) -> Tensor:
     return rows.view(SIGNED.get(rows.dtype, rows.dtype))
 
 
-def host(rows: Any) -> Array:
+def host(rows: Either) -> Array:
     """Return rows as an array in host memory."""
     return rows.detach().cpu().numpy() if isinstance(rows, Tensor) else rows
 
@@ -103,7 +105,7 @@ def to_device(rows: object, device: torch.device) -> Tensor:
     )
 
 
-def send(trees: Sequence[Any], device: torch.device) -> list[Any]:
+def send(trees: Sequence[object], device: torch.device) -> list[Any]:
     """Nested dictionaries of arrays and tensors as tensors on a device; all arrays come to a GPU by one copy."""
     if device.type == "cpu":
         return [tree_map(lambda rows: to_device(rows, device), tree) for tree in trees]
@@ -149,7 +151,7 @@ def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
 
 
 @cache
-def of_torch(dtype: np.dtype[Any]) -> torch.dtype:
+def of_torch(dtype: np.dtype[np.generic]) -> torch.dtype:
     """Return the torch type of a numpy type."""
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
@@ -172,7 +174,7 @@ class Whole:
     The last `length` times can be read. The true successors of steps that ended an episode are kept apart.
     """
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Either) -> None:
         self.array = array
         self.length, self.num_envs = array.shape[:2]
         self.flat = array.reshape(self.length * self.num_envs, *array.shape[2:])
@@ -182,11 +184,11 @@ class Whole:
         """Store the observations [N, ...] of one time; replace earlier ones."""
         put(self.array, time % self.length, value)
 
-    def take(self, index: Array) -> Any:
+    def take(self, index: Array) -> Either:
         """The observations [B, ...] of the steps numbered `index`."""
         return take(self.flat, index % len(self.flat))
 
-    def after(self, index: Array, ended: Array) -> Any:
+    def after(self, index: Array, ended: Array) -> Either:
         """Return the successors of the steps numbered `index`; `ended` [B] says which of them ended an episode."""
         found = self.take(index + self.num_envs)
         positions = np.flatnonzero(ended)

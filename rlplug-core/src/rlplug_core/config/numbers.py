@@ -6,7 +6,7 @@ import os
 import re
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 #: Factors of the letters after a number.
 LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
@@ -50,7 +50,7 @@ def figures(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 10 or value == round(value, 1) else f"{value:.3g}"
 
 
-def plain(value: object, kind: str) -> Any:
+def plain(value: object, kind: str) -> object:
     """Convert an option's value to plain Python: arrays, NumPy numbers, and 1e6 for a whole number.
 
     A path becomes text, and a single text becomes a list if the option takes several. Values of other types are

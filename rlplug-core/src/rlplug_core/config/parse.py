@@ -189,12 +189,12 @@ def values_in_range(option: Option, schedule: Written) -> tuple[float, ...]:
     )
 
 
-def meant(name: str, value: Any) -> Any:
+def meant(name: str, value: object) -> object:
     """Return the number for an option's word, such as `auto`; other values unchanged."""
     return MEANT.get((name, value), value) if isinstance(value, str) else value
 
 
-def parse(option: Option, text: str) -> Any:
+def parse(option: Option, text: str) -> object:
     """Convert a text from the command line to the option's type; a wrong text stays a text."""
     if isinstance(number := meant(option.name, text), int):
         return number
@@ -216,7 +216,7 @@ def parse(option: Option, text: str) -> Any:
         return text
 
 
-def nest(values: Mapping[str, object]) -> dict[str, Any]:
+def nest(values: Mapping[str, object]) -> dict[str, object]:
     """Return nested tables for values with dotted names; the inverse of `flat`."""
     nested: dict[str, Any] = {}
     for name, value in values.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -49,7 +48,7 @@ def shape_of(width: int | Sequence[int]) -> Sequence[int]:
     return (width,) if isinstance(width, int) else width
 
 
-def leaves(tree: object, prefix: str = "obs") -> dict[str, Any]:
+def leaves(tree: object, prefix: str = "obs") -> dict[str, object]:
     """Return the arrays of a tree of observations by name: `obs`, or `obs.hand.position`."""
     if not isinstance(tree, dict):
         return {prefix: tree}
@@ -59,7 +58,7 @@ def leaves(tree: object, prefix: str = "obs") -> dict[str, Any]:
     return arrays
 
 
-def _inside(space: Space) -> Any:
+def _inside(space: Space) -> object:
     """Return two valid observations of a space, because an encoder may look up values and fails for invalid ones."""
     if isinstance(space, spaces.Dict):
         return {key: _inside(part) for key, part in space.spaces.items()}

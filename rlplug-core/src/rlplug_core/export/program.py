@@ -189,7 +189,7 @@ def _arguments(node: fx.Node, places: Mapping[str, str]) -> list[object]:
     ]
 
 
-def _to_json(value: object, places: Mapping[str, str]) -> Any:
+def _to_json(value: object, places: Mapping[str, str]) -> object:
     """Return an argument as JSON."""
     if isinstance(value, fx.Node):
         return {"value": _name(value, places)}
@@ -204,7 +204,7 @@ def _to_json(value: object, places: Mapping[str, str]) -> Any:
     raise _Unsupported(f"an argument of type {type(value).__name__}")
 
 
-def _from_json(value: object, values: Mapping[str, object]) -> Any:
+def _from_json(value: object, values: Mapping[str, object]) -> object:
     """Return the argument for its JSON; the inverse of `_to_json`."""
     if isinstance(value, list):
         return [_from_json(item, values) for item in value]

@@ -77,7 +77,7 @@ def space_from_json(about: dict[str, Any]) -> Space:
     return spaces.Dict([(name, space_from_json(part)) for name, part in about["parts"]])
 
 
-def to_env_action(space: Space, action: Array) -> Any:
+def to_env_action(space: Space, action: Array) -> object:
     """Convert canonical actions [N, ...] to actions of an environment with the action space `space`."""
     if isinstance(space, spaces.Dict):
         names = list(space.spaces)

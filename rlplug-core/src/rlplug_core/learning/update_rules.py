@@ -261,7 +261,7 @@ class Torch:
 
 
 #: The rules that have a name of their own; every other name is that of a class of torch.optim.
-RULES: dict[str, type[Any]] = {
+RULES: dict[str, type[object]] = {
     "adam": Adam,
     "adamw": AdamW,
     "rmsprop": RMSProp,

@@ -62,7 +62,7 @@ class Peer:
         self.parent = parent
         self.began = 0
         #: The leader's request, which waits until this learner is at the same point.
-        self.question: tuple[str, Any] | None = None
+        self.question: tuple[str, object] | None = None
         self.leader = task.begun.numpy().data
         self.scale = task.scale.numpy().data
 

@@ -192,14 +192,14 @@ class RayActors:
                 total=self.clock.total,
             )
 
-    def _weights(self) -> Any:
+    def _weights(self) -> object:
         """The weights of the present version in Ray's store."""
         if self.put[0] != self.version:
             arrays = tree_map(lambda tensor: tensor.detach().cpu().numpy(), dict(self.weights))
             self.put = self.version, ray.put(arrays)
         return self.put[1]
 
-    def _call(self, seat: Seat, method: str, **arguments: Any) -> None:
+    def _call(self, seat: Seat, method: str, **arguments: object) -> None:
         """Call a method of the seat's actor; Ray carries the arguments there."""
         seat.silent = 0.0
         self.calls[getattr(seat.handle, method).remote(**arguments)] = seat, seat.epoch
@@ -218,7 +218,7 @@ class RayActors:
             for seat in self.seats:
                 self._check(seat, self.checked - before)
 
-    def _take_answer(self, answer: Any) -> None:
+    def _take_answer(self, answer: object) -> None:
         pulse = answer in self.pulses
         seat, epoch = (self.pulses if pulse else self.calls).pop(answer, (None, 0))
         if seat is None or epoch != seat.epoch:  # of an actor that was lost

@@ -18,7 +18,7 @@ from rlplug_core.protocols import AnyLearner
 
 def check_learners(
     algorithm: str,
-    learner: type[Any],
+    learner: type[object],
     runner: str,
     options: RunOptions,
     values: Mapping[str, object],
@@ -102,7 +102,7 @@ def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:
         )
 
 
-def check_ignored(learner: type[Any], config: object, given: Iterable[str]) -> None:
+def check_ignored(learner: type[object], config: object, given: Iterable[str]) -> None:
     """Refuse options that a subclass ignores, because it overrides the only methods that read them.
 
     Args:

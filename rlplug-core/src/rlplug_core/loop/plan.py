@@ -154,7 +154,7 @@ class Plan:
         return {**flatten(self.options), **flatten(self.config), **texts, **self._arguments()}
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
+    def arguments(self) -> Mapping[str, object]:
         """The keyword arguments of the environment."""
         return self.source.arguments
 

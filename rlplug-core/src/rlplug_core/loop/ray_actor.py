@@ -14,7 +14,7 @@ from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.types import Array, State, tree_map
 
 #: What every call returns: the epoch of the actor, which kind of answer it is, its content.
-Answer = tuple[int, str, Any]
+Answer = tuple[int, str, object]
 
 
 class RayActor:
@@ -36,7 +36,7 @@ class RayActor:
         self,
         algorithm: str,
         env: str,
-        values: dict[str, Any],
+        values: dict[str, object],
         rank: int,
         settings: Mapping[str, object],
         state: State | None,
@@ -53,7 +53,7 @@ class RayActor:
     def configure(self, settings: Mapping[str, object]) -> Answer:
         return self._answer("configured", lambda: self.remote.configure(settings))
 
-    def act(self, weights: Mapping[str, Any], version: int, steps: int, total: int) -> Answer:
+    def act(self, weights: Mapping[str, object], version: int, steps: int, total: int) -> Answer:
         """Act a chunk with these weights, numpy arrays, at the env step and with the total of the whole run."""
         return self._answer("chunk", lambda: self._act(weights, version, steps, total))
 
@@ -72,7 +72,7 @@ class RayActor:
             remote.go_on(state, steps)
             remote.configure(settings)
 
-    def _act(self, weights: Mapping[str, Any], version: int, steps: int, total: int) -> Any:
+    def _act(self, weights: Mapping[str, object], version: int, steps: int, total: int) -> object:
         if version != self.version:
             tree_map(_put, dict(self.remote.own), dict(weights))
             self.version = version
@@ -86,7 +86,7 @@ class RayActor:
         begins, count, episodes = self.remote.end_chunk(steps)
         return version, pack(data), begins, count, [one.plain() for one in episodes]
 
-    def _answer(self, kind: str, work: Callable[[], Any]) -> Answer:
+    def _answer(self, kind: str, work: Callable[[], object]) -> Answer:
         try:
             return self.epoch, kind, work()
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, the learner must learn of it

@@ -123,7 +123,7 @@ def check_room(actors: int, cpus: float) -> None:
         )
 
 
-def reserve(gpus: int) -> Any:
+def reserve(gpus: int) -> object:
     """Reserve GPUs of this machine for the learner, which runs in this process, as long as the result is kept.
 
     Raises:
@@ -202,7 +202,7 @@ LOST = 137
 class RayTask:
     """Calls `function`, which every node imports by its name, with `cpus` kept for it; it returns an exit code."""
 
-    def __init__(self, function: Callable[..., int], cpus: float, *arguments: Any) -> None:
+    def __init__(self, function: Callable[..., int], cpus: float, *arguments: object) -> None:
         self.answer = ray.remote(num_cpus=cpus, max_retries=-1, scheduling_strategy="SPREAD")(
             function
         ).remote(*arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
@@ -25,7 +24,7 @@ class RemoteActor:
         begins: whether the next chunk does not follow the last one.
     """
 
-    def __init__(self, algorithm: str, env: str, values: dict[str, Any], rank: int) -> None:
+    def __init__(self, algorithm: str, env: str, values: dict[str, object], rank: int) -> None:
         plan = Plan.make(algorithm, env, values)
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", rank))

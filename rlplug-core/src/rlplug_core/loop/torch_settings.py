@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -54,7 +53,9 @@ def usable_device(name: str, option: str) -> torch.device:
     return device
 
 
-def on_this_machine(options: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+def on_this_machine(
+    options: Mapping[str, object], say: Callable[[str], None]
+) -> Mapping[str, object]:
     """The options of a run that may have had other GPUs: those that need one that is not here are others."""
     asking = [
         name

@@ -79,7 +79,7 @@ class NormalizedVectors(nn.Module):
         self.norm = norm
         self.vectors = vectors
 
-    def forward(self, both: dict[str, Any]) -> Tensor:
+    def forward(self, both: dict[str, Obs]) -> Tensor:
         features: Tensor = self.vectors({**both, "obs": self.norm(both["obs"])})
         return features
 
@@ -136,10 +136,10 @@ class Ensemble(nn.Module):
     def __getitem__(self, number: int) -> nn.Module:
         return self.members[number]
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         return torch.stack([member(*inputs) for member in self.members])
 
-    def lowest(self, *inputs: Any) -> Tensor:
+    def lowest(self, *inputs: Obs) -> Tensor:
         """Compute the lowest of all members' outputs (Fujimoto et al., 2018, arXiv:1802.09477, eq. 10).
 
         Args:

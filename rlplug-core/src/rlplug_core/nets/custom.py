@@ -9,8 +9,8 @@ returns float32 features [B, F].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -68,7 +68,7 @@ def _try(
         )
 
 
-def _call(what: str, failure: str, call: Any, *arguments: Any) -> object:
+def _call(what: str, failure: str, call: Callable[..., object], *arguments: object) -> object:
     try:
         return call(*arguments)
     except RlplugError:
@@ -79,7 +79,7 @@ def _call(what: str, failure: str, call: Any, *arguments: Any) -> object:
         ) from error
 
 
-def zeros(space: Space, num_envs: int) -> Any:
+def zeros(space: Space, num_envs: int) -> object:
     """So many observations of a space that are all zero, or the least there is, as a network gets them."""
     if isinstance(space, spaces.Dict):
         return {name: zeros(part, num_envs) for name, part in space.spaces.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -18,14 +18,19 @@ from rlplug_core.nets.custom import custom
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
 from rlplug_core.nets.one_hot import OneHot
-from rlplug_core.types import MASK, Space, channels_last
+from rlplug_core.types import MASK, Obs, Space, channels_last
 
+#: A function of the outputs of a layer [B, F], element by element.
+Activation: TypeAlias = Callable[[Tensor], Tensor]
 #: Activations that may change a layer's outputs in place, because nothing else uses them.
-IN_PLACE: dict[Any, Callable[[Tensor], Tensor]] = {torch.tanh: torch.tanh_, torch.relu: torch.relu_}
+IN_PLACE: dict[Activation, Activation] = {
+    torch.tanh: torch.tanh_,
+    torch.relu: torch.relu_,
+}
 
 
 #: The functions that go between layers, by the names that a `Net` has for them.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
     "elu": nn.functional.elu,
@@ -82,7 +87,7 @@ def layer_norm(width: int, net: Net) -> list[nn.LayerNorm]:
     return [nn.LayerNorm(width)] if net.layer_norm else []
 
 
-def activation(net: Net) -> Callable[[Tensor], Tensor]:
+def activation(net: Net) -> Activation:
     """The function between the layers of `net`."""
     return ACTIVATIONS[net.activation]
 
@@ -107,7 +112,7 @@ class MLP(nn.Module):
         norms: list[Any] = [norm._parameters for norm in self.norms] or [None] * len(layers)
         self._parts = list(zip(parts, norms, strict=True))
 
-    def forward(self, obs: Any) -> Tensor:
+    def forward(self, obs: Obs) -> Tensor:
         if self.vectors is not None:
             values: Tensor = self.vectors(obs)
         else:
@@ -247,7 +252,7 @@ class Concat(nn.Module):
             parts.values()
         )  # a ModuleDict would refuse names such as "keys" and "arm.angle"
 
-    def forward(self, obs: dict[str, Any]) -> Tensor:
+    def forward(self, obs: dict[str, Obs]) -> Tensor:
         return torch.cat(
             [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)], dim=1
         )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerator import overridable
 from rlplug_core.arrays import to_host
-from rlplug_core.batches import Rollout, Views, to_tensors
+from rlplug_core.batches import Rollout, Samples, Transitions, Views, to_tensors
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import NonFinite
@@ -124,13 +124,13 @@ class PartNorms(nn.Module):
             parts.values()
         )  # a ModuleDict would refuse names such as "keys" and "arm.angle"
 
-    def forward(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def forward(self, values: Mapping[str, Obs]) -> dict[str, Obs]:
         scaled = {
             name: norm(values[name]) for name, norm in zip(self.names, self.parts, strict=True)
         }
         return {name: scaled.get(name, part) for name, part in values.items()}
 
-    def update(self, values: Mapping[str, Any], weight: Tensor) -> None:
+    def update(self, values: Mapping[str, Obs], weight: Tensor) -> None:
         """Update the `RunningNorm` of each part."""
         for name, part in zip(self.names, self.parts, strict=True):
             assert isinstance(part, RunningNorm | PartNorms)
@@ -149,7 +149,7 @@ class ObservationNorm(Running):
         """The same tree, Box vectors in it scaled."""
         return self.norm(obs)
 
-    def update_stats(self, batch: Any, clock: Clock) -> None:
+    def update_stats(self, batch: Rollout | Transitions | Samples, clock: Clock) -> None:
         """Update with the observations of the actions: of a rollout [T, N], or of a batch [B] and its weights.
 
         For replayed transitions these are the network's training inputs; importance weights correct the preference

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -157,13 +156,13 @@ class ValueFunction(nn.Module):
 
     output: nn.Module
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         """Compute values [B] in the unit of rewards; the inputs are those of `normalized`."""
         value = self.normalized(*inputs)
         output = self.output
         return value * output.scale + output.shift if isinstance(output, PopArt) else value
 
-    def normalized(self, *inputs: Any) -> Tensor:
+    def normalized(self, *inputs: Obs) -> Tensor:
         """Compute values [B] in the unit of normalized targets, for a loss."""
         raise NotImplementedError(f"{type(self).__name__} does not define normalized(...)")
 

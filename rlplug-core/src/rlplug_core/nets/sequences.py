@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from rlplug_core.batches import Rollout, Samples, rows_of, split_shuffled, to_tensors
 from rlplug_core.errors import BadConfig
-from rlplug_core.types import Array, tree_map
+from rlplug_core.types import Array, Obs, RecurrentState, tree_map
 
 
 @dataclass(slots=True)
@@ -24,11 +23,11 @@ class Sequences(Samples):
     """
 
     is_first: Tensor
-    recurrent_state: Any
+    recurrent_state: RecurrentState
     valid: Tensor | None
 
     @property
-    def inputs(self) -> tuple[Any, ...]:
+    def inputs(self) -> tuple[Obs, ...]:
         return self.obs, self.is_first, self.recurrent_state, self.valid
 
     def every(self, nth: int) -> Sequences:

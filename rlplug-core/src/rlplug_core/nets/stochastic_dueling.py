@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +9,7 @@ from rlplug_core.nets.encoders import MLP, encoder, linear
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.nets.policies import Critic
-from rlplug_core.types import Spec
+from rlplug_core.types import Obs, Spec
 
 
 class StochasticDueling(nn.Module):
@@ -33,7 +31,7 @@ class Dueling(nn.Module):
         self.hidden = MLP(features + dims, net)
         self.output = linear(self.hidden.features, 1, 1.0, net)
 
-    def forward(self, inputs: dict[str, Any]) -> Tensor:
+    def forward(self, inputs: dict[str, Obs]) -> Tensor:
         """[B] for `obs`, `action` [B, d] and `others` [B, n, d]."""
         features = self.encoder(inputs["obs"])
         others = inputs["others"]

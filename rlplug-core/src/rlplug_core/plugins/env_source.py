@@ -52,9 +52,9 @@ class EnvSource:
 
     name: str
     arguments: Mapping[str, object] = field(default_factory=dict)
-    given: Any = None
+    given: object = None
     unnamed: str = ""
-    copied: Any = None
+    copied: object = None
     device: str = "cpu"
 
     def make(self, num_envs: int) -> Env:

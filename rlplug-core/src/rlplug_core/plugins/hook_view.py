@@ -14,7 +14,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.plugins.hook_specs import RunView
 
 #: Writes a record of a kind into the journal, at the clock's env step.
-Write = Callable[[str, Mapping[str, Any]], Any]
+Write = Callable[[str, Mapping[str, object]], object]
 #: Groups of metrics that are the run's own.
 TAKEN = ("rollout", "eval", "perf", "final_eval", "info")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+")

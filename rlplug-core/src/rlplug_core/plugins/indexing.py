@@ -126,7 +126,7 @@ def _algorithm(record: Record) -> Index:
     )
 
 
-def _config_of(record: Record, cls: Any) -> Index:
+def _config_of(record: Record, cls: object) -> Index:
     """The index of a wrapper, a controller, a memory or a network, which may be a function."""
     config: Any = getattr(cls, "Config", Config)
     sources = _sources(cls) if isinstance(cls, type) else [cls.__module__]

@@ -28,10 +28,10 @@ class Presets:
     """
 
     path: Path | None
-    tables: dict[str, dict[str, Any]]
+    tables: dict[str, dict[str, object]]
     extends: str = ""
     summary: str = ""
-    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kinds: dict[str, dict[str, object]] = field(default_factory=dict)
 
     @property
     def all(self) -> dict[str, dict[str, Any]]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rlplug_core.config.schema import Option
 
 
-def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
+def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, object]:
     """Return the preset options of an algorithm for an environment, by dotted name.
 
     Args:
@@ -64,7 +64,7 @@ def provider_preset(env_id: str) -> dict[str, Any]:
     Raises:
         PluginError: a preset file cannot be read.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for presets in _of_providers():
         values.update(_fitting(presets, env_parts(env_id)[1], ""))
     return values
@@ -76,9 +76,9 @@ def _of_providers() -> list[Presets]:
     ]
 
 
-def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, Any]:
+def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, object]:
     """Return the values that the tables of one file set for an environment."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
         values.update(flat(table))
     fitting = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))

@@ -152,7 +152,7 @@ def write(path: Path, records: Iterable[Record]) -> int:
     return len(new)
 
 
-def _contents(place: str, refresh: bool) -> Iterator[Any]:
+def _contents(place: str, refresh: bool) -> Iterator[object]:
     """Yield the JSON values of a registry."""
     if _is_address(place):
         path = _cached(place)
@@ -167,7 +167,7 @@ def _contents(place: str, refresh: bool) -> Iterator[Any]:
         yield _read(path)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     try:
         return from_json(path, MOST_BYTES, follow=True)
     except BadFile as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from rlplug_core.config.import_string import describe, is_target, load_target
 from rlplug_core.errors import PluginError, UsageError
@@ -74,7 +73,7 @@ def network(name: str) -> Callable[..., object]:
     return made
 
 
-def wrapper(name: str) -> Any:
+def wrapper(name: str) -> object:
     """Return a wrapper's class, which may be a `gymnasium.Wrapper`, or a function; raise as `algorithm` does."""
     from rlplug_core.plugins.single_wrappers import is_single  # imports torch and gymnasium
 

@@ -113,7 +113,7 @@ class ControllerSpec:
     """A controller's class and its options; `words` is the user's text with absolute paths."""
 
     words: str
-    make: Callable[[Any], Controller]
+    make: Callable[[object], Controller]
     config: Any
 
     @classmethod
@@ -230,7 +230,7 @@ def wrap_env(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) 
     return env
 
 
-def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str, Any]:
+def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str, object]:
     """Parse `option=value,…`; a part without `=` continues the value before it: `sizes=64,64`."""
     known = {option.name: option for option in schema(config)}
     texts: dict[str, str] = {}

@@ -38,7 +38,7 @@ class Transform(EnvBase):
     evaluations only through `learned` and `freeze`.
     """
 
-    Config: ClassVar[type[Any]] = Config
+    Config: ClassVar[type[object]] = Config
 
     def __init__(self, env: Env, config: object = None) -> None:
         """`config` is for subclasses that have options."""

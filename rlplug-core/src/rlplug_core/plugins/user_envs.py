@@ -102,7 +102,7 @@ def check_arguments(code: object, name: str, arguments: Mapping[str, object]) ->
             )
 
 
-def _beginning(first: Any, make: Callable[[], object], name: str) -> Callable[[], object]:
+def _beginning(first: object, make: Callable[[], object], name: str) -> Callable[[], object]:
     """Return a function that returns `first`, which exists already, and then new ones.
 
     It raises PluginError if a new one is the first one again: rows and evaluations would step the same world.

@@ -8,6 +8,7 @@ from typing import Any
 from rlplug_core.config.numbers import figures
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.listing import Summary
+from rlplug_core.runs.schemas import RunConfig
 from rlplug_core.types import Spec
 
 #: Options that are typed once for each value; a comma is part of a value.
@@ -60,7 +61,7 @@ Made with {versions}.
 
 def card(
     found: Summary,
-    config: Mapping[str, Any],
+    config: RunConfig,
     about: Mapping[str, Any],
     spec: Spec,
     untrained: bool = False,

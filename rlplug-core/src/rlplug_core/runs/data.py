@@ -143,9 +143,9 @@ def record(
 
 def _play_episodes(
     agent: Agent, env: Env, seed: int, clock: Clock, steps: int, explore: bool
-) -> tuple[dict[str, Any], tuple[float, ...]]:
+) -> tuple[dict[str, object], tuple[float, ...]]:
     """Return the transitions [M, ...], row by row, and the returns of the episodes that ended."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     returns: list[float] = []
     count = 0
     with preserve_generators():
@@ -159,7 +159,7 @@ def _play_episodes(
     return _by_row(rows), tuple(returns)
 
 
-def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, Any]:
+def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, object]:
     """Copies of one transition of every row, and under `valid` which rows hold one."""
     own = complete(env).translate(action)
     if not isinstance(own, np.ndarray):
@@ -171,7 +171,7 @@ def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, A
     return {**copies, "valid": now.valid.copy()}
 
 
-def _by_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _by_row(rows: list[dict[str, Any]]) -> dict[str, object]:
     """Steps [T] of [N, ...] as transitions [M, ...]: all of one row, then all of the next, each cut at its end."""
     valid = np.stack([one.pop("valid") for one in rows], 1)
     found: dict[str, Any] = tree_map(lambda *parts: np.stack(parts, 1)[valid], *rows)

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from rlplug_core.config.files import (
     content,
@@ -25,7 +25,7 @@ from rlplug_core.config.files import (
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word, writing
 from rlplug_core.runs.journal import read
-from rlplug_core.runs.schemas import read_config
+from rlplug_core.runs.schemas import RunConfig, read_config
 
 #: The first file of a run directory, and one of the two marks of its lock.
 LOCK = "lock"
@@ -112,7 +112,7 @@ class RunDirectory:
         return directory
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunConfig:
         """Return the content of `config.json`; raise BadFile if it cannot be used."""
         return read_config(self.config_path)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.runs.files import shell_word
 from rlplug_core.seeds import preserve_generators
-from rlplug_core.types import Space, Spec
+from rlplug_core.types import Array, Space, Spec
 
 #: Options of every run that only some runners look at.
 RUNNERS = {
@@ -200,7 +199,7 @@ def _finite(saved: Saved) -> bool:
     return all(np.isfinite(array).all() for array in _arrays(components))
 
 
-def _arrays(tree: object) -> Iterator[Any]:
+def _arrays(tree: object) -> Iterator[Array]:
     """The arrays of floating point numbers in a component."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.errors import UsageError, warn
@@ -97,7 +96,7 @@ def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
 
 def initial_buffer(
     warm: WarmStart | None, learner: AnyLearner, plan: Plan
-) -> Mapping[str, Any] | None:
+) -> Mapping[str, object] | None:
     """Return the buffer state that a run starts from, if it takes one over; it fits a learner of this run."""
     buffer = warm.buffer() if warm else None
     if warm and buffer is not None:

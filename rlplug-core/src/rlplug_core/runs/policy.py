@@ -24,7 +24,7 @@ from rlplug_core.protocols import (
 )
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
-from rlplug_core.types import MASK, Array, Obs, Space
+from rlplug_core.types import MASK, Array, Obs, RecurrentState, Space
 
 
 class Policy:
@@ -110,10 +110,10 @@ class Policy:
     def predict(
         self,
         obs: Obs,
-        state: Any = None,
-        episode_start: Any = None,
+        state: RecurrentState = None,
+        episode_start: object = None,
         deterministic: bool | None = None,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, RecurrentState]:
         """The action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
 
         Args:

@@ -6,7 +6,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadFile, UsageError, plain, warn
@@ -45,7 +44,7 @@ class Recorder:
 
     def record(
         self, learner: AnyLearner, seed: int, clock: Clock, wrappers: State
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, object] | None:
         """Make a film and return its journal record, or None if it fails: then no more films are made."""
         path = self.run / FOLDER / f"step-{clock.steps:012d}{usual_suffix()}"
         try:

@@ -76,14 +76,13 @@ def reproduce(
         )
     _, manifest = read(kept[0].path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
-    algorithm, env, options = names(old.path, old.config, warn)
+    algorithm, env, options = names(old.path, old.directory.config, warn)
     options = {
         **options,
         **({"dataset": plan.options.dataset} if plan.dataset else {}),
     }
-    env = env if old.env is None else old.env
     origins = dict.fromkeys(options, "record")
-    request = RunRequest.make(algorithm, env, options, origins)
+    request = RunRequest.make(algorithm, env if old.env is None else old.env, options, origins)
     new = start(
         request, out=old.path.parent, name=name or f"{old.name}-again", watch=watch, hooks=False
     )

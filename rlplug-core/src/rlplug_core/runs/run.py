@@ -42,7 +42,7 @@ class Run:
     """
 
     def __init__(
-        self, directory: RunDirectory | Path | str, env: Any = None, trust: bool = False
+        self, directory: RunDirectory | Path | str, env: object = None, trust: bool = False
     ) -> None:
         self.env = env
         self.trust = trust
@@ -60,14 +60,13 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The content of `config.json`."""
-        return self.directory.config
+        """Return the content of `config.json`."""
+        return {**self.directory.config}
 
     @property
     def options(self) -> dict[str, Any]:
         """All options by dotted name."""
-        found: dict[str, object] = self.config["options"]
-        return found
+        return self.directory.config["options"]
 
     @property
     def status(self) -> str:
@@ -162,7 +161,7 @@ class Run:
         checkpoint: str = "best",
         stochastic: bool = False,
         epsilon: float = 0.0,
-        env: Any = None,
+        env: object = None,
         arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
     ) -> Recording:
@@ -295,7 +294,7 @@ def plan_of(run: Run) -> Plan:
         Untrusted: it has code of its own that you have not trusted.
         UsageError: no name rebuilds its environment, and `env` is missing.
     """
-    config = run.config
+    config = run.directory.config
     if not run.trust:
         require(run.path, config)
     algorithm, env, options = names(run.path, config, warn)
@@ -313,7 +312,7 @@ def plan_of(run: Run) -> Plan:
     try:
         return Plan.of(request)
     except (UsageError, PluginError) as error:
-        wrote = absent_writers(config["environment"]["versions"])
+        wrote = absent_writers((config.get("environment") or {"versions": {}})["versions"])
         if not wrote:
             raise
         kind = UsageError if isinstance(error, UsageError) else PluginError

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -261,6 +261,25 @@ class Config(msgspec.Struct):
     seal: str = ""
 
 
+class RunConfig(TypedDict, total=False):
+    """The content of a `config.json`: every run has the keys of `Config` without a default."""
+
+    name: str
+    uid: str
+    group: str
+    algorithm: str
+    env: str
+    options: dict[str, Any]
+    created: float
+    sources: Mapping[str, Mapping[str, str]]
+    modules: Mapping[str, str]
+    origins: Mapping[str, str]
+    environment: Mapping[str, Any] | None
+    dataset: Mapping[str, Any]
+    unnamed: str
+    seal: str
+
+
 class Shown(msgspec.Struct):
     """The options that are shown or compared before a plan is made."""
 
@@ -269,14 +288,14 @@ class Shown(msgspec.Struct):
     wrap: list[str] = []
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> RunConfig:
     """Return the content of a `config.json`.
 
     Raises:
         BadFile: it cannot be read, or lacks a part that every run has.
     """
     try:
-        config: dict[str, Any] = from_json(path)
+        config: RunConfig = from_json(path)
         as_type(config, Config, path)
         as_type(config["options"], Shown, path)
     except BadFile as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rlplug_core.config.files import content, own_directory, replace
 from rlplug_core.config.import_string import is_target, source_file
@@ -13,6 +13,7 @@ from rlplug_core.config.module_search import folder_of, importable
 from rlplug_core.errors import BadFile, plain
 from rlplug_core.plugins.spec import join_words, split
 from rlplug_core.runs.files import writing
+from rlplug_core.runs.schemas import RunConfig
 
 FOLDER = "sources"
 #: The options that list plugins with their options; each plugin may be in a file.
@@ -30,7 +31,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
         that is a file: its path, its copy, its SHA-256. With `modules`: the folder of each that is not installed.
     """
     kept: dict[str, dict[str, str]] = {}
-    named = roles(config, targets)
+    named = roles(cast("RunConfig", config), targets)
     for role, name in named.items():
         if path := source_file(name):
             found = digest(path)
@@ -54,7 +55,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
 
 
 def names(
-    run: Path, config: Mapping[str, Any], say: Callable[[str], None]
+    run: Path, config: RunConfig, say: Callable[[str], None]
 ) -> tuple[str, str, Mapping[str, Any]]:
     """Return the algorithm, the environment and the options of a run with its own copies; warn about changed files."""
     kept = config.get("sources", {})
@@ -98,7 +99,7 @@ def identity(name: str) -> str:
     return name if path is None else f"{_hash_of(path)}:{name.rpartition(':')[2]}"
 
 
-def roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
+def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
     """The parts of a run's configuration that may name a file; of `targets`, those that the options hold."""
     options = config["options"]
     listed = {
@@ -117,7 +118,7 @@ def _lists(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
     return {name: options[name] for name in LISTS if options.get(name)}
 
 
-def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:
+def copy_of(run: Path, config: RunConfig, role: str) -> Path | None:
     """Return the run's copy of a file; None if the name is not a file.
 
     Raises:
@@ -134,15 +135,13 @@ def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:
     return run / copy
 
 
-def as_given(run: Path, config: Mapping[str, Any], env: str) -> str:
+def as_given(run: Path, config: RunConfig, env: str) -> str:
     """Return the original name of a run's environment if `env` names its own copy; any other name unchanged."""
     copy = copy_of(run, config, "env")
     return str(config["env"]) if copy is not None and source_file(env) == copy.resolve() else env
 
 
-def _name(
-    run: Path, config: Mapping[str, Any], role: str, name: str, say: Callable[[str], None]
-) -> str:
+def _name(run: Path, config: RunConfig, role: str, name: str, say: Callable[[str], None]) -> str:
     copy = copy_of(run, config, role)
     if copy is None:
         return name

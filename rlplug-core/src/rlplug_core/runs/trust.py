@@ -20,13 +20,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rlplug_core.config.files import content, regular
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.module_search import is_local
 from rlplug_core.errors import BadFile, Untrusted, plain, warn
 from rlplug_core.plugins.spec import split
+from rlplug_core.runs.schemas import RunConfig
 from rlplug_core.runs.sources import copy_of, digest, roles
 
 SEAL = "seal"
@@ -50,7 +50,7 @@ def genuine(about: Mapping[str, object]) -> bool:
     )
 
 
-def require(run: Path, config: Mapping[str, object]) -> None:
+def require(run: Path, config: RunConfig) -> None:
     """Refuse to execute a run's code without this account's seal.
 
     Raises:
@@ -85,7 +85,7 @@ def names_code(name: str) -> bool:
     return is_target(name) or any(map(is_local, name.split("/")[1:]))
 
 
-def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
+def doubts(run: Path, config: RunConfig) -> list[str]:
     """Return the code that a run would execute without this account's seal, each part with the reason."""
     written_here = genuine(config)
     found = _find_changed_sources(run, config, written_here)
@@ -98,7 +98,7 @@ def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
     return found + [f"{part}, which this account did not write here" for part in folders + clusters]
 
 
-def _find_changed_sources(run: Path, config: Mapping[str, Any], written_here: bool) -> list[str]:
+def _find_changed_sources(run: Path, config: RunConfig, written_here: bool) -> list[str]:
     kept = config.get("sources", {})
     options = config["options"]
     targets = [

@@ -78,7 +78,7 @@ class WarmStart:
             self._refuse_workers(learner)
             self._give_optimizers(learner, saved["_extra_state"]["optimizers"])
 
-    def _choose(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _choose(self, state: Mapping[str, object]) -> dict[str, Tensor]:
         """The tensors of a learner's state that belong to the parts."""
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         return {
@@ -102,7 +102,7 @@ class WarmStart:
                 "this run's learn anew, so weights see other numbers first; --net.normalize-obs goes with the weights"
             )
 
-    def buffer(self) -> Mapping[str, Any] | None:
+    def buffer(self) -> Mapping[str, object] | None:
         """The state of the buffer that is to be taken over, if it is.
 
         Raises:
@@ -114,7 +114,7 @@ class WarmStart:
             raise UsageError(
                 f"{self.path} holds no buffer; name a run, or a checkpoint of the kind step or final"
             )
-        found: Mapping[str, Any] = read(self.path, "buffer")[0]["buffer"]
+        found: Mapping[str, object] = read(self.path, "buffer")[0]["buffer"]
         if isinstance(found.get("data"), str) or "recorded" in found:
             raise UsageError(
                 f"the buffer at {self.path} is filled from a data set; name that one with --dataset"
@@ -210,7 +210,7 @@ def _difference(name: str, own: Mapping[str, Tensor], saved: Mapping[str, Tensor
     return "" if there == here else f"{name} is {[*there]} there and {[*here]} here"
 
 
-def _rows(buffer: Mapping[str, Any]) -> dict[str, int]:
+def _rows(buffer: Mapping[str, object]) -> dict[str, int]:
     """Return a replay state's number of environments as an option; "" if it is empty or not a replay."""
     data = buffer.get("data")
     if not isinstance(data, Mapping) or "fields" not in data:

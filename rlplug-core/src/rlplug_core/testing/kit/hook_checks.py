@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins import Hooks, records
@@ -23,7 +22,7 @@ from rlplug_core.seeds import global_state
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.trees import difference, leaves
 
-OPTIONS: dict[str, Any] = {"seed": 1, "total_timesteps": 1000, "num_envs": 8}
+OPTIONS: dict[str, object] = {"seed": 1, "total_timesteps": 1000, "num_envs": 8}
 
 
 class HooksSubject:

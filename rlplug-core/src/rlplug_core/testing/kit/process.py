@@ -18,7 +18,7 @@ from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.trees import Leaves, digest
 
 #: The work of a process: it gets an order and returns JSON data.
-Work = Callable[[Any], Any]
+Work = Callable[[Any], object]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Ended:
     error: str
 
 
-def in_fresh_process(work: Work, order: Any) -> Ended:
+def in_fresh_process(work: Work, order: object) -> Ended:
     """Call `work(order)` in a process that has loaded torch and no plugin.
 
     It is forked from a server that does nothing else, which takes a tenth of the time of a new interpreter.
@@ -53,7 +53,9 @@ def in_fresh_process(work: Work, order: Any) -> Ended:
         )
 
 
-def _run_and_report(work: Work, order: Any, environment: Mapping[str, str], folder: Path) -> None:
+def _run_and_report(
+    work: Work, order: object, environment: Mapping[str, str], folder: Path
+) -> None:
     """Run in the process: copy the environment variables of the caller and write all results into files."""
     mortal()
     os.environ.clear()
