@@ -263,7 +263,7 @@ PLAINNESS = {
     "tokens per code line": 9,
     "tuple assignments per 1k": 1.8,
     "fmt: skip": 0,
-    "short one-caller helpers per 1k": 4.6,
+    "short one-caller helpers per 1k": 4,
     "Any per 1k": 12,
     "Any per 1k core": 12,
 }

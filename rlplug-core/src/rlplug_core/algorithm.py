@@ -94,7 +94,11 @@ class Algorithm(nn.Module, Generic[B]):
         self._losses: Losses = room().losses()
         self._check_spaces()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            self._seed(context.seeds.child("networks").integer())
+            seed = context.seeds.child("networks").integer()
+            # `torch.manual_seed` is slow, because it seeds every kind of device.
+            torch.default_generator.manual_seed(seed)
+            if self.device.type == "cuda":
+                torch.cuda.manual_seed(seed)
             self.build()
         self.running = [module for module in self.modules() if isinstance(module, Running)]
         self._check_norms()
@@ -111,12 +115,6 @@ class Algorithm(nn.Module, Generic[B]):
                 "--inference-backend at auto"
             )
         return "torch"
-
-    def _seed(self, seed: int) -> None:
-        """Set the seed of initial weights; `torch.manual_seed` is slow, because it seeds every kind of device."""
-        torch.default_generator.manual_seed(seed)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
 
     def build(self) -> None:
         """Make networks, then optimizers; called once, with the seed for initial weights set."""

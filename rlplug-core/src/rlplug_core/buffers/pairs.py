@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class PairBuffer(RolloutBuffer):
             super().add(
                 replace(self.held, extras={"next_action": np.where(step.valid, step.action, -1)})
             )
-        self.held = Step(**{name: _copy(part) for name, part in _parts(step).items()})
+        self.held = Step(**{**tree_map(np.copy, _parts(step)), "ended": step.ended})
 
     def restart(self) -> None:
         """Cut the episodes of held steps: no action of ours follows them."""
@@ -45,7 +44,3 @@ class PairBuffer(RolloutBuffer):
 
 def _parts(step: Step) -> State:
     return {field.name: getattr(step, field.name) for field in fields(step)}
-
-
-def _copy(part: object) -> Any:
-    return part if isinstance(part, bool) else tree_map(np.copy, part)

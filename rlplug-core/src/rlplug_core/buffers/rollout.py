@@ -130,7 +130,8 @@ class RolloutBuffer:
         if self.position == 0:
             return
         if "device" in state:
-            state = {**state, **to_device(_tensors_of(state), torch.device(state["device"]))}
+            tensors = {name: state[name] for name in ("data", "recurrent_state", "cuts", "finals")}
+            state = {**state, **to_device(tensors, torch.device(state["device"]))}
             self.finals = tree_map(lambda a: self._grown(a, False), state["finals"])
         saved = state["data"]
         cuts = state["cuts"]
@@ -216,8 +217,3 @@ def put(store: Obs, index: int | Array, value: Obs) -> None:
             put(part, index, value[key])
     else:
         store[index] = value
-
-
-def _tensors_of(state: State) -> State:
-    """Return the parts of a saved state that hold tensors."""
-    return {name: state[name] for name in ("data", "recurrent_state", "cuts", "finals")}

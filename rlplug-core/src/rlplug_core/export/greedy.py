@@ -129,17 +129,14 @@ def mode(head: Head) -> Choose:
     if isinstance(head, Gaussian):
         dims = head.dims
         shape = head.shape
-        squashed = isinstance(head, SquashedGaussian)
-        return lambda outputs: _bound(outputs[:, :dims], squashed).reshape(-1, *shape)
+        if isinstance(head, SquashedGaussian):
+            return lambda outputs: outputs[:, :dims].tanh().reshape(-1, *shape)
+        return lambda outputs: outputs[:, :dims].reshape(-1, *shape)
     if isinstance(head, Product):
         return _mode_of_product(head)
     raise UsageError(
         f"a policy with the head {type(head).__name__} cannot be exported; give its agent a method exported()"
     )
-
-
-def _bound(mean: Tensor, squashed: bool) -> Tensor:
-    return mean.tanh() if squashed else mean
 
 
 def _mode_of_product(head: Product) -> Choose:

@@ -157,7 +157,9 @@ def _to_graph(
         elif node.op == "output":
             outputs = [_name(output, places) for output in node.args[0]]
         elif not (_label(node.target).rpartition("aten.")[2].startswith(CHECKS)):
-            steps.append([node.name, _label(node.target), *_arguments(node, places)])
+            arguments = [_to_json(value, places) for value in node.args]
+            options = {key: _to_json(value, places) for key, value in node.kwargs.items()}
+            steps.append([node.name, _label(node.target), arguments, options])
     graph = {"inputs": names, "tensors": held, "steps": steps, "outputs": outputs}
     return graph, {
         name: values[name].detach().cpu().contiguous().clone() for name in set(held.values())
@@ -180,13 +182,6 @@ def _label(target: object) -> str:
 
 def _name(node: Any, places: Mapping[str, str]) -> str:
     return places.get(node.name, node.name)
-
-
-def _arguments(node: fx.Node, places: Mapping[str, str]) -> list[object]:
-    return [
-        [_to_json(value, places) for value in node.args],
-        {key: _to_json(value, places) for key, value in node.kwargs.items()},
-    ]
 
 
 def _to_json(value: object, places: Mapping[str, str]) -> object:

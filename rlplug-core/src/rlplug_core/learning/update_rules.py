@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -222,7 +222,8 @@ class Torch:
         ):
             made = self.made = self._fresh(parameters)
             if state["begun"]:
-                made.state[parameters].update(_without(state, "begun"))
+                kept = {name: tensor for name, tensor in state.items() if name != "begun"}
+                made.state[parameters].update(kept)
         parameters.grad = gradient
         made.param_groups[0]["lr"] = lr
         made.step()
@@ -261,7 +262,7 @@ class Torch:
 
 
 #: The rules that have a name of their own; every other name is that of a class of torch.optim.
-RULES: dict[str, type[object]] = {
+RULES: dict[str, type[UpdateRule]] = {
     "adam": Adam,
     "adamw": AdamW,
     "rmsprop": RMSProp,
@@ -300,7 +301,8 @@ class OptimizerOptions:
             if value is not None and value is not False
         }
         if name in RULES:
-            return _make(name, RULES[name], given, usual)
+            rule = RULES[name]
+            return rule(**_arguments(name, rule, given, usual))
         return _torch(name, given, usual)
 
 
@@ -327,11 +329,6 @@ def _check_betas(betas: tuple[float, ...] | None) -> None:
             "write them as in "
             "--set optimizer_kwargs.betas=0.9,0.999"
         )
-
-
-def _make(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any]) -> UpdateRule:
-    rule: UpdateRule = cls(**_arguments(name, cls, given, usual))
-    return rule
 
 
 def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> UpdateRule:
@@ -383,7 +380,3 @@ def _arguments(
                 f"optimizer '{name}' has no use for 'optimizer_kwargs.{option}'; its options are {ours}"
             )
     return {**{option: value for option, value in usual.items() if option in fitting}, **given}
-
-
-def _without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key: tensor for key, tensor in state.items() if key != name}

@@ -86,7 +86,8 @@ class Peer:
 
     def should_continue(self) -> bool:
         wait = WAIT
-        while not self._follows():
+        # The leader often starts a step at once; a few looks take less time than one wait.
+        while not any(self.leader[0] > self.began for _ in range(LOOKS)):
             if self.question is None and self.parent.poll(wait):
                 self.question = fetch(self.parent)
             if self.question == CLOSE:
@@ -100,10 +101,6 @@ class Peer:
             wait = min(2 * wait, LONGEST)
         self.clock.scale = float(self.scale[0])
         return True
-
-    def _follows(self) -> bool:
-        """Return whether the leader has started more, or does so at once."""
-        return any(self.leader[0] > self.began for _ in range(LOOKS))
 
     def _answer(self, kind: str, content: Any) -> None:
         """Answer the leader's request at the leader's own point."""

@@ -235,11 +235,10 @@ class ActorProcesses:
             self._replace(seat, remote.how_it_ended())
             return
         limit = patience(remote.ready, self.plan.options.worker_timeout)
-        if remote.overdue(elapsed, limit) and self._is_awaited(seat):
+        overdue = remote.overdue(elapsed, limit)
+        awaited = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
+        if overdue and awaited:
             self._replace(seat, silence(remote.ready, limit), " (--worker-timeout waits longer)")
-
-    def _is_awaited(self, seat: Seat) -> bool:
-        return not seat.remote.ready or seat.asked or bool(self.permits.acting(seat.remote.rank))
 
     def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
         """Give the seat to a new process; the old one's current chunk is lost.

@@ -233,12 +233,11 @@ class RayActors:
         except RayError as error:
             self._replace(seat, f"was lost ({type(error).__name__})")
         else:
-            self._alive(seat, content) if pulse else self._understand(seat, *content)
-
-    def _alive(self, seat: Seat, acted: int) -> None:
-        if acted != seat.acted:
-            seat.acted = acted
-            seat.silent = 0.0
+            if not pulse:
+                self._understand(seat, *content)
+            elif content != seat.acted:
+                seat.acted = content
+                seat.silent = 0.0
 
     def _understand(self, seat: Seat, epoch: int, kind: str, content: Any) -> None:
         if epoch != seat.epoch:

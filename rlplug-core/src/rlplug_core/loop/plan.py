@@ -150,19 +150,17 @@ class Plan:
     @cached_property
     def flat(self) -> dict[str, Any]:
         """All options by dotted name, schedules as text, and the arguments of environments."""
-        texts = {name: one.text for name, one in self.schedules.items()}
-        return {**flatten(self.options), **flatten(self.config), **texts, **self._arguments()}
+        found = {**flatten(self.options), **flatten(self.config)}
+        found |= {name: schedule.text for name, schedule in self.schedules.items()}
+        found |= flat(self.source.arguments, TRAIN)
+        if self.eval_source is not self.source:
+            found |= flat(self.eval_source.arguments, EVAL)
+        return found
 
     @property
     def arguments(self) -> Mapping[str, object]:
         """The keyword arguments of the environment."""
         return self.source.arguments
-
-    def _arguments(self) -> dict[str, object]:
-        alike = self.eval_source is self.source
-        return flat(self.source.arguments, TRAIN) | (
-            {} if alike else flat(self.eval_source.arguments, EVAL)
-        )
 
     @property
     def max_lag(self) -> int:

@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -43,7 +42,13 @@ def launch(
         ends: this process's ends of the same pipes.
     """
     _ENDS.update(ends)
-    process = _process(_fork() if can_fork() else fork_server(), target, arguments)
+    context: ForkContext | ForkServerContext
+    if can_fork():
+        set_numba_up()
+        context = multiprocessing.get_context("fork")
+    else:
+        context = fork_server()
+    process: BaseProcess = context.Process(target=target, args=arguments, daemon=True)
     with without_main(), block_signals():
         process.start()
     return process
@@ -59,17 +64,6 @@ def lock() -> AbstractContextManager[object]:
     """Return a lock that processes of either origin take; a run ends with a process that is killed while it has it."""
     with safe_path():  # it starts the process that tidies up
         return multiprocessing.get_context("forkserver").Lock()
-
-
-def _fork() -> ForkContext:
-    set_numba_up()
-    return multiprocessing.get_context("fork")
-
-
-def _process(
-    context: ForkContext | ForkServerContext, target: Callable[..., None], arguments: Any
-) -> BaseProcess:
-    return context.Process(target=target, args=arguments, daemon=True)
 
 
 def can_fork() -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+
+import numpy as np
 
 from rlplug_core.config.import_string import describe
 from rlplug_core.errors import NonFinite, RlplugError
 from rlplug_core.loop.chunks import chunk_arrays, pack, write
 from rlplug_core.loop.remote_actor import RemoteActor
-from rlplug_core.types import Array, State, tree_map
+from rlplug_core.types import State, tree_map
 
 #: What every call returns: the epoch of the actor, which kind of answer it is, its content.
 Answer = tuple[int, str, object]
@@ -74,7 +75,11 @@ class RayActor:
 
     def _act(self, weights: Mapping[str, object], version: int, steps: int, total: int) -> object:
         if version != self.version:
-            tree_map(_put, dict(self.remote.own), dict(weights))
+            tree_map(
+                lambda own, new: np.copyto(own.detach().numpy(), new),
+                dict(self.remote.own),
+                dict(weights),
+            )
             self.version = version
         data: State | None = None
         for t, step in enumerate(self.remote.steps(steps, total)):
@@ -93,7 +98,3 @@ class RayActor:
             reason = str(error) if isinstance(error, RlplugError) else describe(error)
             kind = "not finite" if isinstance(error, NonFinite) else "error"
             return self.epoch, kind, (reason, traceback.format_exc())
-
-
-def _put(own: Any, array: Array) -> None:
-    own.detach().numpy()[...] = array

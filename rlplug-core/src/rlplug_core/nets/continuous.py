@@ -137,6 +137,14 @@ class Ensemble(nn.Module):
         return self.members[number]
 
     def forward(self, *inputs: Obs) -> Tensor:
+        """Compute the outputs of all members.
+
+        Args:
+            inputs: [B, ...] each, as the members take them.
+
+        Returns:
+            [n, B, ...].
+        """
         return torch.stack([member(*inputs) for member in self.members])
 
     def lowest(self, *inputs: Obs) -> Tensor:

@@ -61,10 +61,6 @@ def kind_for(algorithm: str, source: EnvSource, wrap: Sequence[str]) -> str:
         return ""
     if not any(presets.kinds for presets in chain(find("algorithms", algorithm))):
         return ""
-    return _kind(source, wrap)
-
-
-def _kind(source: EnvSource, wrap: Sequence[str]) -> str:
     from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 
     env = wrap_env(source.make(1), map(WrapperSpec.parse, wrap))

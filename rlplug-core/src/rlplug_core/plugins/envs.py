@@ -168,13 +168,10 @@ def _elsewhere(env_id: str, asked: Callable[[Record, str], Env]) -> Env:
 
         if any(spec.namespace == namespace for spec in registry.values()):
             raise
+        providers = ", ".join(sorted({record.id for record in _ok()})) or "none"
         raise UnknownEnv(
-            f"{error}; no plugin has the namespace '{namespace}' (providers: {_names()})"
+            f"{error}; no plugin has the namespace '{namespace}' (providers: {providers})"
         ) from error
-
-
-def _names() -> str:
-    return ", ".join(sorted({record.id for record in _ok()})) or "none"
 
 
 def build_provider(record: Record, arguments: Mapping[str, object]) -> Provider:

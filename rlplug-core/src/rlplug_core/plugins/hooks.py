@@ -123,7 +123,10 @@ class Hooks:
         self, run: RunView, step: int, episodes: Mapping[str, Sequence[float | None]]
     ) -> None:
         frozen = MappingProxyType(
-            {name: tuple(map(_number, column)) for name, column in episodes.items()}
+            {
+                name: tuple(math.nan if value is None else value for value in column)
+                for name, column in episodes.items()
+            }
         )
         self._call("rlplug_episodes", run=self._view(run), step=step, episodes=frozen)
 
@@ -230,8 +233,3 @@ def hooks_for(given: bool | Sequence[object]) -> Hooks:
     hooks = Hooks()
     hooks.join(given)
     return hooks
-
-
-def _number(value: float | None) -> float:
-    """Return NaN in place of a missing value."""
-    return math.nan if value is None else value

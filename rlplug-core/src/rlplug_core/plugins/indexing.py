@@ -116,7 +116,7 @@ def _algorithm(record: Record) -> Index:
         record.id,
         _summary(documents),
         modules=_module_hashes([*_sources(cls), *_config_sources(cls.Config)]),
-        paper=_paper(documents),
+        paper=next((found.group() for text in documents for found in _PAPER.finditer(text)), ""),
         aliases=tuple(getattr(cls, "aliases", ())),
         runners=tuple(cls.runners),
         actions=tuple(getattr(cls, "actions", ())),
@@ -155,12 +155,6 @@ def _summary(documents: Iterable[str]) -> str:
     """The first line that is written; an algorithm's module names the method and its paper."""
     return about(
         next((document.strip().splitlines()[0] for document in documents if document.strip()), "")
-    )
-
-
-def _paper(documents: Iterable[str]) -> str:
-    return next(
-        (found.group() for document in documents for found in _PAPER.finditer(document)), ""
     )
 
 

@@ -180,9 +180,13 @@ def resume(
     total_timesteps = _total(total_timesteps)
     run = open_run(run, env=env, trust=trust)
     with run.directory.locked():  # before anything is read, since another process may be at it
+        plan = plan_of(run)
+        if on is not None:
+            plan = replace(plan, options=replace(plan.options, on=on))
+            plan.check()
         resume_from_checkpoint(
             run,
-            with_dataset(_place_actors(plan_of(run), on), run.config.get("dataset"), run.path),
+            with_dataset(plan, run.config.get("dataset"), run.path),
             total_timesteps,
             rescale,
             lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
@@ -207,14 +211,6 @@ def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
     hooks = hooks_for(given)
     hooks.choose(plan.options.log)
     return hooks
-
-
-def _place_actors(plan: Plan, on: str | None) -> Plan:
-    """The plan with its actors elsewhere, if somewhere is named."""
-    if on is not None:
-        plan = replace(plan, options=replace(plan.options, on=on))
-        plan.check()
-    return plan
 
 
 @add_python_notes()

@@ -86,7 +86,7 @@ class Policy:
         self._first = np.ones(1, dtype=bool)
 
     def __call__(self, obs: Obs) -> Any:
-        """The action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
+        """Return the action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
 
         A policy with memory has one for each of B rows. Another number of rows than before starts with an empty memory.
 
@@ -97,7 +97,10 @@ class Policy:
         obs = _canonical(self.observation_space, obs)
         single = self._is_single(obs)
         batch = _batch(self.observation_space, obs, single)
-        self._make_room(rows_of(batch))
+        rows = rows_of(batch)
+        if self._state is not None and rows != len(self._first):
+            self._state = self._agent.initial(rows)
+            self._first = np.ones(rows, dtype=bool)
         batch = complete(self._env).observe(batch, self._first)
         act = self._agent.act(
             batch, self._first, self._state, self._clock, explore=not self.deterministic
@@ -133,12 +136,6 @@ class Policy:
             return self(obs), None
         finally:
             self.deterministic = before
-
-    def _make_room(self, rows: int) -> None:
-        """Make a memory for each row; if their number changes, start with empty ones."""
-        if self._state is not None and rows != len(self._first):
-            self._state = self._agent.initial(rows)
-            self._first = np.ones(rows, dtype=bool)
 
     def _is_single(self, obs: Obs) -> bool:
         space = self.observation_space

@@ -21,7 +21,9 @@ from rlplug_core.processor import KERNELS, processor
 
 def environment(plan: Plan) -> dict[str, Any]:
     """Return what bit-exact resume depends on, besides the configuration."""
-    packages = ("rlplug-core", *_plugin(plan.algorithm), "torch", "numpy", "gymnasium")
+    name = plan.algorithm
+    plugin = () if is_target(name) else (find("algorithms", name).distribution,)
+    packages = ("rlplug-core", *plugin, "torch", "numpy", "gymnasium")
     return {
         "versions": {
             "python": platform.python_version(),
@@ -80,11 +82,6 @@ def _installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _plugin(algorithm: str) -> tuple[str, ...]:
-    """The distribution of an algorithm that is installed."""
-    return () if is_target(algorithm) else (find("algorithms", algorithm).distribution,)
 
 
 @cache

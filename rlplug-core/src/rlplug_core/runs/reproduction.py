@@ -75,7 +75,9 @@ def reproduce(
             "bring it back, or train again with 'rlplug run'"
         )
     _, manifest = read(kept[0].path, "clock")
-    surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
+    surroundings = differences(manifest["environment"], environment(plan))
+    if not manifest["exact"]:
+        surroundings.append(f"the run could not be exact: {manifest['inexact']}")
     algorithm, env, options = names(old.path, old.directory.config, warn)
     options = {
         **options,
@@ -129,10 +131,6 @@ def compare(one: RunDirectory, other: RunDirectory) -> list[str]:
     return found + [
         f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)
     ]
-
-
-def _inexact(manifest: dict[str, object]) -> list[str]:
-    return [] if manifest["exact"] else [f"the run could not be exact: {manifest['inexact']}"]
 
 
 def _numbers(path: Path) -> dict[tuple[int, str], float]:

@@ -126,13 +126,9 @@ def _seal(about: Mapping[str, object]) -> str:
     rest = {name: value for name, value in about.items() if name != SEAL}
     # Sealed in the form in which it is read again: a tuple is a list by then.
     text = json.dumps(json.loads(json.dumps(rest)), sort_keys=True)
-    key = _key(_place())
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    key = _key(Path(home) / "rlplug" / "key")
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest() if key else ""
-
-
-def _place() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "rlplug" / "key"
 
 
 @cache

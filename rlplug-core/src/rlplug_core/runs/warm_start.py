@@ -75,7 +75,8 @@ class WarmStart:
         if {"policy", "critic"} & {*self.parts}:
             self._copy(self._choose(learner.state_dict()), self._choose(saved))
         if "optimizer" in self.parts:
-            self._refuse_workers(learner)
+            if learner.context.runner != "sync":
+                raise UsageError("--init-parts optimizer and buffer work only with --runner sync")
             self._give_optimizers(learner, saved["_extra_state"]["optimizers"])
 
     def _choose(self, state: Mapping[str, object]) -> dict[str, Tensor]:
@@ -178,10 +179,6 @@ class WarmStart:
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(saved[name])
-
-    def _refuse_workers(self, learner: Algorithm[Any]) -> None:
-        if learner.context.runner != "sync":
-            raise UsageError("--init-parts optimizer and buffer work only with --runner sync")
 
 
 def targets_of(learner: Algorithm[Any]) -> list[Target]:

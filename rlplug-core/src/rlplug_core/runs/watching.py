@@ -78,7 +78,7 @@ def show_episodes(
     env = make_shown_env(conditions.applied(plan), "human" if showing.in_window else "rgb_array")
     try:
         agent, clock = ready(plan, directory, env, conditions, used)
-        with showing.films(_fps(env)) as films, drawing(plan.env):
+        with showing.films(complete(env).fps) as films, drawing(plan.env):
             reel = (
                 None if showing.in_window else Reel(films, showing.every, showing.sheet is not None)
             )
@@ -132,7 +132,3 @@ def drawing(id: str) -> Iterator[None]:
         if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
             raise MissingPackage(f"{id} needs a package to be drawn: {said}") from error
         raise PluginError(f"{id} cannot be drawn: {type(error).__name__}: {said}") from error
-
-
-def _fps(env: Env) -> float:
-    return complete(env).fps

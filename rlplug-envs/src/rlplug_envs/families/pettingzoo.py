@@ -108,7 +108,8 @@ def find(id: str) -> ModuleType:
         package = import_module(place)
         known = [module.name for module in iter_modules(getattr(package, "__path__", ()))]
         versions = sorted(
-            (one for one in known if re.fullmatch(re.escape(name) + r"_v\d+", one)), key=_version
+            (one for one in known if re.fullmatch(re.escape(name) + r"_v\d+", one)),
+            key=lambda module: int(module.rpartition("_v")[2]),
         )
         if versions or name in known or find_spec(f"{place}.{name}"):
             with warnings.catch_warnings():
@@ -134,10 +135,6 @@ def _alone(id: str, name: str) -> ModuleType:
         return import_quietly(name)
     except ModuleNotFoundError as error:
         raise _missing(id, error) from error
-
-
-def _version(name: str) -> int:
-    return int(name.rpartition("_v")[2])
 
 
 def _missing(id: str, error: ModuleNotFoundError) -> MissingPackage:

@@ -171,7 +171,9 @@ def _check_obs(space: Any, obs: Obs, where: str) -> None:
     for row in range(rows_of(obs)):
         one = tree_map(lambda leaf, row=row: leaf[row], obs)
         if not space.contains(one):
-            raise Failed(f"{where} is not in the space {space}: {_shorten(one)}")
+            text = " ".join(repr(one).split())
+            text = text if len(text) < 160 else f"{text[:157]}…"
+            raise Failed(f"{where} is not in the space {space}: {text}")
 
 
 def _check_flags(now: Timestep, count: int, turn: int) -> None:
@@ -219,8 +221,3 @@ def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:
         raise Failed(
             f"step {turn}: the mask of rows {rows(found)} forbids all actions; allow one, or end the episode"
         )
-
-
-def _shorten(one: object) -> str:
-    text = " ".join(repr(one).split())
-    return text if len(text) < 160 else f"{text[:157]}…"

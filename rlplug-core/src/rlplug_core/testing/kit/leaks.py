@@ -15,7 +15,8 @@ def leaks(subject: Subject) -> None:
     """After a run no thread and no process of it is left."""
     threads = set(threading.enumerate())
     processes = children()
-    _run(subject)
+    # Without a name for it, the run can be collected.
+    Trial(subject, subject.home_env()).run(subject.horizon.turns)
     gc.collect()
     if left := [thread.name for thread in threading.enumerate() if thread not in threads]:
         raise Failed(
@@ -23,10 +24,6 @@ def leaks(subject: Subject) -> None:
         )
     if left_processes := children() - processes:
         raise Failed(f"the process {min(left_processes)} still runs after a run; end it")
-
-
-def _run(subject: Subject) -> None:
-    Trial(subject, subject.home_env()).run(subject.horizon.turns)
 
 
 def children() -> set[int]:

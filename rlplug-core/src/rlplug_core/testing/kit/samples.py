@@ -133,7 +133,8 @@ class Samples:
         obs = getattr(batch, "obs", None)
         if obs is None:
             raise Skipped("its batches have no observations")
-        rows = tree_map(lambda leaf: np.asarray(leaf)[_steps(leaf, weight)], obs)
+        # A rollout has one more observation than weights.
+        rows = tree_map(lambda leaf: np.asarray(leaf)[: len(weight)], obs)
         flat = tree_map(lambda leaf: leaf.reshape(weight.size, *leaf.shape[weight.ndim :]), rows)
         known = self.probe.places
         found = [known.get(key, (-1, -1, -1)) for key in keys(flat, weight.size)]
@@ -181,11 +182,6 @@ def _weight(batch: object) -> Array:
     if "weight" not in names:
         raise Skipped("its batches have no weight")
     return np.asarray(getattr(batch, "weight"))  # noqa: B009  # checked above, and unknown to the type checker
-
-
-def _steps(leaf: Any, weight: Array) -> slice:
-    """Return the slice of observations with weights; a rollout has one more observation."""
-    return slice(len(weight)) if len(leaf) > len(weight) else slice(None)
 
 
 def _numbers(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -41,7 +41,11 @@ class Updates(Meter):
         for name, value in result.metrics.items():
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 self.graphs.add(name)
-        self.metrics.append({name: _copy(value) for name, value in result.metrics.items()})
+        metrics = {
+            name: value.detach().clone() if isinstance(value, torch.Tensor) else value
+            for name, value in result.metrics.items()
+        }
+        self.metrics.append(metrics)
         self.turns.append(self.turn)
         if len(self.metrics) == self.stop_after:
             self.clock.stop = True
@@ -138,7 +142,3 @@ class Trial:
     def learned(self) -> Leaves:
         """Return the whole current state of the learner."""
         return leaves(self.learner.state_dict())
-
-
-def _copy(value: torch.Tensor | float) -> torch.Tensor | float:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value

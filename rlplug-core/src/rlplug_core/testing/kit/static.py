@@ -31,7 +31,8 @@ def entry_point(subject: Subject) -> None:
     if record.status != "ok":
         raise Failed(f"{record} is {record.status}: {record.reason}")
     lines = metadata.distribution(record.distribution).requires or []
-    if record.distribution not in FIRST_PARTY and not any(_names_core(line) for line in lines):
+    required = {canonical(Requirement(line).name) for line in lines}
+    if record.distribution not in FIRST_PARTY and "rlplug-core" not in required:
         raise Failed(
             f"{record.distribution} does not require rlplug-core, so its supported versions are unknown; "
             "add rlplug-core with bounds to its dependencies"
@@ -130,10 +131,6 @@ def _record(subject: Subject) -> Record:
     if subject.record is None:
         raise Skipped("it is not installed as a plugin")
     return subject.record
-
-
-def _names_core(line: str) -> bool:
-    return canonical(Requirement(line).name) == "rlplug-core"
 
 
 def _schema(config: type[object]) -> tuple[Option, ...]:
