@@ -43,7 +43,7 @@ EXAMPLES = (
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.140", "jsonschema>=4.20")
 #: What the environment `env` holds: all that the tests, mypy and the commands of the pages use.
 EVERYTHING = (
-    "rlplug-core[minari,numba]",
+    "rlplug-core[hub,minari,numba]",
     "rlplug-algos",
     "rlplug-envs[atari,box2d,minatar,minigrid,mujoco,multiagent]",
     "rlplug-cli[video,onnx,tune,notebook,tensorboard]",

@@ -38,6 +38,7 @@ ROOMS = (
     ("plugins",),
     ("loop",),
     ("export", "films"),
+    ("sharing",),
     ("runs",),
     ("testing",),
 )

@@ -18,6 +18,8 @@ COMMANDS = {
     "play": ("play", "Watch a run's policy in a window or as a film."),
     "record": ("record", "Record a run's policy as a data set."),
     "export": ("export", "Export a run's policy to files."),
+    "push": ("push", "Share a run's agent: a folder, an address, the Hub, MLflow."),
+    "pull": ("pull", "Get a shared agent and check its files."),
     "reproduce": ("reproduce", "Train a run again and compare the bits."),
     "runs": ("runs", "List runs, delete some, clean up after killed ones."),
     "show": ("show", "Show one run: options, scores, curve, checkpoints, how to resume."),

@@ -26,7 +26,12 @@ def confirm_trust(run: Path, trust: bool) -> bool:
         return trust
     from rlplug_core.runs import RunDirectory, doubts
 
-    unknown_code = doubts(run, RunDirectory.open(run).config)
+    directory = RunDirectory.open(run)
+    if (
+        directory.is_export
+    ):  # it holds no code, and an own environment is the user's to trust by the option
+        return trust
+    unknown_code = doubts(run, directory.config)
     return bool(unknown_code) and click.confirm(
         f"this would execute {' and '.join(unknown_code)}; continue?", err=True
     )

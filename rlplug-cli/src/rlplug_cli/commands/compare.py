@@ -169,8 +169,8 @@ def command(
 ) -> None:
     """Compare runs over seeds: curves with intervals, final scores, probabilities of improvement.
 
-    RUN is a run's path or name, GROUP the start of its group, SWEEP a directory of runs. Runs that differ only in seed
-    and environment are combined.
+    RUN is a run's path or name or the source of a shared agent, GROUP the start of its group, SWEEP a directory of
+    runs. Runs that differ only in seed and environment are combined.
     """
     from rlplug_cli.compare.lines import Settings
     from rlplug_cli.compare.report import report

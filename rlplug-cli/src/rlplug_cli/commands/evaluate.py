@@ -65,7 +65,10 @@ def command(
     json: bool,
     trust: bool,
 ) -> None:
-    """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily by default."""
+    """Play episodes with a checkpoint of RUN, greedily by default.
+
+    RUN is a path, a name in runs/, an export, or the source of a shared agent, such as hub:OWNER/NAME.
+    """
     context = click.get_current_context()
     source = context.get_parameter_source("checkpoint")
     if all_checkpoints and source is not click.core.ParameterSource.DEFAULT:
@@ -73,6 +76,10 @@ def command(
             "--all-checkpoints plays every checkpoint and --checkpoint one; leave one out"
         )
     found = open_run(run, trust)
+    if all_checkpoints and found.directory.is_export:
+        raise UsageError(
+            f"{found.path} is an export, which has one policy; leave out --all-checkpoints"
+        )
     names = found.checkpoints if all_checkpoints else [checkpoint]
     conditions: dict[str, Any] = {
         "stochastic": stochastic,

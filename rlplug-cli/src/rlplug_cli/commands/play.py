@@ -80,7 +80,10 @@ def command(
     wrap: list[str] | None,
     trust: bool,
 ) -> None:
-    """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film without a display."""
+    """Watch a checkpoint of RUN in a window, or as a film without a display.
+
+    RUN is a path, a name in runs/, an export, or the source of a shared agent, such as hub:OWNER/NAME.
+    """
     found = open_run(run, trust)
     if video is None and frames is None and sheet is None:
         video = _default_film(found, checkpoint)
@@ -110,4 +113,8 @@ def _default_film(run: Run, checkpoint: str) -> Path | None:
     from rlplug_core.films import usual_suffix
     from rlplug_core.runs import has_display
 
-    return None if has_display() else run.path / "videos" / f"play-{checkpoint}{usual_suffix()}"
+    if has_display():
+        return None
+    if run.directory.is_export:  # its folder may be the cache
+        return Path(f"{run.name}{usual_suffix()}")
+    return run.path / "videos" / f"play-{checkpoint}{usual_suffix()}"

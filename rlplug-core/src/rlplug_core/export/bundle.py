@@ -13,14 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
-from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.config.files import STATE, as_type, content, from_json
+from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.export.agent import DetachedEnv, ProgramAgent
-from rlplug_core.export.flat import Flat
+from rlplug_core.export.flat import Flat, leaves, shape_of, valid_rows
 from rlplug_core.export.greedy import greedy
 from rlplug_core.export.program import Program, trace
 from rlplug_core.export.spaces import space_from_json, space_to_json
@@ -32,6 +36,9 @@ from rlplug_core.types import Spec
 FORMAT = 1
 JSON = "policy.json"
 TENSORS = "policy.safetensors"
+#: The most bytes of `policy.json`.
+MOST_JSON = 2**24
+_Width = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
 
 
 @contextmanager
@@ -99,7 +106,7 @@ def _write_into(
     source = complete(env).source
     flat = Flat(module, spec)
     graph, tensors = trace(flat, flat.example(), flat.names)
-    content = save(tensors)
+    data = save(tensors)
     record = {
         "format": FORMAT,
         **about,
@@ -110,7 +117,7 @@ def _write_into(
         "env_action_space": space_to_json(env_action),
         "memory": flat.memory,
         "program": graph,
-        "sha256": {TENSORS: hashlib.sha256(content).hexdigest()},
+        "sha256": {TENSORS: hashlib.sha256(data).hexdigest()},
     }
     if onnx:
         from rlplug_core.export.onnx import write_onnx
@@ -120,8 +127,30 @@ def _write_into(
         from rlplug_core.export.torchscript import write_torchscript
 
         write_torchscript(directory / "policy.pt", flat)
-    (directory / TENSORS).write_bytes(content)
+    (directory / TENSORS).write_bytes(data)
     (directory / JSON).write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+class Evaluation(msgspec.Struct):
+    """The environment of a run's evaluations: its name, its arguments, and the wrappers in their order."""
+
+    env: str
+    arguments: dict[str, Any] = {}
+    wrap: list[str] = []
+
+
+class About(msgspec.Struct):
+    """The parts of `policy.json` that are read by name, besides its spaces and its program."""
+
+    env_id: str
+    env: str = ""
+    run: str = ""
+    algorithm: str = ""
+    step: Annotated[int, msgspec.Meta(ge=0)] = 0
+    wrap: list[str] = []
+    wrap_each: list[str] = []
+    memory: dict[str, _Width | list[_Width]] = {}
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +175,23 @@ class ExportedPolicy:
         )
 
 
+#: Exceptions for files of another kind, damaged ones, and ones that a stranger made.
+UNREADABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BadFile,
+    IndexError,
+    KeyError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
+
+
 def read(directory: Path) -> ExportedPolicy:
     """Read the exported policy in a directory. Its files are checked; they cannot run code.
 
@@ -153,18 +199,34 @@ def read(directory: Path) -> ExportedPolicy:
         RlplugError: the files are damaged or have another format.
     """
     try:
-        about = json.loads((directory / JSON).read_bytes())
-        content = (directory / TENSORS).read_bytes()
+        about = from_json(directory / JSON, MOST_JSON, follow=True)
+        data = content(directory / TENSORS, STATE, follow=True)
         if about["format"] != FORMAT:
             raise RlplugError(
                 f"{directory} has format {about['format']}; this version of rlplug reads format {FORMAT}"
             )
-        if hashlib.sha256(content).hexdigest() != about["sha256"][TENSORS]:
+        if hashlib.sha256(data).hexdigest() != about["sha256"][TENSORS]:
             raise RlplugError(
                 f"{directory / TENSORS} has changed since it was written; export the policy again"
             )
-        return ExportedPolicy(about, Program(about["program"], load(content)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        as_type(about, About, directory / JSON)
+        policy = ExportedPolicy(about, Program(about["program"], load(data)))
+        policy.env.close()  # made once, as the inputs, so that wrong spaces are found here
+        example_inputs(policy)
+        return policy
+    except UNREADABLE as error:
         raise RlplugError(
-            f"{directory} does not contain a readable policy: {type(error).__name__}: {error}"
+            f"{directory} does not contain a readable policy: {type(error).__name__}: {plain(str(error))}"
         ) from error
+
+
+def example_inputs(policy: ExportedPolicy) -> dict[str, Tensor]:
+    """Return two example rows of each input of an exported policy."""
+    about = policy.about
+    observations = leaves(valid_rows(space_from_json(about["observation_space"])))
+    memory = {
+        f"memory.{part}": torch.zeros(2, *shape_of(width))
+        for part, width in about["memory"].items()
+    }
+    first = {"first": torch.zeros(2, dtype=torch.bool)} if memory else {}
+    return {name: torch.from_numpy(leaf) for name, leaf in observations.items()} | first | memory

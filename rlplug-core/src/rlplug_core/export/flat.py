@@ -21,7 +21,7 @@ class Flat(nn.Module):
     def __init__(self, module: Greedy | GreedyRecurrent, spec: Spec) -> None:
         super().__init__()
         self.module = module
-        self.shape = _inside(spec.obs)
+        self.shape = valid_rows(spec.obs)
         self.memory = dict(module.parts) if isinstance(module, GreedyRecurrent) else {}
         self.names = list(leaves(self.shape))
         if self.memory:
@@ -58,10 +58,10 @@ def leaves(tree: object, prefix: str = "obs") -> dict[str, object]:
     return arrays
 
 
-def _inside(space: Space) -> object:
+def valid_rows(space: Space) -> object:
     """Return two valid observations of a space, because an encoder may look up values and fails for invalid ones."""
     if isinstance(space, spaces.Dict):
-        return {key: _inside(part) for key, part in space.spaces.items()}
+        return {key: valid_rows(part) for key, part in space.spaces.items()}
     zeros = np.asarray(create_empty_array(space, n=2))
     if isinstance(space, spaces.Box):
         return zeros.clip(space.low, space.high)

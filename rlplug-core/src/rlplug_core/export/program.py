@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 
-from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.errors import RlplugError, UsageError, plain
 
 #: A graph as JSON: names of inputs, names of stored tensors, steps, names of outputs.
 Graph: TypeAlias = dict[str, Any]
@@ -109,11 +109,43 @@ class Program:
         """Return the outputs for named inputs [B, ...]."""
         values: dict[str, Any] = {**self._held, **{name: inputs[name] for name in self.inputs}}
         with torch.inference_mode():
-            for name, function, args, kwargs in self._steps:
-                arguments = [_from_json(value, values) for value in args]
-                named = {key: _from_json(value, values) for key, value in kwargs.items()}
-                values[name] = function(*arguments, **named)
+            for _ in self._run(values):
+                pass
         return [values[name] for name in self.outputs]
+
+    def check(self, inputs: Mapping[str, Tensor], most: int) -> None:
+        """Go through the operations with shapes only, so that nothing is computed and no memory is used.
+
+        Raises:
+            RlplugError: an operation cannot take its inputs, or gives a tensor of more than `most` numbers.
+        """
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        try:
+            with FakeTensorMode() as mode, torch.no_grad():
+                values = {**self._held, **{name: inputs[name] for name in self.inputs}}
+                values = {name: mode.from_tensor(value) for name, value in values.items()}
+                for name, value in self._run(values):
+                    if isinstance(value, Tensor) and value.numel() > most:
+                        raise RlplugError(
+                            f"this export's step {plain(name)} gives {value.numel():,} numbers; do not use it"
+                        )
+                [values[name] for name in self.outputs]
+        except RlplugError:
+            raise
+        except Exception as error:  # torch raises many kinds of errors for the steps of a stranger
+            said = plain(str(error).partition("\n")[0])
+            raise RlplugError(
+                f"this export's program does not run ({type(error).__name__}: {said}); do not use it"
+            ) from error
+
+    def _run(self, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Add the result of each step to `values`, and yield it."""
+        for name, function, args, kwargs in self._steps:
+            arguments = [_from_json(value, values) for value in args]
+            named = {key: _from_json(value, values) for key, value in kwargs.items()}
+            values[name] = function(*arguments, **named)
+            yield name, values[name]
 
 
 def operation(target: str) -> Callable[..., object]:
@@ -129,9 +161,14 @@ def operation(target: str) -> Callable[..., object]:
     match = re.fullmatch(r"aten\.(\w+)\.(\w+)", target)
     packet = getattr(torch.ops.aten, match[1], None) if match else None
     overload = getattr(packet, match[2], None) if match and packet is not None else None
-    if not isinstance(overload, torch._ops.OpOverload) or torch.Tag.core not in overload.tags:
+    backward = "_backward" in target  # no policy has them, and they check their inputs least
+    if (
+        not isinstance(overload, torch._ops.OpOverload)
+        or torch.Tag.core not in overload.tags
+        or backward
+    ):
         raise RlplugError(
-            f"this export uses '{target}', which is not one of torch's core operations; do not use it"
+            f"this export uses '{plain(target)}', which is not one of torch's core operations; do not use it"
         )
     return overload
 

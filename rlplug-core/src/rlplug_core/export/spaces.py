@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -11,6 +11,9 @@ import numpy as np
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import scale_and_shift
 from rlplug_core.types import Array, Space
+
+#: The most numbers of an observation or an action in a file.
+LARGEST = 2**24
 
 
 def space_to_json(space: Space) -> dict[str, object]:
@@ -53,7 +56,13 @@ def space_to_json(space: Space) -> dict[str, object]:
 
 
 def space_from_json(about: dict[str, Any]) -> Space:
-    """Return the space for its JSON; the inverse of `space_to_json`."""
+    """Return the space for its JSON; the inverse of `space_to_json`.
+
+    Raises:
+        ValueError: it has more than `LARGEST` numbers, which a stranger's file may ask for.
+    """
+    if _count(about) > LARGEST:
+        raise ValueError(f"a space has more than {LARGEST:,} numbers")
     kind = about["kind"]
     if kind == "Box":
         shape = tuple(about["shape"])
@@ -75,6 +84,14 @@ def space_from_json(about: dict[str, Any]) -> Space:
     if kind == "Tuple":
         return spaces.Tuple([space_from_json(part) for part in about["parts"]])
     return spaces.Dict([(name, space_from_json(part)) for name, part in about["parts"]])
+
+
+def _count(about: dict[str, Any]) -> int:
+    """Return how many numbers a value of a space has, before the space is made."""
+    parts = about.get("parts")
+    if parts is None:
+        return prod(about.get("shape", ()))
+    return sum(_count(part if isinstance(part, dict) else part[1]) for part in parts)
 
 
 def to_env_action(space: Space, action: Array) -> object:

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urldefrag, urlsplit
+from urllib.parse import urldefrag
 
+from rlplug_core.config.download import download
 from rlplug_core.config.files import as_type, from_json, from_toml, replace
 from rlplug_core.errors import BadFile, UsageError, plain
 from rlplug_core.plugins import index
@@ -30,9 +30,8 @@ from rlplug_core.plugins.switches import config_path
 FORMAT = 1
 #: The variable that names the registry.
 VARIABLE = "RLPLUG_REGISTRY"
-#: The most bytes of a registry at an address, and the seconds that it may take.
+#: The most bytes of a registry at an address.
 MOST_BYTES = 2**24
-SECONDS = 10
 #: A name of a distribution or a plugin; anything else could be an option of pip, or worse.
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
 
@@ -223,18 +222,8 @@ def _fetch(address: str, path: Path) -> None:
     Raises:
         UsageError: it cannot be reached, is too large, is not encrypted, or its hash is another one.
     """
-    from urllib.request import urlopen  # 30 ms, which only a download needs
-
     place, fragment = urldefrag(address)
-    if place.startswith("http://") and not _is_loopback(urlsplit(place).hostname or ""):
-        raise UsageError(f"{place}: a registry is read over https only; write https://")
-    try:
-        with urlopen(place, timeout=SECONDS) as answer:  # http and https only, see above
-            found = answer.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:  # urllib's URLError is an OSError
-        raise UsageError(f"the registry {place} cannot be reached ({plain(str(error))})") from error
-    if len(found) > MOST_BYTES:
-        raise UsageError(f"the registry {place} has more than {MOST_BYTES:,} bytes")
+    found = download(place, MOST_BYTES, "registry")
     wanted = fragment.removeprefix("sha256=")
     if wanted and hashlib.sha256(found).hexdigest() != wanted.lower():
         raise UsageError(
@@ -242,10 +231,3 @@ def _fetch(address: str, path: Path) -> None:
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, found)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -35,6 +35,8 @@ from rlplug_core.runs.listing import remove as remove_run
 from rlplug_core.runs.listing import summary as summary
 from rlplug_core.runs.network_text import networks_of as networks_of
 from rlplug_core.runs.new_run import probe as probe
+from rlplug_core.runs.pushing import PushedAgent as PushedAgent
+from rlplug_core.runs.pushing import push as push
 from rlplug_core.runs.reproduction import Reproduction as Reproduction
 from rlplug_core.runs.reproduction import reproduce as reproduce
 from rlplug_core.runs.run import Run as Run
@@ -56,6 +58,7 @@ __all__ = [
     "Curve",
     "Inspection",
     "JournalRecord",
+    "PushedAgent",
     "Reproduction",
     "Run",
     "RunDirectory",
@@ -76,6 +79,7 @@ __all__ = [
     "networks_of",
     "plan_of",
     "probe",
+    "push",
     "read_curves",
     "read_journal",
     "remove_run",

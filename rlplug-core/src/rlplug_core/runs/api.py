@@ -179,6 +179,11 @@ def resume(
     """
     total_timesteps = _total(total_timesteps)
     run = open_run(run, env=env, trust=trust)
+    if run.directory.is_export:
+        raise UsageError(
+            f"{run.path} is an exported policy, which cannot be resumed; start a run with its weights: "
+            "rlplug run ALGO ENV --init-parts policy --init …"
+        )
     with run.directory.locked():  # before anything is read, since another process may be at it
         plan = plan_of(run)
         if on is not None:
@@ -222,9 +227,10 @@ def load(
     env: object = None,
     trust: bool = False,
 ) -> Policy:
-    """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
+    """Return the policy of a run or an export: `policy(observation)` gives an action.
 
     Args:
+        run: a path, a run's name in `runs/`, or a source of a shared agent such as `hub:owner/name`.
         checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has only one policy.
         deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
         env: the environment, if no name rebuilds it or if it has moved.
@@ -234,10 +240,4 @@ def load(
         UsageError: the run or the checkpoint does not exist, or no name rebuilds its environment. Untrusted: it has
             code that you have not trusted.
     """
-    if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
-        from rlplug_core.runs.exporting import (
-            load_export,  # what takes programs apart is of no use to runs
-        )
-
-        return load_export(Path(run), deterministic, trust)
     return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)

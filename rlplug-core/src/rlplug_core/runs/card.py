@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlplug_core.config.numbers import figures
+from rlplug_core.errors import clean, plain
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.listing import Summary
 from rlplug_core.runs.schemas import RunConfig
@@ -17,8 +20,8 @@ _CARD = """---
 library_name: rlplug
 tags:
 - reinforcement-learning
-- {env}
-- {algorithm}
+- {env_tag}
+- {algorithm_tag}
 ---
 # {algorithm} on {env}
 
@@ -80,16 +83,13 @@ def card(
         for name, value in config["options"].items()
         if config.get("origins", {}).get(name) != "default"
     }
-    typed = {
-        name: value
-        for name, value in chosen.items()
-        if config.get("origins", {}).get(name) != "preset"
-    }
     versions = (config.get("environment") or {"versions": {}})["versions"]
     files = any(".py:" in words for words in about["wrap"])
     return _CARD.format(
-        algorithm=found.algorithm,
-        env=found.env,
+        algorithm=_escape(found.algorithm),
+        env=_escape(found.env),
+        algorithm_tag=_tag(found.algorithm),
+        env_tag=_tag(found.env),
         scores=_scores(found),
         obs=spec.obs,
         action=spec.action,
@@ -106,21 +106,23 @@ def card(
         each=_each(about.get("wrap_each", ())),
         trust=", trust=True" if files else "",
         needs=_needs(about["wrap"], files),
-        command=_command(found, typed),
-        options=_rows((name, _text(value)) for name, value in chosen.items()),
+        command=command_of(found, config),
+        options=_rows((name, _escape(_text(value))) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )
 
 
 def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
     """Return a sentence that describes the policy."""
+    name = _escape(found.algorithm)
+    env = _escape(found.env)
     taken = f"{step:,} of {found.total_timesteps:,} {unit}, seed {found.seed}"
     if untrained:
         return (
-            f"A policy that has learned nothing: after {taken}, {found.algorithm} had made no update on {found.env}, "
+            f"A policy that has learned nothing: after {taken}, {name} had made no update on {env}, "
             "and the weights are those it began with."
         )
-    return f"A policy that {found.algorithm} learned on {found.env} in {taken}."
+    return f"A policy that {name} learned on {env} in {taken}."
 
 
 def _wrap_list(wrap: Sequence[str]) -> str:
@@ -153,8 +155,14 @@ def _scores(found: Summary) -> str:
     return _rows(scores)
 
 
-def _command(found: Summary, typed: Mapping[str, Any]) -> str:
-    """Return the command line that trains the run again, and those that repeat its extensions."""
+def command_of(found: Summary, config: Mapping[str, Any]) -> str:
+    """Return the command line that trains a run again, and those that repeat its extensions."""
+    origins = config.get("origins", {})
+    typed = {
+        name: value
+        for name, value in config["options"].items()
+        if origins.get(name) not in ("default", "preset")
+    }
     if any(name.startswith("__main__") for name in (found.algorithm, found.env)):
         return "# made in Python, from a class that no command line reaches"
     words = [f"rlplug run {shell_word(found.algorithm)} {shell_word(found.env)}"]
@@ -169,7 +177,7 @@ def _command(found: Summary, typed: Mapping[str, Any]) -> str:
         f"rlplug resume again --total-timesteps {n}{' --rescale' * rescale}"
         for n, rescale in found.extensions
     ]
-    return "\n".join([" ".join(words), *further])
+    return "\n".join([clean(" ".join(words)).replace("\n", " "), *further])
 
 
 def _rows(rows: Any) -> str:
@@ -178,6 +186,17 @@ def _rows(rows: Any) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else figures(value)
+
+
+def _escape(text: str) -> str:
+    """Return a text without effect in Markdown, HTML and tables, in one line."""
+    line = plain(text, 1000).replace("`", "'")
+    return re.sub(r"[<>|\[\]\\]", lambda found: f"&#{ord(found[0])};", line)
+
+
+def _tag(text: str) -> str:
+    """Return a text as a tag in the front matter."""
+    return text if re.fullmatch(r"[\w./-]+", text) else json.dumps(plain(_escape(text)))
 
 
 def _text(value: object) -> str:

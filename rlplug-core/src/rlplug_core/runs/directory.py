@@ -105,11 +105,16 @@ class RunDirectory:
             UsageError: `path` does not hold a run.
         """
         directory = cls(Path(path).absolute())
-        if not regular(directory.config_path):
+        if not (regular(directory.config_path) or directory.is_export):
             raise UsageError(
                 f"no run at {path}: it has no config.json; 'rlplug runs' lists the runs here"
             )
         return directory
+
+    @property
+    def is_export(self) -> bool:
+        """Return whether it has an exported policy instead of checkpoints."""
+        return (self.path / "policy.json").is_file()
 
     @property
     def config(self) -> RunConfig:

@@ -156,10 +156,17 @@ def check_whole(name: str, number: int, least: int) -> None:
 def ready(
     plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions, seed: int
 ) -> tuple[Agent, Clock]:
-    """The agent of a checkpoint for an environment, and the clock as it stood."""
-    learner, saved = load_learner(plan, directory, env, conditions.checkpoint)
-    clock = Clock(plan.options.total_timesteps, saved.step)
-    agent = learner.agent()
+    """Return the agent of a checkpoint or an export for an environment, and the clock when it was written."""
+    if directory.is_export:
+        from rlplug_core.runs.exports import export_agent  # runs do not need it
+
+        agent, clock = export_agent(
+            directory.path, env, conditions.checkpoint, conditions.stochastic
+        )
+    else:
+        learner, saved = load_learner(plan, directory, env, conditions.checkpoint)
+        clock = Clock(plan.options.total_timesteps, saved.step)
+        agent = learner.agent()
     return (
         Deviating(agent, env.spec, conditions.epsilon, Seeds(seed)) if conditions.epsilon else agent
     ), clock

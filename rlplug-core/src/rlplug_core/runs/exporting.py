@@ -55,6 +55,7 @@ def export_policy(
             "checkpoint": checkpoint,
             "step": clock.steps,
             **_wrappers(plan),
+            "evaluation": _evaluation(plan),
         }
         policy = Policy(agent, env)
         program = env.spec if onnx or torchscript else None
@@ -72,6 +73,16 @@ def _wrappers(plan: Plan) -> dict[str, list[str]]:
     return {
         "wrap": [one.words for one in plan.wrappings if one.wrapper is not around_each],
         "wrap_each": each,
+    }
+
+
+def _evaluation(plan: Plan) -> dict[str, object]:
+    """Return the environment of the run's evaluations as data, for `evaluate` and `play` of the export."""
+    around = plan.wrappings if plan.eval_wrappings is None else plan.eval_wrappings
+    return {
+        "env": plan.eval_source.name,
+        "arguments": dict(plan.eval_source.arguments),
+        "wrap": [one.words for one in around],
     }
 
 

@@ -14,6 +14,7 @@ from rlplug_core.errors import BadFile, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import MEASURED, Record, read, read_backwards
+from rlplug_core.sharing.words import is_source
 
 #: Where run directories are made.
 OUT = Path("runs")
@@ -55,13 +56,17 @@ class Summary:
 
 
 def find(run: Path | str, out: Path = OUT) -> Path:
-    """The run directory that a path, or a name under `out`, means.
+    """Return the directory of a run or an export: of a path, a name under `out`, or a source such as `hub:owner/name`.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: there is none, or there are several. RlplugError: a shared agent cannot be used.
     """
+    if is_source(run):
+        from rlplug_core.sharing.pull import pull  # with torch, which lists of runs do not need
+
+        return pull(str(run))
     for path in (Path(run), out / run):
-        if regular(path / "config.json"):
+        if regular(path / "config.json") or (path / "policy.json").is_file():
             return path
     if len(below := [path for path in directories(out) if path.name == str(run)]) == 1:
         return below[0]  # a run of a sweep, by its own name

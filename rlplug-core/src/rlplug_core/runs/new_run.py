@@ -27,6 +27,7 @@ from rlplug_core.runs.run import Run
 from rlplug_core.runs.sources import identities, keep
 from rlplug_core.runs.trust import add_seal
 from rlplug_core.runs.warm_start import WarmStart
+from rlplug_core.sharing.words import is_source
 
 
 def probe(request: RunRequest) -> None:
@@ -84,14 +85,15 @@ def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
 
 
 def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
-    """Return the plan with the run or export that it starts from, if one is named, under an absolute path."""
+    """Return the plan with the run or export that it starts from, if any, by source or absolute path."""
     if not plan.options.init:
         return plan, None
     warm = WarmStart.of(plan.options.init, plan.options.init_parts)
     if "buffer" in warm.parts and (plan.runner != "sync" or plan.options.dataset):
         raise UsageError("--init-parts buffer works only with --runner sync and without --dataset")
     warm.warn_of_wrappers()
-    return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
+    init = plan.options.init if is_source(plan.options.init) else str(warm.path)
+    return replace(plan, options=replace(plan.options, init=init), start=warm), warm
 
 
 def initial_buffer(

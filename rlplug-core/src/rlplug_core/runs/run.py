@@ -242,7 +242,11 @@ class Run:
 
     @add_python_notes()
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
-        """The policy of a checkpoint; see `rlplug_core.load`."""
+        """The policy of a checkpoint or an export; see `rlplug_core.load`."""
+        if self.directory.is_export:
+            from rlplug_core.runs.exporting import load_export  # runs do not need it
+
+            return load_export(self.path, deterministic, self.trust)
         origin = partial(_policy, self.path, self.env, self.trust)
         return policy_of(plan_of(self), self.directory, checkpoint, deterministic, origin)
 
@@ -261,6 +265,8 @@ class Run:
         `rlplug_core.load(out)` gives it back without the algorithm's plugin; with `onnx` there is `policy.onnx` too,
         with `torchscript` `policy.pt`.
         """
+        if self.directory.is_export:
+            raise UsageError(f"{self.path} is an export already; copy its files")
         from rlplug_core.runs.exporting import (
             export_policy,  # what takes programs apart is of no use to runs
         )
@@ -294,6 +300,10 @@ def plan_of(run: Run) -> Plan:
         Untrusted: it has code of its own that you have not trusted.
         UsageError: no name rebuilds its environment, and `env` is missing.
     """
+    if run.directory.is_export:
+        from rlplug_core.runs.exports import export_plan  # runs do not need it
+
+        return export_plan(run.path, run.trust)
     config = run.directory.config
     if not run.trust:
         require(run.path, config)

@@ -25,11 +25,14 @@ from rlplug_core.config.files import content, regular
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.module_search import is_local
 from rlplug_core.errors import BadFile, Untrusted, plain, warn
+from rlplug_core.plugins.single_wrappers import SHORT
 from rlplug_core.plugins.spec import split
 from rlplug_core.runs.schemas import RunConfig
 from rlplug_core.runs.sources import copy_of, digest, roles
 
 SEAL = "seal"
+#: The wrapper of Gymnasium that writes files, into any folder.
+WRITER = f"{SHORT}RecordVideo"
 #: The pattern of an option that may name something to import.
 _TARGET = re.compile(r".+:[^\W\d]\w*", re.DOTALL)
 
@@ -62,16 +65,21 @@ def require(run: Path, config: RunConfig) -> None:
         )
 
 
-def require_plugins(place: Path, wrappers: Iterable[str]) -> None:
-    """Refuse wrappers that are not installed plugins, for a record without a seal.
+def require_plugins(place: Path, wrappers: Iterable[str], env: str = "") -> None:
+    """Refuse an environment and wrappers that are not installed plugins, for a record without a seal.
 
     Raises:
-        Untrusted: one of them is not.
+        Untrusted: one of them is not, or it writes files where the record says.
     """
-    for name, _ in map(split, wrappers):
-        if names_code(name):
+    named = [("environment", env), *(("wrapper", split(words)[0]) for words in wrappers)]
+    for noun, name in named:
+        if name == WRITER:
             raise Untrusted(
-                f"{plain(str(place))} would execute the wrapper {plain(name)}, which is not an installed plugin; "
+                f"{plain(str(place))} would write films with {name}; load it with trust=True if you want them"
+            )
+        if names_code(name) and not (noun == "wrapper" and name.startswith(SHORT)):
+            raise Untrusted(
+                f"{plain(str(place))} would execute the {noun} {plain(name)}, which is not an installed plugin; "
                 "read it, then load it with trust=True"
             )
 

@@ -18,6 +18,7 @@ from rlplug_core.protocols import AnyBuffer, AnyLearner, SupportsRestart
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, read
 from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
+from rlplug_core.sharing.words import is_source
 
 #: The parts that can be taken over. All weights of a learner without a policy, such as a Q-network, are its policy.
 PARTS = ("policy", "critic", "optimizer", "buffer")
@@ -43,7 +44,7 @@ class WarmStart:
                 raise UsageError(
                     f"--init-parts {part}: no such part{did_you_mean(part, PARTS)} ({', '.join(PARTS)})"
                 )
-        place = Path(words)
+        place = find(words) if is_source(words) else Path(words)
         if (place / "policy.json").is_file() or (place / "manifest.json").is_file():
             return cls(place.absolute(), tuple(parts))
         if place.parent.name == "checkpoints" and not place.exists():

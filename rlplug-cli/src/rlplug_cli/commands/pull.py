@@ -1,0 +1,45 @@
+"""`rlplug pull SOURCE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rlplug_cli.lookup import one_thread, short_path
+from rlplug_cli.output import echo
+from rlplug_core.runs import shell_word
+
+#: The source that lists all agents of rlplug-zoo.
+ZOO = "zoo:"
+
+
+@click.command("pull")
+@click.argument(
+    "source",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A new folder for the files  [the cache]",
+)
+def command(source: str, out: Path | None) -> None:
+    """Get a shared agent and check its files: hub:OWNER/NAME, https://HOST/FOLDER, mlflow:NAME/VERSION, zoo:ALGO/ENV.
+
+    A folder works, too. play, evaluate, compare and --init take the same words and pull what is not in the cache. An
+    agent cannot run code. zoo: lists the agents of rlplug-zoo.
+    """
+    one_thread()
+    from rlplug_core.sharing import pull_agent, read_manifest, zoo_agents
+
+    if source == ZOO:
+        echo("\n".join(f"{ZOO}{name}" for name in zoo_agents()))
+        return
+    folder = pull_agent(source, out, refresh=True)
+    about = read_manifest((folder / "agent.json").read_bytes(), source)
+    word = shell_word(source if out is None else short_path(out))
+    echo(f"agent    {about.algorithm} on {about.env}")
+    echo(f"folder   {short_path(folder)}")
+    echo(f"watch    rlplug play {word}")
+    if about.reproduce:
+        echo(f"again    {about.reproduce}")

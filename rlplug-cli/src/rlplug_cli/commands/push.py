@@ -1,0 +1,42 @@
+"""`rlplug push RUN DESTINATION`."""
+
+from __future__ import annotations
+
+import click
+
+from rlplug_cli.completion import runs
+from rlplug_cli.evaluation_options import checkpoint as checkpoint_option
+from rlplug_cli.output import echo
+from rlplug_cli.trust import open_run
+from rlplug_cli.trust import option as trust_option
+
+
+@click.command("push")
+@click.argument(
+    "run",
+    shell_complete=runs,
+)
+@click.argument(
+    "destination",
+)
+@checkpoint_option()
+@trust_option
+def command(run: str, destination: str, checkpoint: str, trust: bool) -> None:
+    """Share the agent of RUN, a run or an export: its policy, its card, its curve and the line that trains it again.
+
+    DESTINATION is a new folder, https://HOST/FOLDER (by PUT), hub:OWNER/NAME or mlflow:NAME.
+    """
+    if destination.startswith("mlflow:"):
+        from rlplug_cli.mlflow.store import apply_settings, prepare, tracking_uri
+
+        apply_settings()
+        prepare(tracking_uri())
+    found = open_run(run, trust)
+    from rlplug_core.runs import push
+    from rlplug_core.sharing import is_source
+
+    pushed = push(found, destination, checkpoint)
+    echo(f"pushed   {pushed.source}")
+    echo(f"get it   rlplug pull {pushed.source}")
+    if is_source(pushed.source):
+        echo(f"pinned   {pushed.source}#sha256={pushed.sha256}")

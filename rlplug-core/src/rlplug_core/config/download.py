@@ -1,0 +1,121 @@
+"""Reads and writes addresses: encrypted unless they are on this machine, with a limit of bytes and of time."""
+
+from __future__ import annotations
+
+import time
+from ipaddress import ip_address
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rlplug_core.errors import UsageError, plain
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
+
+#: The seconds that a server may be silent, the bytes that it must send in a second after them, and those of one read.
+SILENCE = 10
+SLOWEST = 2**14
+BLOCK = 2**16
+
+
+def download(address: str, most: int, noun: str) -> bytes:
+    """Return the content of an address.
+
+    Args:
+        most: the most bytes that it may have; no more are read.
+        noun: what it is, for messages.
+
+    Raises:
+        UsageError: it is not encrypted, cannot be reached, is too large, or comes too slowly.
+    """
+    check_encrypted(address, noun)
+    deadline = time.monotonic() + SILENCE + most / SLOWEST
+    try:
+        with _opener(address, noun).open(address, timeout=SILENCE) as answer:
+            return _read(answer, most, deadline, f"the {noun} {plain(address)}")
+    except (OSError, ValueError) as error:  # urllib's URLError is an OSError
+        raise UsageError(
+            f"the {noun} {plain(address)} cannot be reached ({plain(str(error))})"
+        ) from error
+
+
+def upload(address: str, content: bytes, noun: str) -> None:
+    """Write an address with the method PUT, as WebDAV and stores of objects accept it.
+
+    Raises:
+        UsageError: it is not encrypted, or its server does not accept the content.
+    """
+    from urllib.request import Request
+
+    check_encrypted(address, noun)
+    request = Request(address, content, method="PUT")  # an address of http or https, see above
+    try:
+        _opener(address, noun).open(request, timeout=SILENCE + len(content) / SLOWEST).close()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the {noun} {plain(address)} cannot be written ({plain(str(error))}); its server must accept PUT"
+        ) from error
+
+
+def check_encrypted(address: str, noun: str, before: str = "") -> None:
+    """Refuse an address that anyone on the way could change: only https is accepted, and http on this machine.
+
+    Args:
+        before: the address that redirected here; only one on this machine may lead to this machine by http.
+
+    Raises:
+        UsageError: it is refused.
+    """
+    parts = urlsplit(address)
+    local = _is_loopback(parts.hostname or "") and (
+        not before or _is_loopback(urlsplit(before).hostname or "")
+    )
+    if parts.scheme != "https" and not (parts.scheme == "http" and local):
+        led = f"{plain(before)} leads to " if before else ""
+        raise UsageError(
+            f"{led}{plain(address)}: a {noun} is read and written over https only; write https://"
+        )
+
+
+def _opener(address: str, noun: str) -> OpenerDirector:
+    from urllib.request import (  # 30 ms, which only a download needs
+        HTTPRedirectHandler,
+        Request,
+        build_opener,
+    )
+
+    class Redirects(HTTPRedirectHandler):
+        """Follows redirects to addresses that are as safe as the first one."""
+
+        def redirect_request(
+            self, req: Request, fp: IO[bytes], code: int, msg: str, headers: object, newurl: str
+        ) -> Request | None:
+            check_encrypted(newurl, noun, address)
+            return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+
+    return build_opener(Redirects())
+
+
+def _read(answer: IO[bytes], most: int, deadline: float, what: str) -> bytes:
+    """Return all bytes of an answer.
+
+    Raises:
+        UsageError: there are more than `most`, or they come too slowly.
+    """
+    parts: list[bytes] = []
+    left = most + 1
+    while left > 0 and (part := answer.read(min(BLOCK, left))):
+        parts.append(part)
+        left -= len(part)
+        if time.monotonic() > deadline:
+            raise UsageError(f"{what} comes too slowly; try again later")
+    if left <= 0:
+        raise UsageError(f"{what} has more than {most:,} bytes")
+    return b"".join(parts)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

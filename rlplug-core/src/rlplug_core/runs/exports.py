@@ -1,0 +1,70 @@
+"""Exported policies in place of runs: the plan that makes their environments, and the agent that acts there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.clock import Clock
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.errors import UsageError
+from rlplug_core.export.bundle import read
+from rlplug_core.export.spaces import space_from_json
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_source import source_of
+from rlplug_core.plugins.spec import WrapperSpec
+from rlplug_core.protocols import Agent, Env
+from rlplug_core.runs.messages import apart
+from rlplug_core.runs.trust import require_plugins
+from rlplug_core.types import Spec
+
+
+def export_plan(directory: Path, trust: bool = False) -> Plan:
+    """Return a plan that only makes the environments of an export's evaluations.
+
+    Raises:
+        RlplugError: its files are damaged. UsageError: it does not name its environment.
+        Untrusted: the environment or a wrapper is not an installed plugin, and `trust` does not allow it.
+    """
+    about = read(directory).about
+    found = about.get("evaluation") or {
+        "env": about.get("env", ""),
+        "wrap": [*about.get("wrap_each", ()), *about.get("wrap", ())],
+    }
+    name = found["env"]
+    words = found.get("wrap", ())
+    if not name:
+        raise UsageError(f"{directory} does not name its environment; export the policy again")
+    if not trust:
+        require_plugins(directory, words, env=name)
+    source = source_of(name, found.get("arguments", {}))
+    return Plan(
+        algorithm=str(about.get("algorithm", "")),
+        env=source.name,
+        learner=Algorithm,
+        options=RunOptions(total_timesteps=max(1, about.get("step", 0))),
+        config=None,
+        wrappings=tuple(map(WrapperSpec.parse, words)),
+        schedules={},
+        source=source,
+        eval_source=source,
+    )
+
+
+def export_agent(directory: Path, env: Env, checkpoint: str, explore: bool) -> tuple[Agent, Clock]:
+    """Return the agent of an export for an environment, and the clock when it was written.
+
+    Raises:
+        UsageError: another checkpoint than the only one is asked for, an agent that explores, or other spaces.
+    """
+    if checkpoint not in ("best", "final", "latest"):
+        raise UsageError(f"{directory} is an export, which has one policy; leave out --checkpoint")
+    if explore:
+        raise UsageError(f"{directory} is an export, which is greedy; leave out --stochastic")
+    found = read(directory)
+    obs = space_from_json(found.about["observation_space"])
+    action = space_from_json(found.about["action_space"])
+    if difference := apart(env.spec, Spec(obs, action, env.spec.num_envs, env.spec.id)):
+        raise UsageError(f"the policy of {directory} does not fit {env.spec.id}: {difference}")
+    step = int(found.about.get("step", 0))
+    return found.agent, Clock(max(1, step), step)

@@ -1,0 +1,115 @@
+"""Shares an agent: its exported policy, its card, and the record of its run, without paths of this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rlplug_core.errors import UsageError, plain
+from rlplug_core.export.bundle import read
+from rlplug_core.runs.card import command_of
+from rlplug_core.runs.listing import records, summary
+from rlplug_core.runs.run import Run
+from rlplug_core.runs.trust import require_plugins
+from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_folder, manifest_of
+from rlplug_core.sharing.places import place_of
+
+#: The parts of a configuration that are shared.
+SHARED = ("name", "uid", "group", "algorithm", "env", "options", "origins", "created")
+#: The kinds of records that are shared, and the parts of a start.
+RECORDS = ("start", "evaluation", "final_eval", "end")
+START = ("resumed", "after", "limit", "rescale")
+#: The folder of an absolute path.
+_FOLDER = re.compile(r"(?<![\w.:/])/(?:[^/\s:=,]+/)*")
+
+
+@dataclass(frozen=True)
+class PushedAgent:
+    """The word that pulls a shared agent, and the SHA-256 of its `agent.json`, which pins all its files."""
+
+    source: str
+    sha256: str
+
+
+def push(run: Run, destination: str, checkpoint: str = "best") -> PushedAgent:
+    """Write the agent of a run, or an export, to a folder or a source.
+
+    Args:
+        destination: a new folder, `https://host/folder`, `hub:owner/name` or `mlflow:name`.
+        checkpoint: the checkpoint of the run.
+
+    Raises:
+        UsageError: it needs an environment or a wrapper that is not an installed plugin, or the destination does not
+            accept it.
+    """
+    place = place_of(destination)
+    with TemporaryDirectory() as hidden:
+        folder = Path(hidden, "agent")
+        if run.directory.is_export:
+            folder.mkdir()
+            for name in LIMITS:
+                if (run.path / name).is_file():
+                    (folder / name).write_bytes((run.path / name).read_bytes())
+        else:
+            run.export(folder, checkpoint)
+            _write_record(run, folder)
+        about = read(folder).about
+        _refuse_code(run, about)
+        check_folder(folder)
+        files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    algorithm = _without_folders(about.get("algorithm", ""))
+    manifest = manifest_of(files, algorithm, about.get("env", ""), _command(run))
+    source = place.write({**files, MANIFEST: manifest})
+    return PushedAgent(source, sha256(manifest).hexdigest())
+
+
+def _refuse_code(run: Run, about: dict[str, Any]) -> None:
+    """Refuse an agent that would need code which is not installed."""
+    evaluation = about.get("evaluation") or {}
+    words = [*about.get("wrap", ()), *about.get("wrap_each", ()), *evaluation.get("wrap", ())]
+    for env in (str(about.get("env", "")), str(evaluation.get("env", ""))):
+        try:
+            require_plugins(run.path, words, env)
+        except UsageError as error:
+            raise UsageError(
+                f"{plain(str(error)).partition('; ')[0]}; a shared agent has no code, so put it into a package first "
+                "('rlplug new' makes one)"
+            ) from error
+
+
+def _command(run: Run) -> str:
+    """Return the command line that trains a run again; "" for an export without a record."""
+    if not run.directory.config_path.is_file():
+        return ""
+    return str(_without_folders(command_of(summary(run.path), run.config)))
+
+
+def _write_record(run: Run, folder: Path) -> None:
+    """Write the part of a run's record that a comparison reads."""
+    config = {name: value for name, value in run.config.items() if name in SHARED}
+    config = _without_folders({**config, "sources": {}, "seal": ""})
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    lines = []
+    for record in records(run.path, *RECORDS):
+        data = record.data
+        if record.kind == "start":
+            data = {name: data[name] for name in START if name in data}
+        line = {"seq": record.seq, "time": record.time, "kind": record.kind, "step": record.step}
+        lines.append(json.dumps({**line, "data": data}, separators=(",", ":")) + "\n")
+    (folder / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
+    card = folder / "README.md"
+    card.write_text(_without_folders(card.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _without_folders(value: Any) -> Any:
+    """Return JSON with the last part of each absolute path only."""
+    if isinstance(value, dict):
+        return {name: _without_folders(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_folders(one) for one in value]
+    return _FOLDER.sub("", value) if isinstance(value, str) else value

@@ -1,0 +1,88 @@
+"""Copies a shared agent to this machine and checks every file before anyone can load it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rlplug_core.errors import BadFile, RlplugError
+from rlplug_core.export.bundle import new_directory
+from rlplug_core.sharing.agent_files import (
+    MANIFEST,
+    MANIFEST_BYTES,
+    Manifest,
+    check_content,
+    check_folder,
+    read_manifest,
+)
+from rlplug_core.sharing.places import Place, place_of
+from rlplug_core.sharing.words import is_source, parse
+
+
+def pull(word: str, out: Path | None = None, refresh: bool = False) -> Path:
+    """Return a folder with the files of a shared agent.
+
+    Args:
+        word: a source such as `hub:owner/name`, or the path of a folder that `push` wrote.
+        out: a new folder for the files; default: the cache (`$XDG_CACHE_HOME/rlplug/agents`).
+        refresh: read a source again, although its files are in the cache.
+
+    Raises:
+        RlplugError: it cannot be read, or a file is damaged, too large or not allowed; nothing is written then.
+    """
+    pin = parse(word).pin if is_source(word) else ""
+    if out is not None:
+        with new_directory(out) as folder:
+            folder.mkdir()
+            _copy(place_of(word), folder, pin)
+        return out
+    kept = cache_folder(word)
+    if not refresh and (kept / MANIFEST).is_file():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".pull-", dir=kept.parent) as hidden:
+        folder = Path(hidden, "agent")
+        folder.mkdir()
+        _copy(place_of(word), folder, pin)
+        if kept.is_dir():
+            kept.rename(Path(hidden, "before"))
+        try:
+            folder.rename(kept)
+        except OSError:  # another process has written the same agent meanwhile
+            if not (kept / MANIFEST).is_file():
+                raise
+    return kept
+
+
+def cache_folder(word: str) -> Path:
+    """Return the folder in the cache for a source; its name starts with the source's letters and digits."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", word.partition("#")[0])[-60:].strip("-.")
+    mark = hashlib.sha256(word.encode()).hexdigest()[:16]
+    return Path(home, "rlplug", "agents", f"{readable}-{mark}")
+
+
+def _copy(place: Place, folder: Path, pin: str) -> Manifest:
+    """Write the files of an agent into an empty folder and check them."""
+    data = place.read(MANIFEST, MANIFEST_BYTES)
+    if pin and hashlib.sha256(data).hexdigest() != pin:
+        raise RlplugError(
+            f"{place.name} has another {MANIFEST} than #sha256={pin} says; ask who gave you the address"
+        )
+    found = read_manifest(data, place.name)
+    (folder / MANIFEST).write_bytes(data)
+    for name, listed in found.files.items():
+        part = place.read(name, listed.bytes)
+        check_content(name, part, listed, place.name)
+        (folder / name).write_bytes(part)
+    try:
+        check_folder(folder)
+    except BadFile as error:
+        raise RlplugError(f"{place.name}: {error.path.name}: {error.reason}") from error
+    except RlplugError as error:
+        said = str(error).replace(str(folder), place.name)
+        raise RlplugError(said if place.name in said else f"{place.name}: {said}") from error
+    return found

@@ -1,0 +1,264 @@
+"""Shared agents of strangers: each fault is one sentence, nothing is written, and nothing executes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from gymnasium import spaces
+from safetensors.torch import save
+
+from rlplug_core import load
+from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.runs import Run
+from rlplug_core.runs.card import card
+from rlplug_core.runs.listing import Summary
+from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_card
+from rlplug_core.sharing.pull import pull
+from rlplug_core.types import Spec
+from tests.core.sharing.agents import Files, FileServer, agent_files, change_json, put, serving, with_manifest
+
+Change = Callable[[Files], Files]
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch executed",)
+
+
+def change(name: str, **parts: object) -> Change:
+    """Other values in a file of JSON; its manifest lists the changed file."""
+    return lambda files: with_manifest(change_json(files, name, lambda value: value.update(parts)))
+
+
+def replaced(name: str, data: bytes | str) -> Change:
+    return lambda files: with_manifest({**files, name: data.encode() if isinstance(data, str) else data})
+
+
+def manifest(**parts: object) -> Change:
+    return lambda files: change_json(with_manifest(files), MANIFEST, lambda value: value.update(parts))
+
+
+def listed(name: str, **about: object) -> Change:
+    """Another line of the manifest, for a file that may not be there."""
+    line = {"bytes": 1, "sha256": "0" * 64, **about}
+    return lambda files: change_json(with_manifest(files), MANIFEST, lambda value: value["files"].update({name: line}))
+
+
+def raw_manifest(data: bytes) -> Change:
+    return lambda files: {**with_manifest(files), MANIFEST: data}
+
+
+def step(*parts: object) -> Change:
+    """A further step at the start of the program."""
+
+    def insert(value: dict[str, dict[str, list[object]]]) -> None:
+        value["program"]["steps"].insert(0, list(parts))
+
+    return lambda files: with_manifest(change_json(files, "policy.json", insert))
+
+
+def swapped_weights(files: Files) -> Files:
+    return {**with_manifest(files), "policy.safetensors": files["policy.safetensors"][:-1] + b"\x07"}
+
+
+def huge_header(files: Files) -> Files:
+    data = struct.pack("<Q", 2**40) + b"{}"
+    return with_manifest({**change_hash(files, data), "policy.safetensors": data})
+
+
+def change_hash(files: Files, data: bytes) -> Files:
+    from hashlib import sha256
+
+    digest = {"policy.safetensors": sha256(data).hexdigest()}
+    return change_json(files, "policy.json", lambda value: value.update(sha256=digest))
+
+
+def pickled_weights(files: Files) -> Files:
+    data = pickle.dumps(Bomb())
+    return with_manifest({**change_hash(files, data), "policy.safetensors": data})
+
+
+def no_weights(files: Files) -> Files:
+    data = save({})
+    return with_manifest({**change_hash(files, data), "policy.safetensors": data})
+
+
+BIG = {"kind": "Box", "shape": [2**20, 2**20], "dtype": "float32", "low": 0, "high": 1}
+DEEP = "[" * 100_000
+CONFIG = {"name": "x", "options": {}, "sources": {"algorithm": {"file": "/a.py", "copy": "a.py", "sha256": ""}}}
+CASES: dict[str, tuple[Change, str]] = {
+    "no manifest": (lambda files: files, "agent.json cannot be read"),
+    "an empty manifest": (raw_manifest(b""), "no valid agent.json"),
+    "a manifest that is a list": (raw_manifest(b"[]"), "no valid agent.json"),
+    "a manifest that nests": (raw_manifest(DEEP[:60_000].encode()), "no valid agent.json"),
+    "a manifest of other bytes": (raw_manifest(b"\xff\xfe"), "no valid agent.json"),
+    "a manifest with escape codes": (raw_manifest(b'{"format": "\x1b[31m"}'), "no valid agent.json"),
+    "a manifest above its size": (raw_manifest(b" " * 2**17), "65,536"),
+    "another format": (manifest(format=2), "format 2"),
+    "no files": (manifest(files={}), "does not list policy.json"),
+    "files without hashes": (manifest(files={"policy.json": {"bytes": 3}}), "no valid agent.json"),
+    "negative bytes": (listed("README.md", bytes=-1), "no valid agent.json"),
+    "a hash with a path": (listed("README.md", sha256="../" * 21 + "a"), "no valid agent.json"),
+    "a file above its size": (listed("policy.json", bytes=2**40), "are the most that it may have"),
+    "weights above their size": (listed("policy.safetensors", bytes=2**31), "are the most that it may have"),
+    "a path out of the folder": (listed("../executed"), "a shared agent does not have"),
+    "an absolute path": (listed("/tmp/executed"), "a shared agent does not have"),
+    "a path of Windows": (listed("..\\executed"), "a shared agent does not have"),
+    "a name with a null": (listed("a\0b"), "a shared agent does not have"),
+    "a name with escape codes": (listed("\x1b]0;title\x07"), "a shared agent does not have"),
+    "code among the files": (listed("sitecustomize.py"), "a shared agent does not have"),
+    "a pickle among the files": (listed("policy.pt"), "a shared agent does not have"),
+    "a checkpoint among the files": (listed("checkpoints"), "a shared agent does not have"),
+    "a listed file that is absent": (listed("config.json"), "config.json cannot be read"),
+    "weights that were swapped": (swapped_weights, "its size or its hash differs"),
+    "a longer file than listed": (listed("README.md"), "README.md"),
+    "weights of another policy": (
+        lambda files: with_manifest({**files, "policy.safetensors": save({})}),
+        "has changed since it was written",
+    ),
+    "weights that are a pickle": (pickled_weights, "SafetensorError"),
+    "weights with a huge header": (huge_header, "SafetensorError"),
+    "no weights": (no_weights, "KeyError"),
+    "a policy that is a list": (replaced("policy.json", "[]"), "does not contain a readable policy"),
+    "a policy that nests": (replaced("policy.json", DEEP), "nests too deep"),
+    "a policy with a huge number": (replaced("policy.json", "9" * 5000), "does not contain a readable policy"),
+    "a policy of another format": (change("policy.json", format=9), "format 9"),
+    "an operation that is not torch's": (step("a", "os.system", ["touch executed"], {}), "not one of torch's core"),
+    "an operation on attributes": (step("a", "operator.attrgetter", ["x"], {}), "not one of torch's core"),
+    "an operation that reads files": (step("a", "aten.from_file.default", ["/etc/passwd"], {}), "not one of torch's"),
+    "an operation with unchecked inputs": (
+        step("a", "aten.max_pool2d_with_indices_backward.default", [], {}),
+        "not one of torch's core",
+    ),
+    "an operation with escape codes": (step("a", "\x1b[31mred", [], {}), "not one of torch's core"),
+    "an attribute of torch": (
+        step("a", "aten.full.default", [[1], 0], {"dtype": {"torch": "load"}}),
+        "is not a tensor type",
+    ),
+    "a program that fills the memory": (step("a", "aten.full.default", [[2**40], 0], {}), "numbers; do not use it"),
+    "a step of other values": (step("a", "aten.relu.default", [{"value": "absent"}], {}), "KeyError"),
+    "a step with few parts": (step("a"), "does not contain a readable policy"),
+    "outputs that are absent": (
+        lambda files: with_manifest(
+            change_json(files, "policy.json", lambda value: value["program"].update(outputs=["absent"]))
+        ),
+        "does not run",
+    ),
+    "a space that fills the memory": (change("policy.json", observation_space=BIG), "a space has more than"),
+    "a space of another kind": (change("policy.json", action_space={"kind": "Code"}), "readable policy"),
+    "a memory that fills the machine": (change("policy.json", memory={"h": 2**40}), "cannot be used"),
+    "wrappers that are a text": (change("policy.json", wrap="frame-stack"), "cannot be used"),
+    "steps that are a text": (change("policy.json", step="many"), "cannot be used"),
+    "a card with a script": (replaced("README.md", "# a\n<script>alert(1)</script>"), "has markup (<)"),
+    "a card with a picture": (replaced("README.md", "![x](https://example.org/x.png)"), "has markup (]()"),
+    "a card with a reference": (replaced("README.md", "[x][y]\n\n[y]: javascript:alert(1)"), "has markup"),
+    "a card with escape codes": (replaced("README.md", "\x1b[2Jgone"), "has control characters"),
+    "a card that turns its text around": (replaced("README.md", "a\u202eb"), "has control characters"),
+    "a record with source files": (replaced("config.json", json.dumps(CONFIG)), "names source files"),
+    "a record that is a list": (replaced("config.json", "[]"), "names source files"),
+    "a record that nests": (replaced("config.json", DEEP), "nests too deep"),
+}
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def fault(word: str, out: Path) -> str:
+    """The sentence that a pull ends with; "" if it succeeds."""
+    try:
+        pull(word, out)
+    except RlplugError as error:
+        return str(error)
+    return ""
+
+
+def test_each_hostile_agent_is_refused_in_one_sentence(inside: Path) -> None:
+    assert len(CASES) >= 40
+    good = agent_files()
+    wrong = []
+    for number, (name, (alter, wanted)) in enumerate(CASES.items()):
+        folder = put(inside / str(number), alter(good))
+        said = fault(str(folder), inside / f"out{number}")
+        if wanted not in said or not said.isprintable() or len(said) > 600:
+            wrong.append(f"{name}: {said!r}")
+        if (inside / f"out{number}").exists() or list(inside.rglob("executed")):
+            wrong.append(f"{name}: something was written")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_links_and_pipes_in_a_folder_are_not_read(inside: Path) -> None:
+    folder = put(inside / "agent", with_manifest(agent_files()))
+    for name in LIMITS:
+        if (folder / name).exists():
+            (folder / name).rename(inside / "kept")
+            os.mkfifo(folder / name)
+            assert "regular file" in fault(str(folder), inside / "out")
+            (folder / name).unlink()
+            (folder / name).symlink_to("/dev/zero")
+            assert "regular file" in fault(str(folder), inside / "out")
+            (folder / name).unlink()
+            (inside / "kept").rename(folder / name)
+    assert not fault(str(folder), inside / "out")
+
+
+def test_servers_cannot_lead_elsewhere_or_send_more(inside: Path) -> None:
+    with serving(FileServer()) as server:
+        server.files = {
+            "/away/agent.json": "http://example.org/agent.json",
+            "/file/agent.json": "file:///etc/passwd",
+            "/round/agent.json": f"{server.address}/round/agent.json",
+            "/much/agent.json": b" " * 2**20,
+        }
+        wanted = {"away": "over https only", "file": "file", "round": "redirect", "much": "65,536", "none": "404"}
+        for name, sentence in wanted.items():
+            assert sentence in fault(f"{server.address}/{name}", inside / "out"), name
+    for word in ("http://example.org/agent", "https:agent", "hub:../x", "hub:a/b/c", "zoo:../../x", "mlflow:a/../b"):
+        with pytest.raises(UsageError):
+            pull(word, inside / "out")
+    assert not (inside / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "wrap"),
+    [
+        ("./evil.py:Env", []),
+        ("evil:Env", []),
+        ("CartPole-v1", ["./evil.py:Wrapper"]),
+        ("CartPole-v1", ["evil:Wrapper:size=1"]),
+        ("CartPole-v1", ["gymnasium:RecordVideo:video_folder=executed"]),
+    ],
+)
+def test_the_environment_of_an_agent_executes_nothing(inside: Path, env: str, wrap: list[str]) -> None:
+    (inside / "evil.py").write_text("import os\nos.system('touch executed')\n")
+    evaluation = {"env": env, "wrap": wrap}
+    pull(str(put(inside / "a", with_manifest(agent_files(evaluation=evaluation)))), inside / "out")
+    with pytest.raises(UsageError, match=r"would (execute|write)"):
+        Run(inside / "out").evaluate(1)
+    assert not list(inside.rglob("executed*"))
+    assert load(inside / "out")([0.0, 0.0, 0.0, 0.0]) in (0, 1)  # the policy alone needs neither
+
+
+def test_our_own_cards_pass_whatever_a_run_is_called() -> None:
+    bad = "<b>[x](y)|`\x1b[31m\nz"
+    found = Summary(bad, "runs/x", "finished", algorithm=bad, env=bad, seed=1, total_timesteps=5)
+    config = {"options": {"log": bad}, "origins": {}, "algorithm": bad, "env": bad}
+    spec = Spec(spaces.Box(0, 1, (2, 2)), spaces.Discrete(2), 1, bad)
+    text = card(found, config, {"checkpoint": "best", "step": 5, "wrap": []}, spec)
+    before, _, after = text.partition("```sh\n")
+    check_card(before + after.partition("```")[2])
+    assert yaml.safe_load(text.split("---")[1])["tags"][0] == "reinforcement-learning"
+    assert not re.search("^z", text, re.MULTILINE)

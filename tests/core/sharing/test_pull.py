@@ -1,0 +1,113 @@
+"""Pull from a folder and an address: the same files, from the cache the second time, by hash if one is given."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from rlplug_core import load
+from rlplug_core.errors import MissingPackage, RlplugError, UsageError
+from rlplug_core.runs import Run, resume
+from rlplug_core.sharing import places
+from rlplug_core.sharing.agent_files import MANIFEST
+from rlplug_core.sharing.places import place_of
+from rlplug_core.sharing.pull import pull
+from rlplug_core.sharing.words import is_source, parse
+from tests.core.sharing.agents import FileServer, agent_files, put, serving, with_manifest
+from tests.tables import for_each
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@for_each(
+    "word, source",
+    [
+        ("runs/ppo", False),
+        ("./hub", False),
+        ("hubble:1", False),
+        ("C:\\runs", False),
+        ("hub:owner/name", True),
+        ("https://host/x", True),
+        ("zoo:ppo/ALE/Pong-v5", True),
+    ],
+)
+def test_source_words_are_no_paths(word: str, source: bool) -> None:
+    assert is_source(word) == source
+    if source:
+        assert parse(word).word == word
+
+
+def test_an_address_is_read_once(inside: Path) -> None:
+    files = with_manifest(agent_files())
+    with serving(FileServer()) as server:
+        server.files = {f"/ppo/{name}": data for name, data in files.items()}
+        word = f"{server.address}/ppo"
+        first = pull(word)
+        assert {path.name: path.read_bytes() for path in first.iterdir()} == files
+        asked = len(server.asked)
+        assert load(word)([0.0] * 4) in (0, 1)
+        assert Run(word).evaluate(2, seed=1).mean == Run(put(inside / "a", files)).evaluate(2, seed=1).mean
+        assert len(server.asked) == asked  # from the cache
+        assert pull(word, refresh=True) == first
+        assert len(server.asked) == 2 * asked
+        server.files = {}
+        with pytest.raises(UsageError, match="404"):
+            pull(word, refresh=True)
+        assert (first / MANIFEST).is_file()  # a failure keeps the last files
+
+
+def test_a_pin_accepts_one_agent_only(inside: Path) -> None:
+    files = with_manifest(agent_files())
+    with serving(FileServer()) as server:
+        server.files = {f"/ppo/{name}": data for name, data in files.items()}
+        word = f"{server.address}/ppo"
+        right = sha256(files[MANIFEST]).hexdigest()
+        assert pull(f"{word}#sha256={right}").is_dir()
+        with pytest.raises(RlplugError, match="ask who gave you"):
+            pull(f"{word}#sha256={'0' * 64}")
+        with pytest.raises(UsageError, match="64 hexadecimal"):
+            pull(f"{word}#sha256=1")
+
+
+def test_the_manifest_is_written_last() -> None:
+    """An interrupted push cannot be pulled."""
+    with serving(FileServer()) as server:
+        place_of(f"{server.address}/new").write(with_manifest(agent_files()))
+        assert list(server.files)[-1] == f"/new/{MANIFEST}"
+        assert pull(f"{server.address}/new").is_dir()
+
+
+def test_an_export_is_not_a_run(inside: Path) -> None:
+    folder = put(inside / "agent", with_manifest(agent_files()))
+    run = Run(folder)
+    with pytest.raises(UsageError, match="leave out --checkpoint"):
+        run.evaluate(1, checkpoint="step-1")
+    with pytest.raises(UsageError, match="greedy"):
+        run.evaluate(1, stochastic=True)
+    with pytest.raises(UsageError, match="does not fit Acrobot-v1: its observations"):
+        run.evaluate(1, env="Acrobot-v1")
+    with pytest.raises(UsageError, match="cannot be resumed"):
+        resume(folder)
+    with pytest.raises(UsageError, match="export already"):
+        run.export(inside / "again")
+
+
+def test_the_zoo_is_a_package(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as absent:
+        absent.setattr(places, "find_spec", lambda _: None)
+        with pytest.raises(MissingPackage, match="pip install rlplug-zoo"):
+            pull("zoo:ppo/CartPole-v1")
+    package = inside / "site" / "rlplug_zoo"
+    put(package, {"__init__.py": b"raise SystemExit\n"})  # it is never imported
+    put(package / "agents" / "ppo" / "CartPole-v1", with_manifest(agent_files()))
+    monkeypatch.syspath_prepend(str(inside / "site"))
+    assert load("zoo:ppo/CartPole-v1")([0.0] * 4) in (0, 1)
+    with pytest.raises(UsageError, match="did you mean 'ppo/CartPole-v1'"):
+        pull("zoo:ppo/CartPole-v0")
