@@ -109,6 +109,8 @@ def test_each_command_takes_a_source(rlplug: Call, trained: Run, place: Path) ->
         assert compared.code == 0, compared.err
         labels = {score["label"] for score in json.loads(compared.out)["scores"]}
         assert len(labels) == 2
+        every = rlplug("evaluate", word, "--all-checkpoints", "--episodes", "2")
+        assert every.out.count("best-") == 1, every.err
         own = json.loads(rlplug("compare", "mine", "--json", "--bootstrap", "100").out)["scores"]
         shared = json.loads(rlplug("compare", word, "--json", "--bootstrap", "100").out)["scores"]
         assert own == shared

@@ -76,10 +76,6 @@ def command(
             "--all-checkpoints plays every checkpoint and --checkpoint one; leave one out"
         )
     found = open_run(run, trust)
-    if all_checkpoints and found.directory.is_export:
-        raise UsageError(
-            f"{found.path} is an export, which has one policy; leave out --all-checkpoints"
-        )
     names = found.checkpoints if all_checkpoints else [checkpoint]
     conditions: dict[str, Any] = {
         "stochastic": stochastic,

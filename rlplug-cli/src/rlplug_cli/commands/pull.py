@@ -30,7 +30,7 @@ def command(source: str, out: Path | None) -> None:
     agent cannot run code. zoo: lists the agents of rlplug-zoo.
     """
     one_thread()
-    from rlplug_core.sharing import pull_agent, read_manifest, zoo_agents
+    from rlplug_core.runs import pull_agent, read_manifest, zoo_agents
 
     if source == ZOO:
         echo("\n".join(f"{ZOO}{name}" for name in zoo_agents()))

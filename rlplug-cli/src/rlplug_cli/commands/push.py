@@ -32,8 +32,7 @@ def command(run: str, destination: str, checkpoint: str, trust: bool) -> None:
         apply_settings()
         prepare(tracking_uri())
     found = open_run(run, trust)
-    from rlplug_core.runs import push
-    from rlplug_core.sharing import is_source
+    from rlplug_core.runs import is_source, push
 
     pushed = push(found, destination, checkpoint)
     echo(f"pushed   {pushed.source}")

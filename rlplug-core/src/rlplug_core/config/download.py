@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from rlplug_core.errors import UsageError, plain
 
 if TYPE_CHECKING:
+    from http.client import HTTPMessage
     from urllib.request import OpenerDirector
 
 #: The seconds that a server may be silent, the bytes that it must send in a second after them, and those of one read.
@@ -72,9 +73,7 @@ def check_encrypted(address: str, noun: str, before: str = "") -> None:
     )
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
         led = f"{plain(before)} leads to " if before else ""
-        raise UsageError(
-            f"{led}{plain(address)}: a {noun} is read and written over https only; write https://"
-        )
+        raise UsageError(f"{led}{plain(address)}: a {noun} is read over https only; write https://")
 
 
 def _opener(address: str, noun: str) -> OpenerDirector:
@@ -88,10 +87,23 @@ def _opener(address: str, noun: str) -> OpenerDirector:
         """Follows redirects to addresses that are as safe as the first one."""
 
         def redirect_request(
-            self, req: Request, fp: IO[bytes], code: int, msg: str, headers: object, newurl: str
+            self,
+            req: Request,
+            fp: IO[bytes],
+            code: int,
+            msg: str,
+            headers: HTTPMessage,
+            newurl: str,
         ) -> Request | None:
             check_encrypted(newurl, noun, address)
-            return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+            return super().redirect_request(
+                req,
+                fp,
+                code,
+                msg=msg,
+                headers=headers,
+                newurl=newurl,
+            )
 
     return build_opener(Redirects())
 

@@ -46,6 +46,10 @@ from rlplug_core.runs.trust import add_seal as add_seal
 from rlplug_core.runs.trust import doubts as doubts
 from rlplug_core.runs.trust import genuine as genuine
 from rlplug_core.runs.watching import has_display as has_display
+from rlplug_core.sharing.agent_files import read_manifest as read_manifest
+from rlplug_core.sharing.places import zoo_agents as zoo_agents
+from rlplug_core.sharing.pull import pull as pull_agent
+from rlplug_core.sharing.words import is_source as is_source
 
 __all__ = [
     "CURVE_KINDS",
@@ -74,14 +78,17 @@ __all__ = [
     "genuine",
     "has_display",
     "inspect",
+    "is_source",
     "is_untrained",
     "locate_record",
     "networks_of",
     "plan_of",
     "probe",
+    "pull_agent",
     "push",
     "read_curves",
     "read_journal",
+    "read_manifest",
     "remove_run",
     "reproduce",
     "resume",
@@ -94,4 +101,5 @@ __all__ = [
     "train",
     "valid_records",
     "writing",
+    "zoo_agents",
 ]

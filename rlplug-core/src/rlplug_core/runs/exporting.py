@@ -54,8 +54,7 @@ def export_policy(
             "env": config["env"],
             "checkpoint": checkpoint,
             "step": clock.steps,
-            **_wrappers(plan),
-            "evaluation": _evaluation(plan),
+            **_surroundings(plan),
         }
         policy = Policy(agent, env)
         program = env.spec if onnx or torchscript else None
@@ -67,22 +66,21 @@ def export_policy(
         env.close()
 
 
-def _wrappers(plan: Plan) -> dict[str, list[str]]:
-    """Return the wrappers that an export puts around its policy, and those around each environment."""
+def _surroundings(plan: Plan) -> dict[str, object]:
+    """Return the wrappers that an export puts around its policy, those around each environment, and the evaluations.
+
+    `evaluate` and `play` of an export make the environment of the run's evaluations.
+    """
     each = [one.words for one in plan.wrappings if one.wrapper is around_each]
+    around = plan.wrappings if plan.eval_wrappings is None else plan.eval_wrappings
     return {
         "wrap": [one.words for one in plan.wrappings if one.wrapper is not around_each],
         "wrap_each": each,
-    }
-
-
-def _evaluation(plan: Plan) -> dict[str, object]:
-    """Return the environment of the run's evaluations as data, for `evaluate` and `play` of the export."""
-    around = plan.wrappings if plan.eval_wrappings is None else plan.eval_wrappings
-    return {
-        "env": plan.eval_source.name,
-        "arguments": dict(plan.eval_source.arguments),
-        "wrap": [one.words for one in around],
+        "evaluation": {
+            "env": plan.eval_source.name,
+            "arguments": dict(plan.eval_source.arguments),
+            "wrap": [one.words for one in around],
+        },
     }
 
 

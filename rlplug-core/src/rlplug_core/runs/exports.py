@@ -57,7 +57,7 @@ def export_agent(directory: Path, env: Env, checkpoint: str, explore: bool) -> t
     Raises:
         UsageError: another checkpoint than the only one is asked for, an agent that explores, or other spaces.
     """
-    if checkpoint not in ("best", "final", "latest"):
+    if checkpoint.partition("-")[0] not in ("best", "final", "latest"):
         raise UsageError(f"{directory} is an export, which has one policy; leave out --checkpoint")
     if explore:
         raise UsageError(f"{directory} is an export, which is greedy; leave out --stochastic")

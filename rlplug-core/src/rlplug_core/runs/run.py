@@ -75,7 +75,11 @@ class Run:
 
     @property
     def checkpoints(self) -> list[str]:
-        """The names of the checkpoints, in the order of their steps."""
+        """The names of the checkpoints, in the order of their steps; an export has one."""
+        if self.directory.is_export:
+            from rlplug_core.export.bundle import read  # runs do not need it
+
+            return [f"best-{read(self.path).about.get('step', 0):012}"]
         return [
             saved.path.name
             for saved in reversed(Checkpoints(self.directory.checkpoints_path).kept())
@@ -319,10 +323,16 @@ def plan_of(run: Run) -> Plan:
     request = RunRequest.make(algorithm, source, options)
     if isinstance(source, EnvSource) and source.is_object:
         request = RunRequest.make(algorithm, source, request.options)
+    return _plan_with_install_line(run, request)
+
+
+def _plan_with_install_line(run: Run, request: RunRequest) -> Plan:
+    """Return the plan of a request; an error names the packages that wrote the run and are absent."""
     try:
         return Plan.of(request)
     except (UsageError, PluginError) as error:
-        wrote = absent_writers((config.get("environment") or {"versions": {}})["versions"])
+        written = run.directory.config.get("environment") or {"versions": {}}
+        wrote = absent_writers(written["versions"])
         if not wrote:
             raise
         kind = UsageError if isinstance(error, UsageError) else PluginError

@@ -2,9 +2,3 @@
 
 Nothing here loads or plays an agent; `runs` does.
 """
-
-from __future__ import annotations
-
-from rlplug_core.doors import open_door
-
-__getattr__, __dir__, __all__ = open_door(__name__)
