@@ -56,9 +56,8 @@ def export_policy(
             "step": clock.steps,
             **_surroundings(plan),
         }
-        policy = Policy(agent, env)
         program = env.spec if onnx or torchscript else None
-        own = Spec(policy.observation_space, policy.action_space, 1, env.spec.id)
+        own = Spec(complete(env).source.obs, complete(env).action_space, 1, env.spec.id)
         idle = is_untrained(directory.path, clock.steps)
         text = card(found, config, about, own, untrained=idle, program=program)
         return write(out, agent, env, about, text, onnx=onnx, torchscript=torchscript)
