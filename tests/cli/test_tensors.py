@@ -14,18 +14,21 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlplug_core.arrays import to_host
+from rlplug_core.buffers.device_replay import DeviceReplay
+from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.build import build
+from rlplug_core.loop.build import build, fillable
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import train, turn
 from rlplug_core.plugins.tensor_world import TensorWorld
 from rlplug_core.runs.checkpoint import Checkpoints, read
-from rlplug_core.seeds import Draws
+from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.testing.host_reads import HostReads
-from rlplug_core.types import tree_map
+from rlplug_core.types import Step, tree_map
 from rlplug_envs.families.tensor import WORLDS as WORLD_CLASSES
 from rlplug_envs.tensors.cart_pole import CartPole
+from rlplug_envs.tensors.pendulum import Pendulum
 
 ROWS = 16
 
@@ -73,6 +76,20 @@ def runner(algorithm: str, env: object, **options: Any) -> Any:
     return build(plan, Clock(10**6))
 
 
+class SameIntegers:
+    """The draws of a replay buffer on the host, as tensors."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self.generator = generator
+
+    def integers(self, low: int, high: int, size: int) -> torch.Tensor:
+        return torch.from_numpy(self.generator.integers(low, high, size))
+
+
+class ShortPendulum(Pendulum):
+    time_limit = 13
+
+
 def tensor_rows(num_envs: int, device: str) -> TensorWorld:
     return ShortPole(num_envs, device)
 
@@ -81,10 +98,20 @@ def host_rows(num_envs: int) -> OnHost:
     return OnHost(ShortPole(num_envs))
 
 
+def tensor_pendulums(num_envs: int, device: str) -> TensorWorld:
+    return ShortPendulum(num_envs, device)
+
+
+def host_pendulums(num_envs: int) -> OnHost:
+    return OnHost(ShortPendulum(num_envs))
+
+
 def updates(algorithm: str, env: Callable[..., object], count: int, **options: Any) -> Any:
     made = runner(algorithm, env, **options)
     if made.actor.env.spec.device is not None:
         made.actor.agent.draws = SameNumbers(made.actor.agent, ROWS)
+    if isinstance(made.actor.buffer, DeviceReplay):
+        made.actor.buffer.draws = SameIntegers(made.actor.buffer.generator)
     while made.clock.updates < count:
         turn(made.actor, made.clock, made.meter)
     return made
@@ -92,6 +119,7 @@ def updates(algorithm: str, env: Callable[..., object], count: int, **options: A
 
 PPO = {"n_steps": 32, "batch_size": 64, "n_epochs": 2}
 A2C = {"n_steps": 16}
+REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "train_freq": ROWS}
 
 
 @pytest.mark.parametrize(
@@ -102,20 +130,26 @@ A2C = {"n_steps": 16}
         ("a2c", A2C),
         ("pqn", PPO),
         ("vqn", {}),
-        ("dqn", {"learning_starts": 64, "batch_size": 16}),
+        ("dqn", {**REPLAY, "n_step": 3}),
+        ("dqn", {**REPLAY, "priority.alpha": 0.6}),
+        ("td3", {**REPLAY, "random_steps": 64, "action_noise": "ornstein-uhlenbeck"}),
+        ("sac", {**REPLAY, "random_steps": 64, "n_step": 2, "gradient_steps": 2}),
     ],
-    ids=["ppo", "ppo-normalized", "a2c", "pqn", "vqn", "dqn"],
+    ids=["ppo", "ppo-normalized", "a2c", "pqn", "vqn", "dqn", "per-dqn", "td3", "sac"],
 )
 def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
-    host = updates(algorithm, host_rows, 10, **options)
-    device = updates(algorithm, tensor_rows, 10, **options)
+    """Replay overwrites its oldest steps in these runs."""
+    continuous = algorithm in {"td3", "sac"}
+    count = 40 if "buffer_size" in options else 10
+    host = updates(algorithm, host_pendulums if continuous else host_rows, count, **options)
+    device = updates(algorithm, tensor_pendulums if continuous else tensor_rows, count, **options)
     differences = [
         float((one - other).detach().abs().max())
         for one, other in zip(host.learner.parameters(), device.learner.parameters(), strict=True)
     ]
     assert max(differences) < 1e-5
-    assert [(at, episode.plain()) for at, episode in host.actor.take_episodes()] == [
-        (at, episode.plain()) for at, episode in device.actor.take_episodes()
+    assert [(at, episode.row, episode.length) for at, episode in host.actor.episodes] == [
+        (at, episode.row, episode.length) for at, episode in device.actor.take_episodes()
     ]
 
 
@@ -174,27 +208,72 @@ def test_parts_without_tensors_refuse_them(algorithm: str, options: dict[str, An
         runner(algorithm, "tensor/CartPole-v1", **options)
 
 
-@pytest.mark.parametrize("algorithm", ["td3", "sac"])
-def test_replay_learns_from_copies_on_the_host(algorithm: str) -> None:
-    options = {"learning_starts": 64, "batch_size": 16, "buffer_size": 4_096, "wrap": ["time-limit:steps=3"]}
-    made = runner(algorithm, "tensor/Pendulum-v1", **options)
-    for _ in range(12):
-        turn(made.actor, made.clock, made.meter)
-    assert made.clock.updates > 0
-    assert {episode.length for _, episode in made.actor.take_episodes()} == {3}
+@pytest.mark.parametrize("algorithm", ["dqn", "td3", "sac"])
+def test_replay_never_waits_for_the_device(algorithm: str) -> None:
+    env = tensor_rows if algorithm == "dqn" else tensor_pendulums
+    made = updates(algorithm, env, 2, **REPLAY, n_step=3)
+    drawn = []
+    with HostReads() as reads:
+        for _ in range(8):
+            made.actor.buffer.add(made.actor.step())
+            drawn += list(made.actor.buffer.batches(made.clock))
+    assert reads.counts == {}
+    assert len(drawn) == 8
+
+
+def test_a_replay_buffer_that_does_not_fit_is_refused_before_it_is_made() -> None:
+    made = runner("dqn", tensor_rows, learning_starts=64, buffer_size=10**8)
+    made.actor.buffer.capacity = 10**12
+    with pytest.raises(UsageError, match=r"'buffer_size': a replay buffer of 1,000,000,000,000 steps would take 4"):
+        made.actor.buffer.add(made.actor.step())
+
+
+def test_a_data_set_does_not_go_into_a_replay_buffer_of_tensors() -> None:
+    made = runner("dqn", tensor_rows, learning_starts=64)
+    with pytest.raises(UsageError, match="use --buffer-storage disk"):
+        fillable(made.learner, made.actor.buffer)
+
+
+def test_absent_rows_have_no_weight_in_replay() -> None:
+    """A row that was reset in a step of its own is no transition; windows stop before it."""
+    buffer = DeviceReplay(64, ReplaySchedule(16, 1, 1, 16), 2, 0.5, Seeds(0), torch.device("cpu"), "cpu")
+    flags = torch.tensor([[True, False], [False, True], [True, True], [True, True]])
+    ends = torch.tensor([[True, False], [False, False], [False, False], [False, False]])
+    for time in range(4):
+        place = torch.full((2, 1), float(time))
+        quiet = torch.zeros(2, dtype=torch.bool)
+        fields = {"obs": place, "next_obs": place + 1, "action": torch.zeros(2), "reward": torch.ones(2)}
+        masks = {"terminated": ends[time], "truncated": quiet, "is_first": quiet, "valid": flags[time]}
+        buffer.add(Step(**fields, **masks, ended=True, extras={}, recurrent_state=None))
+    batch = buffer.gather(torch.tensor([0, 2, 4]))  # type: ignore[arg-type]
+    assert batch.weight.tolist() == [1, 0, 1]
+    assert batch.counts.tolist() == [0.5, 0, 0.5]
+    assert batch.reward.tolist()[::2] == [1, 1.5]
+    assert batch.discount.tolist()[::2] == [0, 0.25]
+    assert batch.next_obs.flatten().tolist()[::2] == [1, 4]
+    buffer.restart()
+    assert buffer.data.window(torch.tensor([6]), 2, 0.5)[0].tolist() == [1]
 
 
 WORLDS = sorted(WORLD_CLASSES)
 
 
-@pytest.mark.parametrize("name", WORLDS)
-def test_a_saved_run_continues_with_the_same_bits(name: str, tmp_path: Path) -> None:
-    options = {"n_steps": 8, "batch_size": 64, "n_epochs": 1}
-    whole = runner("ppo", f"tensor/{name}", **options)
+RESUMED = [
+    *(("ppo", name, {"n_steps": 8, "batch_size": 64, "n_epochs": 1}) for name in WORLDS),
+    ("dqn", "CartPole-v1", REPLAY),
+    ("sac", "Pendulum-v1", REPLAY),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "name", "options"), RESUMED)
+def test_a_saved_run_continues_with_the_same_bits(
+    algorithm: str, name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = runner(algorithm, f"tensor/{name}", **options)
     for _ in range(20):
         turn(whole.actor, whole.clock, whole.meter)
     Checkpoints(tmp_path).save("step", whole.clock.steps, whole.state_dict(), {})
-    resumed = runner("ppo", f"tensor/{name}", **options)
+    resumed = runner(algorithm, f"tensor/{name}", **options)
     resumed.load_state_dict(Checkpoints(tmp_path).load(("step",))[1])
     for each in (whole, resumed):
         for _ in range(20):

@@ -104,6 +104,10 @@ class DeviceGenerator:
         """Draw uniform numbers of float32 in [0, 1)."""
         return self._empty(size).uniform_(generator=self.generator)
 
+    def integers(self, low: int, high: int, size: int) -> Tensor:
+        """Draw `size` integers of int64 in [low, high)."""
+        return torch.randint(low, high, (size,), generator=self.generator, device=self.device)
+
     def gumbel(self, size: tuple[int, ...]) -> Tensor:
         """Draw from the standard Gumbel distribution: minus the logarithm of exponential numbers."""
         return self._empty(size).exponential_(generator=self.generator).log_().neg_()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlplug_core.buffers.free_memory import physical, size_text
 from rlplug_core.errors import BadConfig
-from rlplug_core.loop.memory_check import check_sizes, checkpoints_to_keep, physical, size_text, step_bytes
+from rlplug_core.loop.memory_check import check_sizes, checkpoints_to_keep, step_bytes
 
 GIB = 1024**3
 POLE = spaces.Box(-1, 1, (4,), np.float32)

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from rlplug_core.acting.policy_agent import NetworkAgent
-from rlplug_core.arrays import namespace
+from rlplug_core.arrays import copy_of, namespace
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.nets.continuous import DeterministicPolicy
@@ -86,14 +86,15 @@ class OrnsteinUhlenbeck:
     def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
         keep = np.float32(1 - self.theta(progress))
         sigma = np.float32(self.sigma(progress))
-        before = np.zeros_like(gaussian)
+        library = namespace(gaussian)
+        before = library.zeros_like(gaussian)
         if self.value is not None and len(self.value) == len(gaussian):  # or these are other rows
-            before = np.where(is_first[:, None], 0, self.value)
+            before = library.where(is_first[:, None], before, self.value)
         self.value = keep * before + sigma * gaussian
         return self.value
 
     def state_dict(self) -> State:
-        return {"value": None if self.value is None else self.value.copy()}
+        return {"value": None if self.value is None else copy_of(self.value)}
 
     def load_state_dict(self, state: State) -> None:
         self.value = state["value"]

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from rlplug_core.buffers.device_replay import DeviceReplay
 from rlplug_core.buffers.hindsight import HindsightReplay, goals_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
@@ -165,13 +166,18 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
     pace = ReplaySchedule(
         options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
     )
+    shared: dict[str, Any] = {
+        "n_step": getattr(options, "n_step", 1),
+        "gamma": learner.schedule("gamma"),
+        "seeds": learner.seeds.child("buffer"),
+        "device": learner.device,
+    }
+    if not agents and _stays_on_device(learner):
+        return DeviceReplay(options.buffer_size, pace, store=str(learner.spec.device), **shared)
     return replay_buffer(
         options.buffer_size,
         pace,
-        n_step=getattr(options, "n_step", 1),
-        gamma=learner.schedule("gamma"),
-        seeds=learner.seeds.child("buffer"),
-        device=learner.device,
+        **shared,
         storage=options.buffer_storage,
         priority=getattr(options, "priority", PriorityOptions()),
         beta=options.schedules.get("priority.beta"),
@@ -192,6 +198,14 @@ def _check_joint(learner: ReplayLearner, agents: int) -> None:
         raise UsageError(
             "a memory needs sequences, and joint transitions are single steps; use joint_step in a SequenceReplay"
         )
+
+
+def _stays_on_device(learner: ReplayLearner) -> bool:
+    """Return whether the environment gives tensors, and the options ask for plain uniform replay in its memory."""
+    options = learner.config
+    plain = not getattr(options, "her", 0) and options.buffer_storage == "memory"
+    priority = getattr(options, "priority", PriorityOptions())
+    return learner.spec.device is not None and plain and priority.alpha == 0
 
 
 def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:

@@ -119,9 +119,13 @@ class ReplayBuffer:
         if self.data is None:
             self.data = Ring.like(stored, self._slots(len(stored.valid)), self.store)
         self.data.write(stored)
+        self._advance(int(np.count_nonzero(step.valid)))
+
+    def _advance(self, steps: int) -> None:
+        """Count new env steps, and the batches that they are due."""
         before = self.added
         pace = self.pace
-        self.added += int(np.count_nonzero(step.valid))
+        self.added += steps
         if self.added >= pace.learning_starts:
             self.owed += pace.gradient_steps * (
                 self.added // pace.train_freq - before // pace.train_freq

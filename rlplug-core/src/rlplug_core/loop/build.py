@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlplug_core.buffers.device_replay import DeviceReplay
 from rlplug_core.buffers.host_buffer import HostBuffer
 from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
 from rlplug_core.buffers.replay import ReplayBuffer
@@ -90,6 +91,11 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
         raise UsageError(
             f"{plan.algorithm} neither asks for a data set nor has a replay buffer that one could fill; use an "
             "algorithm with a replay buffer, such as iql, cql, sac or dqn"
+        )
+    if isinstance(buffer, DeviceReplay):
+        raise UsageError(
+            "a data set is arrays on the host, and the replay buffer of this environment stores tensors on its device; "
+            "leave the data set out, or use --buffer-storage disk"
         )
     if isinstance(buffer, SequenceReplay):
         raise UsageError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
 from gymnasium import spaces
 
+from rlplug_core.buffers.free_memory import physical, size_text
 from rlplug_core.errors import BadConfig
 from rlplug_core.types import Space
 
@@ -87,11 +87,6 @@ def number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
 
 
-def physical() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def checkpoints_to_keep(options: Mapping[str, object], obs: Space) -> tuple[int, str]:
     """Return how many periodic checkpoints a run keeps, and a sentence about their size if it is large.
 
@@ -111,14 +106,3 @@ def checkpoints_to_keep(options: Mapping[str, object], obs: Space) -> tuple[int,
         f"a checkpoint holds the replay buffer, up to {size_text(size)}; {kept} kept{total}: --keep-checkpoints, "
         "--checkpoint-every and --buffer-size change this"
     )
-
-
-def size_text(size: int) -> str:
-    """A size as people write it: `728 TiB`."""
-    value = float(size)
-    unit = "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if value < 1024 or unit == "PiB":
-            break
-        value /= 1024
-    return f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"

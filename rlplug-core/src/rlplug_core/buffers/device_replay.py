@@ -1,0 +1,210 @@
+"""`DeviceReplay`: uniform replay of environments on a device; steps, draws and batches stay there."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from rlplug_core.arrays import DeviceGenerator, to_device
+from rlplug_core.batches import Transitions, rows_of
+from rlplug_core.buffers.free_memory import check_free
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
+from rlplug_core.config.schedules import Schedule
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, State, Step, tree_map
+
+
+class DeviceRing:
+    """The last `slots` steps of every row as tensors [slots, N, ...] on one device.
+
+    Both observations of a step are stored. Only the device knows which steps ended an episode, so to store a
+    successor separately would mean to wait for it. Each field is kept flat, [slots * N, ...].
+    """
+
+    FIELDS = ("obs", "next_obs", "action", "reward", "terminated", "ended", "valid", "extras")
+
+    def __init__(self, slots: int, fields: dict[str, Any]) -> None:
+        self.slots = slots
+        self.num_envs = int(fields["reward"].shape[1])
+        self.total = slots * self.num_envs
+        self.flat: dict[str, Any] = {
+            name: tree_map(lambda rows: rows.flatten(0, 1), fields[name]) for name in self.FIELDS
+        }
+        self.count = 0
+
+    @classmethod
+    def like(cls, step: Step, slots: int) -> DeviceRing:
+        """Make an empty ring for steps such as this one.
+
+        Raises:
+            UsageError: it does not fit into the free memory of the device.
+        """
+        fields = _fields_of(step)
+        sizes: list[int] = []
+        tree_map(lambda row: sizes.append(row.nbytes), fields)
+        steps = slots * rows_of(step.obs)
+        device = fields["reward"].device
+        check_free(slots * sum(sizes), device, "buffer_size", f"a replay buffer of {steps:,} steps")
+        return cls(slots, tree_map(lambda row: row.new_empty((slots, *row.shape)), fields))
+
+    @property
+    def oldest(self) -> int:
+        """Return the time of the oldest stored step."""
+        return max(0, self.count - self.slots)
+
+    def write(self, step: Step) -> None:
+        """Store a step in place of the oldest."""
+        first = self.count % self.slots * self.num_envs
+        for name, rows in _fields_of(step).items():
+            tree_map(
+                lambda flat, new: flat[first : first + self.num_envs].copy_(new),
+                self.flat[name],
+                rows,
+            )
+        self.count += 1
+
+    def end(self) -> None:
+        """Mark the newest step of every row as the last of its episode, by truncation."""
+        if self.count:
+            first = (self.count - 1) % self.slots * self.num_envs
+            self.flat["ended"][first : first + self.num_envs] = True
+
+    def holds(self, n: int) -> bool:
+        """Return whether there is a complete window of n steps."""
+        return self.count >= n
+
+    def window(self, index: Tensor, n: int, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Sum the rewards of the n steps that start at the steps `index` [B].
+
+        Returns:
+            The discounted sum of rewards, the number of the last step of each window, and gamma^k for its k rewards,
+            each [B].
+        """
+        reward = self.flat["reward"][index % self.total]
+        discount = torch.full_like(reward, gamma)
+        last = index
+        running = ~self.flat["ended"][index % self.total]
+        for _ in range(1, n):
+            last = last + self.num_envs * running
+            position = last % self.total
+            reward = reward + torch.where(running, discount * self.flat["reward"][position], 0)
+            discount = torch.where(running, discount * gamma, discount)
+            running = running & ~self.flat["ended"][position]
+        return reward, last, discount
+
+    def state_dict(self) -> State:
+        """Return the written part, not copied."""
+        used = min(self.count, self.slots) * self.num_envs
+        return {
+            "slots": self.slots,
+            "count": self.count,
+            "num_envs": self.num_envs,
+            "device": str(self.flat["reward"].device),
+            "fields": tree_map(lambda rows: rows[:used], self.flat),
+        }
+
+    @classmethod
+    def load(cls, state: State) -> DeviceRing:
+        num_envs = state["num_envs"]
+
+        def grown(rows: Tensor) -> Tensor:
+            whole = rows.new_empty((state["slots"], num_envs, *rows.shape[1:]))
+            whole.flatten(0, 1)[: len(rows)] = rows
+            return whole
+
+        fields = to_device(state["fields"], torch.device(state["device"]))
+        ring = cls(state["slots"], tree_map(grown, fields))
+        ring.count = state["count"]
+        return ring
+
+
+class DeviceReplay(ReplayBuffer):
+    """Draws as `ReplayBuffer`, on the device of the steps, by a generator there; nothing waits for the device.
+
+    An absent row, which only environments with NEXT_STEP resets have, counts as a step, and has weight 0 if it is
+    drawn. Arguments as in `ReplayBuffer`; `store` is the device of the steps.
+    """
+
+    #: It stores tensors on their device.
+    takes_tensors = True
+    data: Any  # DeviceRing | None
+
+    def __init__(
+        self,
+        capacity: int,
+        pace: ReplaySchedule,
+        n_step: int,
+        gamma: Schedule | float,
+        seeds: Seeds,
+        device: torch.device,
+        store: str,
+    ) -> None:
+        super().__init__(
+            capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=store
+        )
+        self.draws = DeviceGenerator(seeds.integer(), torch.device(store))
+
+    def add(self, step: Step, source: int = 0) -> None:
+        num_envs = rows_of(step.obs)
+        if self.data is None:
+            self.data = DeviceRing.like(step, self._slots(num_envs))
+        self.data.write(step)
+        self._advance(num_envs)
+
+    def sample(self, size: int) -> Array:
+        """Draw uniformly the numbers [size] of steps with a complete window, as a tensor on the device."""
+        data = self.data
+        low = data.oldest * data.num_envs
+        high = (data.count - self.span + 1) * data.num_envs
+        return cast("Array", self.draws.integers(low, high, size))
+
+    def gather(self, index: Array, weight: Array | None = None) -> Transitions:
+        """Make a batch of the n-step transitions that start at the steps `index` [B], a tensor on the device."""
+        data = self.data
+        numbers = cast("Tensor", index)
+        reward, last, discount = data.window(numbers, self.n_step, self.gamma)
+        start = numbers % data.total
+        end = last % data.total
+        flat = data.flat
+
+        def rows(name: str, at: Tensor) -> Any:
+            return tree_map(lambda tensor: tensor[at], flat[name])
+
+        return Transitions(
+            weight=rows("valid", start).to(torch.float32),
+            share=None,
+            obs=rows("obs", start),
+            action=rows("action", start),
+            reward=reward,
+            discount=discount * ~rows("terminated", end),
+            next_obs=rows("next_obs", end),
+            index=numbers,
+            extras=rows("extras", start),
+        ).to(self.device)
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "draws": self.draws.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict({**state, "data": None})
+        self.draws.load_state_dict(state["draws"])
+        if state["data"] is not None:
+            self.data = DeviceRing.load(state["data"])
+
+
+def _fields_of(step: Step) -> dict[str, Any]:
+    """Return what a ring stores of a step, as tensors [N, ...]; absent rows have neither reward nor end."""
+    valid: Any = step.valid
+    ended: Any = step.terminated | step.truncated
+    return {
+        "obs": step.obs,
+        "next_obs": step.next_obs,
+        "action": step.action,
+        "reward": step.reward,
+        "terminated": step.terminated & valid,
+        "ended": ended & valid,
+        "valid": valid,
+        "extras": step.extras,
+    }
