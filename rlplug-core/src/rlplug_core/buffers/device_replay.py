@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from rlplug_core.buffers.free_memory import check_free
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.config.schedules import Schedule
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, State, Step, tree_map
+from rlplug_core.types import Array, Obs, State, Step, tree_map
 
 
 class DeviceRing:
@@ -25,11 +25,11 @@ class DeviceRing:
 
     FIELDS = ("obs", "next_obs", "action", "reward", "terminated", "ended", "valid", "extras")
 
-    def __init__(self, slots: int, fields: dict[str, Any]) -> None:
+    def __init__(self, slots: int, fields: State) -> None:
         self.slots = slots
         self.num_envs = int(fields["reward"].shape[1])
         self.total = slots * self.num_envs
-        self.flat: dict[str, Any] = {
+        self.flat: State = {
             name: tree_map(lambda rows: rows.flatten(0, 1), fields[name]) for name in self.FIELDS
         }
         self.count = 0
@@ -129,7 +129,7 @@ class DeviceReplay(ReplayBuffer):
 
     #: It stores tensors on their device.
     takes_tensors = True
-    data: Any  # DeviceRing | None
+    data: DeviceRing | None  # type: ignore[assignment]  # in place of a ring of arrays
 
     def __init__(
         self,
@@ -156,6 +156,7 @@ class DeviceReplay(ReplayBuffer):
     def sample(self, size: int) -> Array:
         """Draw uniformly the numbers [size] of steps with a complete window, as a tensor on the device."""
         data = self.data
+        assert data is not None
         low = data.oldest * data.num_envs
         high = (data.count - self.span + 1) * data.num_envs
         return cast("Array", self.draws.integers(low, high, size))
@@ -163,13 +164,14 @@ class DeviceReplay(ReplayBuffer):
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
         """Make a batch of the n-step transitions that start at the steps `index` [B], a tensor on the device."""
         data = self.data
+        assert data is not None
         numbers = cast("Tensor", index)
         reward, last, discount = data.window(numbers, self.n_step, self.gamma)
         start = numbers % data.total
         end = last % data.total
         flat = data.flat
 
-        def rows(name: str, at: Tensor) -> Any:
+        def rows(name: str, at: Tensor) -> Obs:
             return tree_map(lambda tensor: tensor[at], flat[name])
 
         return Transitions(
@@ -194,10 +196,10 @@ class DeviceReplay(ReplayBuffer):
             self.data = DeviceRing.load(state["data"])
 
 
-def _fields_of(step: Step) -> dict[str, Any]:
+def _fields_of(step: Step) -> State:
     """Return what a ring stores of a step, as tensors [N, ...]; absent rows have neither reward nor end."""
-    valid: Any = step.valid
-    ended: Any = step.terminated | step.truncated
+    valid = step.valid
+    ended = step.terminated | step.truncated
     return {
         "obs": step.obs,
         "next_obs": step.next_obs,

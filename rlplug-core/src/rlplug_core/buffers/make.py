@@ -21,7 +21,7 @@ from rlplug_core.config.schedules import Constant, Schedule, linear, throughout
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.nets.memory_trunk import BURN_IN
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Spec
+from rlplug_core.types import Spec, State
 
 #: How many batches of uniform replay are drawn together: the calls of one draw are shared by as many.
 TOGETHER = 32
@@ -166,7 +166,7 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
     pace = ReplaySchedule(
         options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
     )
-    shared: dict[str, Any] = {
+    shared: State = {
         "n_step": getattr(options, "n_step", 1),
         "gamma": learner.schedule("gamma"),
         "seeds": learner.seeds.child("buffer"),
