@@ -1,4 +1,4 @@
-"""How much memory is free on the host or a device, so that a large buffer is refused before it is made."""
+"""The free memory of the host or a device, so that a large buffer is refused before it is made."""
 
 from __future__ import annotations
 
