@@ -20,6 +20,7 @@ NAMES: dict[str, dict[str, object]] = {
     "trpo": {"n_steps": 64, "batch_size": 64, "n_critic_updates": 3}, "vac": {}, "vpg": {"n_steps": 100},
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "sac-discrete"), SMALL),
+    **{key: {**SMALL, "learning_starts": 64, "train_freq": 1, "n_atoms": 11} for key in ("fast-td3", "fast-sac")},
     "crossq": {**SMALL, "critic_net.hidden": [16]},
     "iql": SMALL, "cql": {**SMALL, "n_action_samples": 2},
     "qrdqn": {**SMALL, "n_quantiles": 8},
@@ -36,7 +37,19 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
 }  # fmt: skip
 CASES = {**{name: (name, options) for name, options in NAMES.items()}, **VARIANTS}
 #: Names that share a class with another one: switches of DQN, which `rainbow` all has, other runners, no replay.
-REPEATED = ("a3c", "vac", "apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "rainbow-iqn")
+REPEATED = (
+    "a3c",
+    "vac",
+    "apex",
+    "ddqn",
+    "dueling-dqn",
+    "per-dqn",
+    "noisy-dqn",
+    "nstep-dqn",
+    "c51",
+    "rainbow-iqn",
+    "fast-sac",
+)
 SLOW = (*REPEATED, *VARIANTS)
 
 

@@ -30,7 +30,7 @@ def box(size: int) -> spaces.Box:
 #: The spaces of the environments that presets are for, most of which are not installed beside rlplug-algos alone.
 SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "CartPole-v0": (box(4), spaces.Discrete(2)), "CartPole-v1": (box(4), spaces.Discrete(2)),
-    "tensor/CartPole-v1": (box(4), spaces.Discrete(2)),
+    "tensor/CartPole-v1": (box(4), spaces.Discrete(2)), "tensor/Pendulum-v1": (box(3), box(1)),
     "Acrobot-v1": (box(6), spaces.Discrete(3)), "MountainCar-v0": (box(2), spaces.Discrete(3)),
     "LunarLander-v3": (box(8), spaces.Discrete(4)), "Pendulum-v1": (box(3), box(1)),
     "BipedalWalker-v3": (box(24), box(4)), "FrozenLake-v1": (spaces.Discrete(16), spaces.Discrete(4)),

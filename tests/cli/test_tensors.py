@@ -134,8 +134,10 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
         ("dqn", {**REPLAY, "priority.alpha": 0.6}),
         ("td3", {**REPLAY, "random_steps": 64, "action_noise": "ornstein-uhlenbeck"}),
         ("sac", {**REPLAY, "random_steps": 64, "n_step": 2, "gradient_steps": 2}),
+        ("td3", {**REPLAY, "noise_sigma": 0.01, "noise_sigma_max": 0.4, "n_atoms": 11}),
+        ("sac", {**REPLAY, "n_atoms": 11, "optimizer": "AdamW"}),
     ],
-    ids=["ppo", "ppo-normalized", "a2c", "pqn", "vqn", "dqn", "per-dqn", "td3", "sac"],
+    ids=["ppo", "ppo-normalized", "a2c", "pqn", "vqn", "dqn", "per-dqn", "td3", "sac", "fast-td3", "fast-sac"],
 )
 def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
     """Replay overwrites its oldest steps in these runs."""

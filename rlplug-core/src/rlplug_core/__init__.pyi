@@ -84,6 +84,7 @@ from rlplug_core.learner_dataset import LearnerDataset as LearnerDataset
 from rlplug_core.learning.corrections import log_probs as log_probs
 from rlplug_core.learning.corrections import retrace as retrace
 from rlplug_core.learning.corrections import vtrace as vtrace
+from rlplug_core.learning.critic_losses import categorical_critic_loss as categorical_critic_loss
 from rlplug_core.learning.estimators import explained_variance as explained_variance
 from rlplug_core.learning.estimators import gae as gae
 from rlplug_core.learning.estimators import standardize as standardize
@@ -113,6 +114,9 @@ from rlplug_core.learning.temperature import expected_of as expected_of
 from rlplug_core.learning.temperature import soft_policy_loss as soft_policy_loss
 from rlplug_core.learning.update_rules import OptimizerName as OptimizerName
 from rlplug_core.learning.update_rules import OptimizerOptions as OptimizerOptions
+from rlplug_core.nets.categorical_critics import CategoricalCritics as CategoricalCritics
+from rlplug_core.nets.categorical_critics import action_critics as action_critics
+from rlplug_core.nets.categorical_critics import check_atoms as check_atoms
 from rlplug_core.nets.continuous import ActionCritic as ActionCritic
 from rlplug_core.nets.continuous import ActionCritics as ActionCritics
 from rlplug_core.nets.continuous import DeterministicPolicy as DeterministicPolicy

@@ -140,3 +140,11 @@ def stacked(space: spaces.Space[Any], num_envs: int) -> Any:
     if isinstance(space, spaces.Dict):
         return {name: stacked(part, num_envs) for name, part in space.spaces.items()}
     return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(num_envs)]))
+
+
+def test_gaussian_noise_can_differ_from_row_to_row() -> None:
+    noise = GaussianNoise(linear(0.1, 0.3), 0.9)
+    ones = np.ones((5, 2), np.float32)
+    np.testing.assert_allclose(noise(ones, FIRST, 0.0)[:, 1], [0.1, 0.3, 0.5, 0.7, 0.9], rtol=1e-6)
+    np.testing.assert_allclose(noise(ones, FIRST, 1.0)[:, 0], [0.3, 0.45, 0.6, 0.75, 0.9], rtol=1e-6)
+    np.testing.assert_allclose(noise(ones[:1], FIRST, 0.0), [[0.1, 0.1]], rtol=1e-6)

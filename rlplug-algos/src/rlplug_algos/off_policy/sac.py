@@ -35,6 +35,10 @@ class SACConfig(rl.Config):
     # target entropy in nats; default: minus the number of action dimensions
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    # atoms of critics that predict distributions of returns, as in c51, such as 101; default: single values
+    n_atoms: rl.Several | None = None
+    v_min: float = -250.0  # with n_atoms: smallest return, the first atom
+    v_max: float = 250.0  # with n_atoms: largest return, the last atom
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
@@ -64,6 +68,7 @@ class SACConfig(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_atoms(self.v_min, self.v_max)
         rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         if self.target_entropy is not None and not self.autotune:
             raise ValueError(
@@ -87,8 +92,11 @@ class SAC(rl.Algorithm[rl.Transitions]):
         self.policy = rl.PolicyNetwork(trunk.spec, trunk.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
-        self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(trunk.spec, trunk.net, norm), c.n_critics, trunk
+        self.critics = rl.action_critics(
+            lambda: rl.ActionCritic(trunk.spec, trunk.net, norm, atoms=c.n_atoms),
+            c.n_critics,
+            trunk,
+            bounds=None if c.n_atoms is None else (c.v_min, c.v_max),
         )
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(
@@ -134,10 +142,24 @@ class SAC(rl.Algorithm[rl.Transitions]):
         self, batch: rl.Transitions, noise: Tensor, now: SACConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic, with one soft target for all (eq. 5); and metrics."""
+        if isinstance(self.critics, rl.CategoricalCritics):
+            return self.categorical_loss(self.critics, batch, noise, now)
         target = self.soft_target(batch, noise, now)
         q = self.critics(self.critics.obs(batch), batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
+
+    def categorical_loss(
+        self, critics: rl.CategoricalCritics, batch: rl.Transitions, noise: Tensor, now: SACConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the same for distributions: the entropy in the next state is added to the reward."""
+        with torch.no_grad():
+            outputs = self.policy(self.critics.next_obs(batch))
+            action, log_prob = self.head.draw(outputs, noise)
+            bonus = batch.discount * self.temperature.times_alpha(log_prob, now.ent_coef)
+        return rl.categorical_critic_loss(
+            critics, self.target_critics, batch, action, batch.reward - bonus
+        )
 
     @torch.no_grad()
     def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:

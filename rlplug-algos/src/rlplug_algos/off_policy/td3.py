@@ -32,6 +32,8 @@ class TD3Config(rl.Config):
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
     # standard deviation of Gaussian noise, or of each step's increment
     noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1
+    # deviation of Gaussian noise in the last environment; evenly spaced in between. Default: noise_sigma in all
+    noise_sigma_max: rl.Scheduled[rl.NonNegative] | None = None
     # decay of Ornstein-Uhlenbeck noise per step; default: 0.15
     noise_theta: rl.Scheduled[rl.Fraction] | None = None
     # standard deviation of noise on target actions
@@ -40,6 +42,10 @@ class TD3Config(rl.Config):
         0.5  # largest absolute value of the noise on target actions
     )
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
+    # atoms of critics that predict distributions of returns, as in c51, such as 101; default: single values
+    n_atoms: rl.Several | None = None
+    v_min: float = -250.0  # with n_atoms: smallest return, the first atom
+    v_max: float = 250.0  # with n_atoms: largest return, the last atom
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     # gradient steps of the critics per step of policy and targets
@@ -68,11 +74,17 @@ class TD3Config(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_atoms(self.v_min, self.v_max)
         rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         if self.noise_theta is not None and self.action_noise == "gaussian":
             raise ValueError(
                 "noise_theta is the decay of Ornstein-Uhlenbeck noise, but action_noise is gaussian; give "
                 "--action-noise ornstein-uhlenbeck, or leave noise_theta at none"
+            )
+        if self.noise_sigma_max is not None and self.action_noise != "gaussian":
+            raise ValueError(
+                "noise_sigma_max is a deviation of Gaussian noise, and action_noise is ornstein-uhlenbeck; give "
+                "--action-noise gaussian, or leave noise_sigma_max at none"
             )
 
 
@@ -90,8 +102,11 @@ class TD3(rl.Algorithm[rl.Transitions]):
         trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in)
         norm = rl.observation_norm(trunk.spec.obs, trunk.net)
         self.policy = rl.DeterministicPolicy(trunk.spec, trunk.net, norm)
-        self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(trunk.spec, trunk.net, norm), c.n_critics, trunk
+        self.critics = rl.action_critics(
+            lambda: rl.ActionCritic(trunk.spec, trunk.net, norm, atoms=c.n_atoms),
+            c.n_critics,
+            trunk,
+            bounds=None if c.n_atoms is None else (c.v_min, c.v_max),
         )
         self.target_policy = rl.target_network(self.policy)
         self.target_critics = rl.target_network(self.critics)
@@ -109,7 +124,8 @@ class TD3(rl.Algorithm[rl.Transitions]):
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.Agent:
         c = self.config
         theta = None if c.noise_theta is None else self.schedule("noise_theta")
-        noise = rl.action_noise(c.action_noise, self.schedule("noise_sigma"), theta)
+        highest = None if c.noise_sigma_max is None else self.schedule("noise_sigma_max")
+        noise = rl.action_noise(c.action_noise, self.schedule("noise_sigma"), theta, highest)
         agent = rl.NoiseAgent(
             self.policy, noise, self.agent_seeds(rank), self.inference_backend, c.random_steps
         )
@@ -137,6 +153,11 @@ class TD3(rl.Algorithm[rl.Transitions]):
         self, batch: rl.Transitions, noise: Tensor, now: TD3Config
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return half the squared error of every critic, with one target for all (algorithm 1)."""
+        if isinstance(self.critics, rl.CategoricalCritics):
+            next_action = self.target_action(batch, noise, now)
+            return rl.categorical_critic_loss(
+                self.critics, self.target_critics, batch, next_action, batch.reward
+            )
         target = self.td_target(batch, noise, now)
         q = self.critics(self.critics.obs(batch), batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
@@ -144,16 +165,25 @@ class TD3(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> Tensor:
-        """Return r + discount * min Q_target(s', a') [B]; a': target action plus clipped noise (section 5.3)."""
+        """Return r + discount * min Q_target(s', a') [B]."""
+        next_obs = self.target_critics.next_obs(batch)
+        action = self.target_action(batch, noise, now)
+        return batch.reward + batch.discount * self.target_critics.lowest(next_obs, action)
+
+    @torch.no_grad()
+    def target_action(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> Tensor:
+        """Return a' [B, d]: the target policy's action plus clipped noise (section 5.3)."""
         noise = (now.target_policy_noise * noise).clip(
             -now.target_noise_clip, now.target_noise_clip
         )
-        next_obs = self.target_critics.next_obs(batch)
-        action = (self.target_policy(next_obs) + noise).clip(-1, 1)
-        return batch.reward + batch.discount * self.target_critics.lowest(next_obs, action)
+        action: Tensor = self.target_policy(self.target_critics.next_obs(batch)) + noise
+        return action.clip(-1, 1)
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions) -> Tensor:
-        """Return -Q(s, policy(s)) of the first critic (section 3)."""
+        """Return -Q(s, policy(s)) of the first critic (section 3); with atoms, of the lowest."""
         obs = self.critics.obs(batch)
-        return -batch.mean(self.critics[0](obs, self.policy(obs)))
+        action = self.policy(obs)
+        if isinstance(self.critics, rl.CategoricalCritics):
+            return -batch.mean(self.critics.lowest(obs, action))
+        return -batch.mean(self.critics[0](obs, action))

@@ -57,13 +57,24 @@ class ActionNoise(Protocol):
 
 
 class GaussianNoise:
-    """Independent at every step, of standard deviation `sigma`, a number or a function of progress."""
+    """Independent at every step, of standard deviation `sigma`, a number or a function of progress.
 
-    def __init__(self, sigma: Schedule | float) -> None:
+    With `highest` the rows have deviations that are evenly spaced from `sigma` to it, so that some explore more and
+    others less (Seo et al., 2025, arXiv:2505.22642, draw them at random).
+    """
+
+    def __init__(self, sigma: Schedule | float, highest: Schedule | float | None = None) -> None:
         self.sigma = throughout(sigma)
+        self.highest = None if highest is None else throughout(highest)
 
     def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
-        return np.float32(self.sigma(progress)) * gaussian
+        sigma = np.float32(self.sigma(progress))
+        if self.highest is None:
+            return sigma * gaussian
+        number = namespace(gaussian).ones_like(gaussian).cumsum(0) - 1  # of each row
+        spread = np.float32((self.highest(progress) - sigma) / max(1, len(gaussian) - 1))
+        noise: Array = (sigma + spread * number) * gaussian
+        return noise
 
     def state_dict(self) -> State:
         return {}
@@ -100,10 +111,19 @@ class OrnsteinUhlenbeck:
         self.value = state["value"]
 
 
-def action_noise(kind: str, sigma: Schedule, theta: Schedule | None = None) -> ActionNoise:
-    """Make `gaussian` or `ornstein-uhlenbeck` noise of deviation `sigma`; `theta` is the decay of the latter."""
+def action_noise(
+    kind: str, sigma: Schedule, theta: Schedule | None = None, highest: Schedule | None = None
+) -> ActionNoise:
+    """Make noise that is added to actions.
+
+    Args:
+        kind: `gaussian` or `ornstein-uhlenbeck`.
+        sigma: its standard deviation.
+        theta: the decay of Ornstein-Uhlenbeck noise; None for 0.15.
+        highest: the deviation of Gaussian noise in the last row; None: `sigma` in all rows.
+    """
     if kind == "gaussian":
-        return GaussianNoise(sigma)
+        return GaussianNoise(sigma, highest)
     return OrnsteinUhlenbeck(sigma) if theta is None else OrnsteinUhlenbeck(sigma, theta)
 
 

@@ -19,6 +19,8 @@ _ALGORITHMS = (
     "ddqn",
     "dqn",
     "dueling-dqn",
+    "fast-sac",
+    "fast-td3",
     "impala",
     "independent",
     "iql",
