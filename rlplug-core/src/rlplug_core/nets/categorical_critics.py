@@ -51,7 +51,8 @@ class CategoricalCritics(ActionCritics):
         logits = self(obs, action)
         which = self.means(logits).argmin(0)
         rows = torch.arange(logits.shape[1], device=logits.device)
-        return logits[which, rows].softmax(-1)
+        lowest: Tensor = logits[which, rows]
+        return lowest.softmax(-1)
 
 
 def action_critics(
