@@ -17,7 +17,7 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.limits import registered
 from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
-from rlplug_envs.shown import numbers, of_row, success, value_of_rows
+from rlplug_envs.shown import numbers, of_rows, success, value_of_rows
 from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import (
@@ -328,7 +328,7 @@ class Adapter:
         """Return the Timestep of a call in which episodes ended or started, with their returns and lengths."""
         time = self._time
         rows = np.flatnonzero(ended)
-        episodes = [self._episode(int(row)) for row in rows]
+        episodes = self._episodes(rows) if len(rows) else []
         self._totals[rows], self._begun[rows] = 0, time
         self._deadline = self._begun.min() + self._limit
         if episodes:
@@ -346,19 +346,25 @@ class Adapter:
             count=int(np.count_nonzero(valid)),
         )
 
-    def _episode(self, row: int) -> Episode:
-        """Return the episode of a row that ends now."""
-        # In SAME_STEP mode the row has been reset, and its last `info` is in "final_info".
-        was_reset = "final_info" in self._info and self._info.get("_final_info", self._always)[row]
-        infos = self._info["final_info"] if was_reset else self._info
-        info = of_row(infos, row, self.spec.num_envs)
-        return Episode(
-            row,
-            float(self._totals[row]),
-            int(self._time - self._begun[row]),
-            success(info),
-            numbers(info),
-        )
+    def _episodes(self, rows: Array) -> list[Episode]:
+        """Return the episodes of the rows that end now."""
+        count = self.spec.num_envs
+        infos = of_rows(self._info, rows, count)
+        if "final_info" in self._info:
+            # In SAME_STEP mode a row has been reset, and its last `info` is in "final_info".
+            was_reset = self._info.get("_final_info", self._always)[rows].tolist()
+            last = of_rows(self._info["final_info"], rows, count)
+            infos = [
+                old if reset else new
+                for old, new, reset in zip(last, infos, was_reset, strict=True)
+            ]
+        totals = self._totals[rows].tolist()
+        lengths = (self._time - self._begun[rows]).tolist()
+        columns = zip(rows.tolist(), totals, lengths, infos, strict=True)
+        return [
+            Episode(row, total, length, success(info), numbers(info))
+            for row, total, length, info in columns
+        ]
 
     def _write(self, obs: Obs, value: Any, info: object, maskless: Array) -> None:
         """Write the observations of a call; the rows in `maskless` [N] need no action mask."""

@@ -104,7 +104,9 @@ def to_colors(frame: Array) -> Array | None:
 def success(info: Mapping[str, object]) -> bool | None:
     """Return whether a step's `info` reports success; None if it does not say."""
     for key in SUCCESS:
-        value = np.asarray(info.get(key))
+        if key not in info:
+            continue
+        value = np.asarray(info[key])
         if value.dtype.kind in "biuf" and value.size and np.isfinite(value).all():
             return bool(value.any())
     return None
@@ -131,27 +133,36 @@ def _finite(value: Any) -> bool:
         return False
 
 
-def of_row(info: object, row: int, rows: int) -> Mapping[str, object]:
-    """The part of a vector's `info` that is one row's; Gymnasium marks under `_key` which rows have said `key`.
+def of_rows(info: object, rows: Array, count: int) -> list[Mapping[str, object]]:
+    """Return the parts of a vector's `info` that belong to some of its rows.
 
-    Values without one entry for each of the `rows` are left out. Some vectors have a dictionary for each.
+    Gymnasium marks under `_key` which rows have said `key`. Values without one entry for each row are left out. Some
+    vectors have a dictionary for each row. Columns are read at once, because thousands of episodes may end in a step.
+
+    Args:
+        info: of one step.
+        rows: numbers of the rows.
+        count: how many rows the vector has.
     """
     if isinstance(info, np.ndarray | list | tuple):
-        own = info[row] if len(info) == rows else None
-        return own if isinstance(own, Mapping) else {}
+        each = [info[row] if len(info) == count else None for row in rows.tolist()]
+        return [own if isinstance(own, Mapping) else {} for own in each]
     if not isinstance(info, Mapping):
-        return {}
-    values = {
-        key: value
+        return [{} for _ in rows]
+    columns = {
+        key: value[rows].tolist()
         for key, value in info.items()
-        if isinstance(value, np.ndarray) and value.shape == (rows,)
+        if isinstance(value, np.ndarray) and value.shape == (count,)
     }
-    said = {key: mask for key, mask in values.items() if key.startswith("_")}
-    return {
-        key: value[row]
-        for key, value in values.items()
-        if key not in said and (f"_{key}" not in said or said[f"_{key}"][row])
-    }
+    said = {key: columns.pop(key) for key in [*columns] if key.startswith("_")}
+    return [
+        {
+            key: column[place]
+            for key, column in columns.items()
+            if f"_{key}" not in said or said[f"_{key}"][place]
+        }
+        for place in range(len(rows))
+    ]
 
 
 def value_of_rows(info: Any, key: str, always: Array) -> list[object]:

@@ -36,17 +36,36 @@ class CategoricalCritics(ActionCritics):
         self.register_buffer("support", torch.linspace(*bounds, self.atoms), persistent=False)
 
     def means(self, logits: Tensor) -> Tensor:
-        """Compute the means [...] of distributions [..., atoms]."""
+        """Compute the means of distributions.
+
+        Args:
+            logits: [..., atoms].
+
+        Returns:
+            Means [...].
+        """
         return logits.softmax(-1) @ self.support
 
     def lowest(self, *inputs: Obs) -> Tensor:
-        """Compute the lowest mean [B] of all critics for observations and actions."""
+        """Compute the lowest mean of all critics.
+
+        Args:
+            inputs: observations [B, ...] and canonical actions [B, ...].
+
+        Returns:
+            Values [B].
+        """
         return self.means(self(*inputs)).amin(0)
 
     def lowest_distribution(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute the probabilities [B, atoms] by the critic with the lowest mean, in each row.
+        """Compute the distribution of the critic with the lowest mean (Seo et al., 2025, arXiv:2505.22642).
 
-        Seo et al., 2025, arXiv:2505.22642: clipped double Q-learning for distributions.
+        Args:
+            obs: [B, ...] observations.
+            action: [B, ...] canonical actions.
+
+        Returns:
+            Probabilities [B, atoms].
         """
         logits = self(obs, action)
         which = self.means(logits).argmin(0)
