@@ -163,9 +163,7 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
     _check_joint(learner, agents)
     if getattr(options, "memory", None) is not None:
         return sequences_from_options(learner)
-    pace = ReplaySchedule(
-        options.batch_size, options.train_freq, options.gradient_steps, options.learning_starts
-    )
+    pace = _pace(options, options.batch_size)
     shared: State = {
         "n_step": getattr(options, "n_step", 1),
         "gamma": learner.schedule("gamma"),
@@ -184,6 +182,12 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
         her=getattr(options, "her", 0),
         spec=learner.spec,
         agents=agents,
+    )
+
+
+def _pace(options: Any, batch_size: int) -> ReplaySchedule:
+    return ReplaySchedule(
+        batch_size, options.train_freq, options.gradient_steps, options.learning_starts
     )
 
 
@@ -223,10 +227,7 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
     length = options.sequence_length or SEQUENCE_LENGTH
     _check_sequences(options, length)
     burn_in = BURN_IN if options.burn_in is None else options.burn_in
-    batch_size = options.batch_size // length
-    pace = ReplaySchedule(
-        batch_size, options.train_freq, options.gradient_steps, options.learning_starts
-    )
+    pace = _pace(options, options.batch_size // length)
     return SequenceReplay(
         SequenceShape(length, burn_in, options.sequence_period or -(-length // 2)),
         options.buffer_size,
