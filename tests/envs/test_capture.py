@@ -219,6 +219,14 @@ def test_uncapturable_state_is_inexact_with_a_reason(kind: type[Toy], reason: st
         env.load_state_dict(state)
 
 
+@pytest.mark.parametrize("kind", [InC, Lost, Global])
+def test_the_reason_does_not_depend_on_the_place_of_a_file(kind: type[Toy]) -> None:
+    """A resumed run has a copy of it, and its checkpoints are those of a run that never stopped."""
+    places = ("/one/toy.py:Toy", "/runs/r/sources/toy-1a2b.py:Toy")
+    one, other = (SerialEnvs(kind, 1, place).spec.inexact for place in places)
+    assert one == other != ""
+
+
 def test_a_state_that_becomes_uncapturable_later_is_not_lost_silently() -> None:
     env = SerialEnvs(Toy, 1, "Toy-v0", inexact="")
     env.reset(0)

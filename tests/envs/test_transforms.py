@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
-from rlplug_core.plugins.transform import Transform
+from rlplug_core.plugins.transform import Transform, freeze
 from rlplug_core.protocols import Env, Wrapper
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Timestep
@@ -539,3 +539,16 @@ def test_rewards_of_a_data_set_leave_wrappers_as_those_of_a_step_do() -> None:
     recorded = np.array([-2.0, 1.0, 7.0], np.float32)
     assert complete(env).reward(recorded).tolist() == [-0.5, 0.5, 1.5]
     assert recorded.tolist() == [-2, 1, 7]
+
+
+def test_moments_of_another_shape_are_refused() -> None:
+    """Not broadcast, and not found out in the middle of an episode."""
+    env = over(SerialEnvs(lambda: gymnasium.make("CartPole-v1"), 1, "CartPole-v1"), "normalize-obs")
+    learned = complete(env).learned()
+    other = {**learned, "mean": np.zeros(7)}
+    with pytest.raises(UsageError, match=r"does not fit those around CartPole-v1: an array of shape \(7,\) was saved"):
+        freeze(env, other)
+    env.reset(0)
+    state = env.state_dict()
+    with pytest.raises(ValueError, match=r"shape \(1, 7\) was saved, and \(1, 4\)"):
+        env.load_state_dict({**state, "held": np.zeros((1, 7))})

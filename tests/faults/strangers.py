@@ -114,11 +114,12 @@ def copied_as(name: bytes) -> Callable[[Path], None]:
 
 def data_sets(world: World, draw: random.Random) -> Iterator[Case]:
     """A data set of a stranger: bombs, objects that pickle would run, deep headers, other shapes."""
-    train = ("run", "cql", "CartPole-v1", "--dataset", "{run}/data.npz", "--out", "{out}", *LONG[:2], *LONG[4:])
+    train = ("run", "cql", "Pendulum-v1", "--dataset", "{run}/data.npz", "--out", "{out}", *LONG[:2], *LONG[4:])
     good = {
-        "obs": np.zeros((60, 4), np.float32), "action": np.zeros(60, np.int64), "reward": np.ones(60, np.float32),
-        "terminated": np.zeros(60, bool), "truncated": np.arange(60) % 10 == 9,
-        "next_obs": np.zeros((60, 4), np.float32),
+        "observations": np.zeros((60, 3), np.float32), "actions": np.zeros((60, 1), np.float32),
+        "rewards": np.ones(60, np.float32), "terminations": np.zeros(60, bool),
+        "truncations": np.arange(60) % 10 == 9, "next_observations": np.zeros((60, 3), np.float32),
+        "about": np.array('{"env": "Pendulum-v1"}'),
     }  # fmt: skip
     arrays: dict[str, Any] = {
         "objects": np.array([Evil(str(world.trap / "ran"))] * 60, object), "deep": np.zeros((1,) * 30),
@@ -133,7 +134,7 @@ def data_sets(world: World, draw: random.Random) -> Iterator[Case]:
         yield Case(f"data: {name}", content_of_data(spoil(packed(good), draw)), (train,))
     bomb = BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("obs.npy", "bomb.npy", "../out.npy"):
+        for name in ("observations.npy", "bomb.npy", "../out.npy"):
             archive.writestr(name, bytes(50_000_000))
     yield Case("data: bomb", content_of_data(bomb.getvalue()), (train,))
 

@@ -37,7 +37,7 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
             return _close_stdout()  # click changes the streams if the reader is gone
         called = f"an environment or a plugin called sys.exit({error.code!r})"
         return _say(f"{_subject(words)}: {called}", 1)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - plugins may raise anything
+    except BaseException as error:  # noqa: BLE001 - plugins may raise anything
         return _report(error, words, traceback)
 
 
@@ -56,7 +56,7 @@ def _call(words: list[str], traceback: bool, whole_process: bool, trains: bool) 
     return code if isinstance(code, int) else 0  # the code of ctx.exit()
 
 
-def _report(error: Exception | KeyboardInterrupt, words: list[str], traceback: bool) -> int:
+def _report(error: BaseException, words: list[str], traceback: bool) -> int:
     """Report the error of a command in one sentence and return the exit code; raise it if a traceback is wanted."""
     import click
 
@@ -111,16 +111,16 @@ def _subject(words: list[str]) -> str:
     return f"'{command}' failed" if TRAINING.isdisjoint(words[:1]) else "the run failed"
 
 
-def _report_unexpected(words: list[str], error: Exception) -> int:
+def _report_unexpected(words: list[str], error: BaseException) -> int:
     """Report an unexpected exception in one sentence."""
-    from rlplug_core.config import place_of
+    from rlplug_core.config import describe, place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return _say(
             f"'{str(error.filename)[:40]}…' is too long for a path; name an existing file or run",
             2,
         )
-    said = plain(f"{type(error).__name__}: {error}{place_of(error)}{_remedy(error)}", 1000)
+    said = plain(f"{describe(error)}{place_of(error)}{_remedy(error)}", 1000)
     return _say(f"{_subject(words)}: {said} (--traceback shows where)", 1)
 
 
@@ -152,12 +152,14 @@ def take_global_options(words: list[str]) -> tuple[list[str], bool]:
     return rest, traceback
 
 
-def _remedy(error: Exception) -> str:
-    """Return the remedy for an error of reading or writing a file."""
+def _remedy(error: BaseException) -> str:
+    """Return the remedy for an error of reading or writing a file; a run adds the command that continues it."""
     from rlplug_core.runs import REMEDIES
 
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
-    return f"; {remedy}, then try again" if remedy else ""
+    notes = getattr(error, "__notes__", [])
+    onward = next((note for note in notes if note.startswith("continue with '")), "try again")
+    return f"; {remedy}, then {onward}" if remedy else ""
 
 
 def _sentence(error: object) -> str:

@@ -50,6 +50,16 @@ def copy_of(array: A) -> A:
     return copy
 
 
+def check_shape(saved: A, own: Either) -> A:
+    """Return an array of a saved state that replaces `own`; raise ValueError if it has another shape."""
+    shape = getattr(saved, "shape", None)
+    if shape != own.shape:
+        raise ValueError(
+            f"an array of shape {shape} was saved, and {tuple(own.shape)} is the shape here"
+        )
+    return saved
+
+
 def zeros(shape: tuple[int, ...], like: A, dtype: Either = None) -> A:
     """Return zeros in the library, on the device and of the type of `like`; `dtype` is numpy's."""
     made: Either

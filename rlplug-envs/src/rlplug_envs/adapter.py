@@ -14,7 +14,7 @@ from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Spec, State, Ti
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.capture.state_format import Uncapturable
+from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.families.limits import registered
 from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
 from rlplug_envs.shown import numbers, of_rows, success, value_of_rows
@@ -403,7 +403,7 @@ class Adapter:
         try:
             venv = capture(self.venv)
         except Uncapturable as error:
-            return {"inexact": f"{self.spec.id}: {error}"}
+            return {"inexact": f"{name_without_place(self.spec.id)}: {error}"}
         lengths = self._time - self._begun
         return {
             "venv": venv,

@@ -19,7 +19,7 @@ from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Tim
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.capture.state_format import Uncapturable
+from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
 from rlplug_envs.shown import numbers, picture, success
@@ -277,7 +277,7 @@ class Agents:
         try:
             games = capture(self._games)
         except Uncapturable as error:
-            return {"inexact": f"{self.spec.id}: {error}"}
+            return {"inexact": f"{name_without_place(self.spec.id)}: {error}"}
         return {
             "games": games,
             "obs": tree_map(np.copy, self._obs),

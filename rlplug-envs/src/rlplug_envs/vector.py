@@ -34,7 +34,7 @@ from rlplug_core.types import (
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
-from rlplug_envs.capture.state_format import Uncapturable
+from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
 from rlplug_envs.observation_dtypes import (
@@ -445,7 +445,7 @@ class SerialEnvs:
         try:
             envs = capture(self.envs)
         except Uncapturable as error:
-            return {"inexact": f"{self.spec.id}: {error}"}
+            return {"inexact": f"{name_without_place(self.spec.id)}: {error}"}
         lengths = [self._time - begun for begun in self._begun]
         return {
             "envs": envs,

@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from rlplug_core.errors import RlplugError
 from rlplug_core.loop.safe_streams import SafeStream, lasting
+from rlplug_core.loop.shared_memory import reserve_file, share_tensor
 
 #: A script that trains an environment which prints at every step, its stdout a pipe that nobody reads.
 SCRIPT = """
@@ -83,3 +86,25 @@ def test_an_environment_that_prints_to_nobody_ends_no_run(tmp_path: Path, env_wo
     assert done.returncode == 0, done.stderr.decode()
     end = json.loads((tmp_path / "runs" / "loud" / "journal.jsonl").read_text().splitlines()[-1])
     assert end["data"]["status"] == "finished"
+
+
+def test_foreign_code_cannot_close_a_stream() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w", encoding="utf-8") as before:
+        stream = lasting(before)
+        stream.close()
+        print("after", file=stream, flush=True)
+    assert os.read(reader, 100) == b"after\n"
+    os.close(reader)
+
+
+def test_too_little_shared_memory_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "block").open("wb") as file, pytest.raises(RlplugError, match="--shm-size"):
+        reserve_file(file.fileno(), 1 << 60)
+
+    def full(tensor: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("unable to write to file </torch_1_2_0>: No space left on device (28)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
+    with pytest.raises(RlplugError, match="--shm-size"):
+        share_tensor(torch.zeros(1))

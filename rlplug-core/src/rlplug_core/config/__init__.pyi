@@ -9,6 +9,7 @@ from rlplug_core.config.files import open_regular as open_regular
 from rlplug_core.config.files import own_directory as is_directory
 from rlplug_core.config.files import regular as is_regular
 from rlplug_core.config.files import replace as replace_file
+from rlplug_core.config.import_string import describe as describe
 from rlplug_core.config.import_string import is_target as is_target
 from rlplug_core.config.import_string import load_target as load_target
 from rlplug_core.config.import_string import place_of as place_of
@@ -33,6 +34,7 @@ __all__ = [
     "Range",
     "RunOptions",
     "as_type",
+    "describe",
     "figures",
     "file_content",
     "flat",

@@ -10,8 +10,8 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
@@ -133,6 +133,36 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def keep_directory(inside: str = ".") -> Iterator[None]:
+    """Restore the working directory after the block: foreign code may change it, and paths are relative to it.
+
+    Args:
+        inside: the working directory of the block.
+    """
+    place = os.getcwd()
+    os.chdir(inside)
+    try:
+        yield
+    finally:
+        if os.path.isdir(place):
+            os.chdir(place)
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of JSON.
+
+    Raises:
+        ValueError: it is not JSON, or has text that no file and no terminal can hold: half a surrogate pair.
+        RecursionError: it nests too deep.
+    """
+    value = json.loads(data)
+    if b"\\u" in data or b"\xed" in data:  # how such text can be written
+        # Names of files that are not UTF-8 have other surrogates, which this keeps.
+        json.dumps(value, ensure_ascii=False).encode(errors="surrogateescape")
+    return value
+
+
 def from_json(path: Path, limit: int = TEXT, follow: bool = False) -> Any:
     """Return the value in a JSON file.
 
@@ -140,7 +170,7 @@ def from_json(path: Path, limit: int = TEXT, follow: bool = False) -> Any:
         BadFile: it cannot be read, is not JSON, or nests too deep.
     """
     try:
-        return json.loads(content(path, limit, follow))
+        return parse_json(content(path, limit, follow))
     except OSError as error:
         raise BadFile(path, f"{error.strerror}") from error
     except RecursionError as error:

@@ -88,7 +88,7 @@ def write(
         place.mkdir()
         _write_into(place, agent, env, about, onnx=onnx, torchscript=torchscript)
         if card:
-            (place / "README.md").write_text(card, encoding="utf-8")
+            (place / "README.md").write_bytes(card.encode(errors="surrogateescape"))
     return directory
 
 

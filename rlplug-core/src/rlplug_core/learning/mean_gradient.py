@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,12 @@ LOOPBACK = {
     "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     "NCCL_SOCKET_IFNAME": "lo",
 }
+
+
+#: Looks at the others within the timeout; only looks that this process is awake for count.
+LOOKS = 10
+#: The timeout of the group itself, whose clock runs while the processes are stopped.
+ENDLESS = timedelta(days=365)
 
 
 class Mean(Protocol):
@@ -50,6 +56,7 @@ class MeanGradient:
         self.ranks = ranks
         self.device = device
         self.timeout = timedelta(seconds=timeout)
+        self.look = self.timeout / LOOKS
 
     def join(self, file: Path) -> None:
         """Meet the others, who name the same new `file`.
@@ -66,12 +73,30 @@ class MeanGradient:
                     store, self.rank, self.ranks, dist.ProcessGroupNCCL.Options()
                 )
             else:
-                self.group = dist.ProcessGroupGloo(store, self.rank, self.ranks, self.timeout)
+                self.group = dist.ProcessGroupGloo(store, self.rank, self.ranks, ENDLESS)
 
     def __call__(self, gradient: Tensor) -> None:
         with _understood():
-            self.group.allreduce([gradient]).wait()
+            work = self.group.allreduce([gradient])
+            if self.device.type == "cuda":
+                work.wait()
+            else:
+                self._wait(work)
         gradient.div_(self.ranks)
+
+    def _wait(self, work: Any) -> None:
+        """Wait for the others; a look that takes longer than it may counts once, since this process was stopped itself.
+
+        Raises:
+            RuntimeError: they do not come within the timeout, or one of them is gone.
+        """
+        looks = 0
+        while not work.is_completed() and looks < LOOKS:
+            looks += 1
+            # A look that ends without a result raises; the work goes on, and the next look says more.
+            with suppress(RuntimeError):
+                work.wait(self.look)
+        work.wait(self.look)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlplug_core.arrays import copy_of, to_device
+from rlplug_core.arrays import check_shape, copy_of, to_device
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.info_columns import InfoColumns
@@ -221,8 +221,9 @@ class Actor:
             self._begin_anew(state["env"])
         else:
             self.env.load_state_dict(state["env"])
-            start(self.agent, self.env.spec)
-            own = {name: state[name] for name in ("obs", "is_first", "recurrent_state")}
+            memory = start(self.agent, self.env.spec)
+            here = {"obs": self.obs, "is_first": self.is_first, "recurrent_state": memory}
+            own = {name: tree_map(check_shape, state[name], here[name]) for name in here}
             if self.env.spec.device is not None:
                 own = to_device(own, self.env.spec.device)
             self.obs = own["obs"]

@@ -20,6 +20,7 @@ from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pull_copy, share
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import launch, lock, prepare
+from rlplug_core.loop.shared_memory import share_tensor
 from rlplug_core.loop.worker import CLOSE, GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
 from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
@@ -130,10 +131,10 @@ class Processes:
         self.master = plan.make_learner(probe.spec)
         probe.close()
         #: Kept, as a lock is gone with the process's last hold on it, and a worker may come later.
-        self.shared = shared = share(self.master, lambda tensor: tensor.share_memory_(), lock)
-        self.slots: Tensor = torch.zeros(plan.options.workers, dtype=torch.int64).share_memory_()
-        self.flags: Tensor = torch.zeros(3, dtype=torch.int64).share_memory_()
-        self.scales: Tensor = torch.ones(1, dtype=torch.float64).share_memory_()
+        self.shared = shared = share(self.master, share_tensor, lock)
+        self.slots: Tensor = share_tensor(torch.zeros(plan.options.workers, dtype=torch.int64))
+        self.flags: Tensor = share_tensor(torch.zeros(3, dtype=torch.int64))
+        self.scales: Tensor = share_tensor(torch.ones(1, dtype=torch.float64))
         self.pending: list[tuple[int, int, Episode]] = []
         self.reported: dict[int, list[Mapping[str, float]]] = {}
         self.saved: Sequence[State | None] = [None] * plan.options.workers

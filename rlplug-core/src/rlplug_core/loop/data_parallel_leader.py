@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.multiprocessing  # registers how tensors in shared memory travel
@@ -21,6 +21,7 @@ from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.data_parallel_peer import FellowTask, work
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
+from rlplug_core.loop.shared_memory import share_tensor
 from rlplug_core.loop.worker import fetch, post
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyLearner
@@ -40,10 +41,10 @@ class LearnerProcesses:
         self.plan = plan
         self.clock = clock
         prepare()
-        self.begun = torch.zeros(1, dtype=torch.int64).share_memory_()
-        self.scale = torch.ones(1, dtype=torch.float64).share_memory_()
+        self.begun = share_tensor(torch.zeros(1, dtype=torch.int64))
+        self.scale = share_tensor(torch.ones(1, dtype=torch.float64))
         self.counted = self.begun.numpy().data
-        self.scaled = self.scale.numpy().data
+        self.scaled = cast("memoryview[float]", self.scale.numpy().data)
         self.member = Member(plan, clock, 0, plan.make_env(plan.options.num_envs))
         self.inexact = self.member.actor.env.spec.inexact
         self.saved: Sequence[State | None] = [None] * (plan.options.learners - 1)

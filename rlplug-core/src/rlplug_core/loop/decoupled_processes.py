@@ -20,6 +20,7 @@ from rlplug_core.loop.chunk_queue import Traffic
 from rlplug_core.loop.chunks import Places, chunk_arrays
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
+from rlplug_core.loop.shared_memory import share_tensor
 from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.worker import fetch, post
 from rlplug_core.protocols import AnyLearner, Env
@@ -64,7 +65,7 @@ class ActorProcesses:
         self.permits = self.traffic.permits
         places = Places()
         layout = chunk_arrays(example(learner, probe), plan.chunk_steps, places)
-        slots = torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8).share_memory_()
+        slots = share_tensor(torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8))
         self.slots = [
             tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()
         ]
@@ -76,7 +77,7 @@ class ActorProcesses:
             places=layout,
             slots=slots,
             weights=SharedWeights.like(self.weights),
-            paused=torch.zeros(1, dtype=torch.int64).share_memory_(),
+            paused=share_tensor(torch.zeros(1, dtype=torch.int64)),
         )
         self.finish_chunk = False
         self.checked = time.monotonic()

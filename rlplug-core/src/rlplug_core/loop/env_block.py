@@ -11,6 +11,8 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
+from rlplug_core.errors import RlplugError
+from rlplug_core.loop.shared_memory import reserve_file
 from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.types import Array, Obs, Space, Spec
 
@@ -63,8 +65,13 @@ class Block:
 
 def _new(size: int) -> str:
     handle, path = tempfile.mkstemp(prefix="rlplug-", dir=MEMORY if MEMORY.is_dir() else None)
-    os.ftruncate(handle, size)
-    os.close(handle)
+    try:
+        reserve_file(handle, size)
+    except RlplugError:
+        Path(path).unlink()
+        raise
+    finally:
+        os.close(handle)
     return path
 
 

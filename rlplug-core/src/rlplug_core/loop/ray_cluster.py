@@ -10,13 +10,14 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from signal import SIGTERM
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from rlplug_core.config.import_string import is_target
-from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
+from rlplug_core.errors import MissingPackage, RlplugError, Stopped, UsageError, plain
 from rlplug_core.loop.actor_placement import address_of
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import safe_path
@@ -97,6 +98,9 @@ def join(on: str, cpus: float) -> None:
                 logging_level=logging.CRITICAL,
                 **own,
             )
+    except SystemExit as error:  # Ray turns SIGTERM into this while it connects
+        leave()
+        raise Stopped(f"stopped while it joined the Ray cluster at {address}", SIGTERM) from error
     except (OSError, RuntimeError, ValueError, RayError) as error:
         leave()
         raise RlplugError(f"no Ray cluster at {address}: {plain(str(error))}") from error

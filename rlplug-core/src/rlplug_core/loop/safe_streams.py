@@ -42,6 +42,10 @@ class NullStream(io.StringIO):
 class SafeTextStream(io.TextIOWrapper):
     """A text stream over a `SafeStream` file; its type prevents wrapping a stream twice."""
 
+    def close(self) -> None:
+        """Stay open: foreign code that closes stdout must not take it from the run's report."""
+        self.flush()
+
 
 def lasting(stream: TextIO) -> TextIO:
     """Return a stream that writes to the same file and never fails; instead of a closed one, one that drops everything.

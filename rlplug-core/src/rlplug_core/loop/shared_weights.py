@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.loop.chunks import Places
+from rlplug_core.loop.shared_memory import share_tensor
 from rlplug_core.types import State, tree_map
 
 #: Positions in `SharedWeights.versions`: the version being written, and the last finished one.
@@ -38,8 +39,8 @@ class SharedWeights:
         places = tree_map(
             lambda tensor: make(tuple(tensor.shape), tensor.cpu().numpy().dtype), dict(weights)
         )
-        memory = torch.zeros(make.size, dtype=torch.uint8).share_memory_()
-        return cls(places, memory, torch.zeros(2, dtype=torch.int64).share_memory_())
+        memory = share_tensor(torch.zeros(make.size, dtype=torch.uint8))
+        return cls(places, memory, share_tensor(torch.zeros(2, dtype=torch.int64)))
 
     def put(self, weights: Mapping[str, object], version: int) -> None:
         """Make `weights` the version that others get."""

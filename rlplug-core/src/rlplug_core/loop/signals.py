@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rlplug_core.config.import_string import describe, place_of
 from rlplug_core.errors import RlplugError, Stopped
 
 #: Ctrl-C, a batch system's end, a terminal that closes, a batch system's warning.
@@ -162,15 +163,24 @@ def mortal() -> None:
 
 
 @contextmanager
-def no_exit() -> Iterator[None]:
+def no_exit(when: str = "while it trained") -> Iterator[None]:
     """Turn `sys.exit` in foreign code into an error: `sys.exit(0)` would look like a finished run.
 
+    The same holds for other exceptions that no `except Exception` catches, except for an interrupt.
+
     Raises:
-        RlplugError: the block called it.
+        RlplugError: the block called it, or raised such an exception.
     """
     try:
         yield
+    except (Exception, KeyboardInterrupt):
+        raise
     except SystemExit as error:
         raise RlplugError(
-            f"the environment, the algorithm or a wrapper called sys.exit({error.code!r}) while it trained"
+            f"the environment, the algorithm or a wrapper called sys.exit({error.code!r}) {when}"
+        ) from error
+    except BaseException as error:
+        raise RlplugError(
+            f"the environment, the algorithm or a wrapper raised {describe(error)}{place_of(error)}, which is not an "
+            "ordinary error; let it raise a subclass of Exception"
         ) from error

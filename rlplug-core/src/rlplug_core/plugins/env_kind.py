@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rlplug_core.config.files import keep_directory
 from rlplug_core.config.import_string import is_target
 from rlplug_core.plugins.env_source import EnvSource
 from rlplug_core.plugins.names import find
@@ -63,8 +64,9 @@ def kind_for(algorithm: str, source: EnvSource, wrap: Sequence[str]) -> str:
         return ""
     from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 
-    env = wrap_env(source.make(1), map(WrapperSpec.parse, wrap))
-    env.close()
+    with keep_directory():
+        env = wrap_env(source.make(1), map(WrapperSpec.parse, wrap))
+        env.close()
     return kind_of(env.spec)
 
 

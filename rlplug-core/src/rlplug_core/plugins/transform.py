@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlplug_core.config.options import Config
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import UsageError, plain
 from rlplug_core.plugins.env_base import EnvBase, complete
 from rlplug_core.protocols import Env, Show
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
@@ -129,10 +129,11 @@ def freeze(env: Env, state: State) -> None:
     try:
         if state:
             complete(env).freeze(state)
-    except KeyError as error:
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"there is no {error}" if isinstance(error, KeyError) else plain(str(error))
         raise UsageError(
-            f"what the run's wrappers learned does not fit those around {env.spec.id}: there is no {error}; evaluate "
-            "it with the wrappers it was trained with"
+            f"what the run's wrappers learned does not fit those around {env.spec.id}: {what}; evaluate it with the "
+            "wrappers it was trained with"
         ) from error
 
 

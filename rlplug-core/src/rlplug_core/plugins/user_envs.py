@@ -272,9 +272,9 @@ def call_user_code(make: Callable[[], T], name: str, code: Callable[[], object] 
     """
     try:
         return make()
-    except RlplugError:
+    except (RlplugError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # a user's code may raise anything
+    except BaseException as error:  # a user's code may raise anything
         missing = wanting(code or make) if isinstance(error, TypeError) else ""
         remedy = f"give it: --env.{missing} VALUE" if missing else "--traceback shows where"
         raise PluginError(f"'{name}' cannot be made: {describe(error)}; {remedy}") from error

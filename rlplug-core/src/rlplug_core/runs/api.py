@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.algorithm import Algorithm
+from rlplug_core.config.files import keep_directory
 from rlplug_core.config.import_path import import_path
 from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_ignored
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.signals import no_exit
 from rlplug_core.loop.torch_settings import torch_defaults
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_source import source_of
@@ -111,19 +113,20 @@ def start(
     values = dict(request.values)
     origins = {**request.origins, **called.configure(values)}
     request = replace(request, values=values, origins=origins)
-    plan, warm = with_start(with_dataset(Plan.of(request)))
-    check_ignored(plan.learner, plan.config, request.set_by_user)
-    called.choose(plan.options.log)
-    plan, timing = choose_env_workers(plan)
-    learner = check_plan(plan)
-    buffer = initial_buffer(warm, learner, plan)
-    plan, disk = with_checkpoints(plan, learner)
-    if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
-        warn(warning)
-    if say is not None:
-        messages = (*remarks(plan, origins), timing, disk, survey(plan), network_text(learner))
-        for found in filter(None, messages):
-            say(found)
+    with no_exit("before it trained"), keep_directory():
+        plan, warm = with_start(with_dataset(Plan.of(request)))
+        check_ignored(plan.learner, plan.config, request.set_by_user)
+        called.choose(plan.options.log)
+        plan, timing = choose_env_workers(plan)
+        learner = check_plan(plan)
+        buffer = initial_buffer(warm, learner, plan)
+        plan, disk = with_checkpoints(plan, learner)
+        if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
+            warn(warning)
+        if say is not None:
+            messages = (*remarks(plan, origins), timing, disk, survey(plan), network_text(learner))
+            for found in filter(None, messages):
+                say(found)
     run = create_run(plan, out, name)
     with run.directory.locked():
         describe_run(run, plan, origins)

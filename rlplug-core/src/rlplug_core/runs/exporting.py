@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.export.bundle import read, write
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
@@ -40,6 +40,8 @@ def export_policy(
     """
     config = directory.config
     found = summary(directory.path)
+    if found.problem:
+        raise RlplugError(found.problem)
     env = plan.make_env(1)
     try:
         if complete(env).learned():

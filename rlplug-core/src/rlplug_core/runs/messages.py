@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from rlplug_core.clock import Clock
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flatten
-from rlplug_core.errors import BadCheckpoint, NotWritten, Stopped, quote_all
+from rlplug_core.errors import BadCheckpoint, Interrupted, NotWritten, Stopped, quote_all
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of, unscaled_observations
@@ -144,6 +145,17 @@ def with_resume(error: NotWritten, run: Path) -> NotWritten:
     """Return the error about a full disk with the command that continues the run."""
     resume = f"rlplug resume {shell_word(run)}"
     return NotWritten(error.what, f"{error.remedy}, then continue with '{resume}'")
+
+
+def interrupted(number: int, step: int, run: Path, saved: bool) -> Interrupted:
+    """Return the error of a run that a signal stopped; `saved` if it has a checkpoint of this step."""
+    stopped = f"stopped by {signal.Signals(number).name} at step {step}"
+    onward = (
+        ", checkpoint saved; to continue"
+        if saved
+        else "; to continue from the last checkpoint, as --resume-exact asks"
+    )
+    return Interrupted(f"{stopped}{onward}: rlplug resume {shell_word(run)}", number)
 
 
 def stopped_with_resume(error: Stopped, run: Path) -> Stopped:

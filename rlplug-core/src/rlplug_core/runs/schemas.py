@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from rlplug_core.config.files import as_type, from_json
+from rlplug_core.config.files import as_type, from_json, parse_json
 from rlplug_core.errors import BadFile
 from rlplug_core.loop.episode_stats import INFO
 
@@ -207,7 +206,7 @@ def _record(line: bytes) -> Record | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # a NaN, which msgspec refuses and a diverging run may record; or not a record
     try:
-        return msgspec.convert(json.loads(line), Record)
+        return msgspec.convert(parse_json(line), Record)
     except (ValueError, msgspec.ValidationError, RecursionError):
         return None
 

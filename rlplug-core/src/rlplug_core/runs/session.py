@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
-from rlplug_core.config.files import replace
+from rlplug_core.config.files import keep_directory, replace
 from rlplug_core.config.import_string import message_of
 from rlplug_core.errors import (
     BadCheckpoint,
-    Interrupted,
     NonFinite,
     NotWritten,
     RlplugError,
@@ -45,7 +43,7 @@ from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
-from rlplug_core.runs.messages import advice, stopped_with_resume, with_resume
+from rlplug_core.runs.messages import advice, interrupted, stopped_with_resume, with_resume
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.runs.warm_start import load_buffer
@@ -108,13 +106,7 @@ class Session:
                     self.watch(self.events.progress("final_eval"))
                 self._final_evaluation(self.clock.steps)
         if self.status == "interrupted":
-            name = signal.Signals(self.signal).name
-            stopped = f"stopped by {name} at step {self.clock.steps}"
-            if self._restarts_envs:
-                stopped += "; to continue from the last checkpoint, as --resume-exact asks"
-            else:
-                stopped += ", checkpoint saved; to continue"
-            raise Interrupted(f"{stopped}: rlplug resume {shell_word(self.run.path)}", self.signal)
+            raise interrupted(self.signal, self.clock.steps, self.run.path, not self._restarts_envs)
 
     def conclude(self, steps: int, ended: str) -> None:
         """Run the final evaluation of a run that was killed after its final checkpoint.
@@ -173,6 +165,8 @@ class Session:
                 self._fail(error)
                 if isinstance(error, NotWritten):
                     raise with_resume(error, self.run.path) from error
+                if isinstance(error, OSError):
+                    error.add_note(f"continue with 'rlplug resume {shell_word(self.run.path)}'")
                 raise
 
     def _record_stop(self, error: Stopped) -> Stopped:
@@ -201,6 +195,7 @@ class Session:
         self._start(
             begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {}
         )
+        here = os.getcwd()
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
@@ -218,7 +213,8 @@ class Session:
                     self.directory.checkpoints_path / f"…-{begin.step:012d}", begin.writers
                 ):
                     self._load(begin.components, limit, rescale)
-            self.hooks.run_start(self.run)
+            with keep_directory(here):  # an environment may have changed it
+                self.hooks.run_start(self.run)
             yield
         finally:
             self.runner.close()

@@ -18,7 +18,7 @@ from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, preserve_generators
 from rlplug_core.types import Array, Obs, Timestep, tree_map
-from rlplug_envs.capture.state_format import Uncapturable
+from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.games import Parallel, Turns
 
 #: Seconds that the test takes if a step is slow, and the number of steps that it always makes.
@@ -80,9 +80,11 @@ def find_difference(env: Env, obs: Obs, actions: list[Array], expected: list[lis
     try:
         for number, now in enumerate(play(env, obs, actions)):
             if expected[number] != timestep_bytes(now):
-                return f"{env.spec.id} differs {number + 1} steps after its state was restored: part of it is hidden"
+                name = name_without_place(env.spec.id)
+                return f"{name} differs {number + 1} steps after its state was restored: part of it is hidden"
     except RlplugError as error:  # the same steps did not raise before
-        return f"{env.spec.id} raised after its state was restored: {describe(error.__cause__ or error)}"
+        said = describe(error.__cause__ or error)
+        return f"{name_without_place(env.spec.id)} raised after its state was restored: {said}"
     return ""
 
 

@@ -80,6 +80,11 @@ class Uncapturable(ValueError):
     """A value cannot be captured or restored; the message names it."""
 
 
+def name_without_place(id: str) -> str:
+    """Return an environment's id, of one in a file only its name: a resumed run has the file at another place."""
+    return id.rpartition(".py:")[2]
+
+
 def type_name(kind: type) -> str:
     """Return a class's module and name; only the name if it is built in or comes from a file."""
     module = module_name(kind)

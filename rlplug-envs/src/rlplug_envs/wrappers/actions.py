@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rlplug_core.arrays import check_shape
 from rlplug_core.config.options import Config, Fraction, Several
 from rlplug_core.nets.actions import dtype_of, legal, shape_of
 from rlplug_core.nets.heads.masks import mask_of
@@ -83,8 +84,8 @@ class StickyActions(Transform):
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self._taken = np.array(state["taken"])
-        self._first = np.array(state["first"])
+        self._taken = check_shape(np.array(state["taken"]), self._taken)
+        self._first = check_shape(np.array(state["first"]), self._first)
         self._mask, self._turn = (
             None if found is None else np.array(found)
             for found in (state["mask"], state.get("turn"))

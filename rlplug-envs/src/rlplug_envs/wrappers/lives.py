@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlplug_core.arrays import check_shape
 from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.env_base import complete
@@ -66,4 +67,4 @@ class EpisodicLife(Transform):
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self._lives = np.array(state["lives"])
+        self._lives = check_shape(np.array(state["lives"]), self._lives)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from gymnasium import spaces
 
+from rlplug_core.arrays import check_shape
 from rlplug_core.config.options import Config, Positive
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, told, with_obs
@@ -114,14 +115,14 @@ class NormalizeObs(Transform):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._take(state)
-        self._held = np.array(state.get("held", self._held))
+        self._held = check_shape(np.array(state.get("held", self._held)), self._held)
 
     def _moments(self) -> State:
         return {"mean": self._mean.copy(), "squares": self._squares.copy(), "count": self._count}
 
     def _take(self, state: State) -> None:
-        self._mean = np.array(state["mean"])
-        self._squares = np.array(state["squares"])
+        self._mean = check_shape(np.array(state["mean"]), self._mean)
+        self._squares = check_shape(np.array(state["squares"]), self._squares)
         self._count = state["count"]
         self._measure()
 

@@ -1,0 +1,86 @@
+"""Environments that raise what nobody expects, close stdout or change the working directory: one sentence, no loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import Done
+from tests.cli.test_hostile import FEW, spoiled
+
+SILENT = "type('Silent', (Exception,), {'__str__': lambda self: 1 / 0})()"
+#: What an environment raises in a step, and what the user reads.
+RAISED = {
+    "silent": (SILENT, "the run failed: Silent: its message cannot be shown (silent.py:9, in step)"),
+    "exits": ("GeneratorExit('bye')", "a wrapper raised GeneratorExit: bye (exits.py:9, in step), which is not an"),
+    "base": ("BaseException('own')", "a wrapper raised BaseException: own (base.py:9, in step), which is not an"),
+}
+
+
+def test_whatever_an_environment_raises_is_one_sentence(rlplug: Callable[..., Done], place: Path) -> None:
+    wrong = []
+    for name, (error, sentence) in RAISED.items():
+        env = spoiled(place, name, f"raise {error}")
+        done = rlplug("run", "a2c", env, *FEW, "--name", name, "--quiet")
+        end = json.loads((place / f"runs/{name}/journal.jsonl").read_text().splitlines()[-1])["data"]
+        if done.code != 1 or sentence not in done.err or "Traceback" in done.err or end != {"status": "failed"}:
+            wrong.append(f"{name}: {done.code} {end} {done.err}")
+    assert wrong == []
+
+
+def test_a_constructor_may_raise_anything(rlplug: Callable[..., Done], place: Path) -> None:
+    (place / "born.py").write_text("class Env:\n    def __init__(self):\n        raise GeneratorExit('early')\n")
+    done = rlplug("run", "a2c", "./born.py:Env", *FEW)
+    assert done.code == 3
+    assert "born.py:Env' cannot be made: GeneratorExit: early" in done.err
+
+
+def test_an_error_of_the_system_names_the_command_that_continues(rlplug: Callable[..., Done], place: Path) -> None:
+    env = spoiled(place, "disk", "raise OSError(116, 'Stale file handle')")
+    done = rlplug("run", "a2c", env, *FEW, "--name", "disk", "--quiet")
+    path = place / "runs" / "disk"
+    assert f"see whether its file server is there, then continue with 'rlplug resume {path}'" in done.err
+
+
+def test_an_environment_that_closes_stdout_does_not_take_the_report(
+    new_process: Callable[..., Done], place: Path
+) -> None:
+    env = spoiled(place, "shut", "sys.stdout.close()")
+    done = new_process("run", "a2c", env, "--total-timesteps", "2000", *FEW[2:], "--name", "shut", "--quiet")
+    assert (done.code, done.out) == (0, "run      runs/shut\n")
+
+
+def test_an_environment_that_changes_the_directory_does_not_move_the_run(
+    new_process: Callable[..., Done], place: Path
+) -> None:
+    (place / "elsewhere").mkdir()
+    (place / "moves.py").write_text(
+        "import os\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Env(CartPoleEnv):\n    def __init__(self):\n        super().__init__()\n"
+        f"        os.chdir({str(place / 'elsewhere')!r})\n"
+    )
+    done = new_process("run", "a2c", "./moves.py:Env", *FEW[:-2], "--name", "moved", "--quiet")
+    assert done.code == 0, done.err
+    assert list((place / "elsewhere").iterdir()) == []
+    assert (place / "runs/moved/config.json").exists()
+    assert (place / "mlflow.db").exists()
+
+
+def test_an_export_of_an_unreadable_run_says_why(rlplug: Callable[..., Done], place: Path) -> None:
+    assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one", "--quiet").code == 0
+    (place / "runs/one/lock").unlink()
+    (place / "runs/one/lock").symlink_to("nowhere")
+    done = rlplug("export", "one")
+    assert (done.code, "runs/one/lock cannot be used: it is no regular file" in done.err) == (1, True)
+
+
+def test_half_a_surrogate_pair_in_a_record_is_one_sentence(rlplug: Callable[..., Done], place: Path) -> None:
+    assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one", "--quiet").code == 0
+    path = place / "runs/one/config.json"
+    config = json.loads(path.read_bytes())
+    config["options"]["net.gain"] = "\ud800"
+    path.write_text(json.dumps(config))
+    for words in (("evaluate", "one"), ("export", "one"), ("show", "one")):
+        done = rlplug(*words)
+        assert (done.code, "config.json cannot be used: it is no JSON" in done.err) == (1, True), done.err
