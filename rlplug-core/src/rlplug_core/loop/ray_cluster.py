@@ -60,6 +60,9 @@ def _as_before() -> Iterator[None]:
     os.chdir(NOWHERE)
     try:
         yield
+    except SystemExit as error:  # Ray turns SIGTERM into this
+        leave()
+        raise Stopped("stopped by SIGTERM while it joined a Ray cluster", SIGTERM) from error
     finally:
         os.chdir(place)
         with contextlib.suppress(ValueError):  # not the main thread: Ray has not changed them
@@ -98,9 +101,6 @@ def join(on: str, cpus: float) -> None:
                 logging_level=logging.CRITICAL,
                 **own,
             )
-    except SystemExit as error:  # Ray turns SIGTERM into this while it connects
-        leave()
-        raise Stopped(f"stopped while it joined the Ray cluster at {address}", SIGTERM) from error
     except (OSError, RuntimeError, ValueError, RayError) as error:
         leave()
         raise RlplugError(f"no Ray cluster at {address}: {plain(str(error))}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.errors import UsageError
 from rlplug_core.export.bundle import read, write
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
@@ -14,7 +14,7 @@ from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
-from rlplug_core.runs.listing import is_untrained, summary
+from rlplug_core.runs.listing import is_untrained, readable_summary
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.trust import require_plugins
 from rlplug_core.types import Spec
@@ -39,9 +39,7 @@ def export_policy(
         MissingPackage: what writes ONNX is not installed.
     """
     config = directory.config
-    found = summary(directory.path)
-    if found.problem:
-        raise RlplugError(found.problem)
+    found = readable_summary(directory.path)
     env = plan.make_env(1)
     try:
         if complete(env).learned():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.config.files import regular
-from rlplug_core.errors import BadFile, UsageError, did_you_mean, plain
+from rlplug_core.errors import BadFile, RlplugError, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import MEASURED, Record, read, read_backwards
@@ -114,6 +114,18 @@ def summary(path: Path) -> Summary:
         return Summary(
             _name(path), str(path), "unreadable", problem=f"{path} cannot be read: {said}"
         )
+
+
+def readable_summary(path: Path) -> Summary:
+    """Return a run in a few words.
+
+    Raises:
+        RlplugError: it cannot be read.
+    """
+    found = summary(path)
+    if found.problem:
+        raise RlplugError(found.problem)
+    return found
 
 
 def records(path: Path, *kinds: str) -> Iterator[Record]:

@@ -77,6 +77,7 @@ class Session:
         self.status = "failed"
         self.ended = ""
         self.state_missing = False
+        self.place = os.getcwd()
 
     def train(
         self,
@@ -165,8 +166,6 @@ class Session:
                 self._fail(error)
                 if isinstance(error, NotWritten):
                     raise with_resume(error, self.run.path) from error
-                if isinstance(error, OSError):
-                    error.add_note(f"continue with 'rlplug resume {shell_word(self.run.path)}'")
                 raise
 
     def _record_stop(self, error: Stopped) -> Stopped:
@@ -195,7 +194,6 @@ class Session:
         self._start(
             begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {}
         )
-        here = os.getcwd()
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
@@ -213,7 +211,7 @@ class Session:
                     self.directory.checkpoints_path / f"…-{begin.step:012d}", begin.writers
                 ):
                     self._load(begin.components, limit, rescale)
-            with keep_directory(here):  # an environment may have changed it
+            with keep_directory(self.place):  # an environment may have changed it
                 self.hooks.run_start(self.run)
             yield
         finally:
@@ -287,6 +285,8 @@ class Session:
 
     def _fail(self, error: BaseException) -> None:
         """Record `error`, which is about to be raised; a full disk is no second error."""
+        if isinstance(error, OSError):
+            error.add_note(f"continue with 'rlplug resume {shell_word(self.run.path)}'")
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
         text = "".join(details + traceback.format_exception(error))
         with suppress(OSError):
