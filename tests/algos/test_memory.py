@@ -137,7 +137,7 @@ def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., A
 def test_an_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> None:
     """The memory is an input and an output of the program."""
     made = learner("sac", STEERED, memory="gru:units=5", **SEQUENCES)
-    agent, flat = made.agent(), Flat(greedy(made.agent()), made.spec)
+    agent, flat = made.agent(), Flat(greedy(made.agent()), made.spec.obs)
     exported = ProgramAgent(Program(*trace(flat, flat.example(), flat.names)), flat.memory)
     ours, theirs = agent.initial(3), exported.initial(3)
     generator = np.random.default_rng(0)

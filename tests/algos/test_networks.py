@@ -57,7 +57,9 @@ def test_activation_and_norm_reach_every_network(learner: Callable[..., Any]) ->
     for algorithm in ALGORITHMS:
         norm = algorithm != "crossq"
         made = learner(algorithm, env(algorithm), **said(algorithm, activation="elu", layer_norm=norm))
-        if {part.activation for part in made.modules() if hasattr(part, "activation")} != {ACTIVATIONS["elu"]}:
+        found = {part.activation for part in made.modules() if hasattr(part, "activation")}
+        found |= {each for part in made.modules() for each in getattr(part, "activations", ())}
+        if found != {ACTIVATIONS["elu"]}:
             faults.append(f"{algorithm}: activation")
         for part in made.modules() if norm else ():
             linears, norms = getattr(part, "linears", ()), getattr(part, "norms", ())

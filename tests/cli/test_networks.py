@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from rlplug_cli.app import app
+from rlplug_cli.collecting import collect
 from rlplug_cli.commands.run import options_of
-from rlplug_cli.parameters import collect
 from rlplug_core.config.import_string import load_target
 from rlplug_core.config.options import Config
 from rlplug_core.config.run_options import RunOptions
@@ -28,6 +29,8 @@ from torch import nn
 def make(space, net):
     return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh()), 8
 """
+#: The environment of docs/networks.md with keys that only the critic needs.
+COIN = re.findall(r"```python title=coin.py\n(.*?)```", Path("docs/networks.md").read_text("utf-8"), re.DOTALL)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +80,47 @@ def test_every_network_of_an_algorithm_is_meant() -> None:
     assert given("./x.py:make", algorithm="crossq") == {
         "net.factory": "./x.py:make", "critic_net.factory": "./x.py:make",
     }  # fmt: skip
+
+
+def test_a_critic_has_a_file_of_its_own() -> None:
+    """Options of the same name in `--net` are only the policy's defaults for it."""
+    Path("n.toml").write_text('hidden = [9]\nactivation = ["elu"]\n', encoding="utf-8")
+    Path("v.toml").write_text("hidden = [32, 16]\n", encoding="utf-8")
+    options = options_of("algorithms", "ppo")
+    values, origins = collect({}, ["critic_net.activation=[tanh,relu]"], None, options, "ppo", "n.toml", "v.toml")
+    assert values == {
+        "net.hidden": [9], "net.activation": ["elu"], "critic_net.hidden": [32, 16],
+        "critic_net.activation": ["tanh", "relu"],
+    }  # fmt: skip
+    assert origins["critic_net.hidden"] == "critic-net"
+
+
+def test_views_are_typed_shown_and_kept(rlplug: Callable[..., Any]) -> None:
+    """The run, its description, `info`, and what a wrong key gets."""
+    Path("coin.py").write_text(COIN, encoding="utf-8")
+    words = (
+        "--net.obs",
+        "joints",
+        "--critic-net.obs",
+        "state,joints",
+        "--critic-net.hidden",
+        "8,4",
+        "--net.activation",
+        "[tanh,relu]",
+    )
+    done = rlplug("run", "ppo", "./coin.py:Coin", *words, *SHORT, "--name", "own")
+    assert done.code == 0, done.err
+    assert "obs joints · Linear 2→64" in done.out
+    assert "obs state,joints · Linear 3→8 · Linear 8→4 · Linear 4→1" in done.out
+    found = config("own")["options"]
+    assert (found["net.obs"], found["critic_net.obs"]) == (["joints"], ["state", "joints"])
+    assert found["net.activation"] == ["tanh", "relu"]
+    assert "critic_net.hidden" in rlplug("info", "ppo", "./coin.py:Coin").out
+    done = rlplug("run", "ppo", "./coin.py:Coin", "--net.obs", "joint", *SHORT, "--name", "wrong")
+    assert (done.code, len(done.err.strip().splitlines())) == (2, 1)
+    assert "'joint', which is not a key of the observations; the keys are 'joints' and 'state'" in done.err
+    done = rlplug("run", "ppo", "CartPole-v1", "--net.activation", "tanh,swish")
+    assert "option '--net.activation': expected one of tanh, relu, elu" in done.err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplug_cli import arguments
-from rlplug_cli.parameters import SchemaOption, collect, parse_option, variable
+from rlplug_cli.collecting import collect
+from rlplug_cli.parameters import SchemaOption, parse_option, variable
 from rlplug_core import __version__
 from rlplug_core.config.options import Config, Fraction
 from rlplug_core.config.parse import convert

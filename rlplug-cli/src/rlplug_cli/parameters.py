@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from rlplug_core.config import (
     whole_number,
 )
 from rlplug_core.errors import BadConfig, UsageError
-from rlplug_core.plugins import merge_layers
 
 #: The name of each schema type in the help.
 TYPES = {
@@ -46,8 +45,6 @@ _PYTHON: dict[str, type | tuple[type, ...]] = {
 }
 #: Types of options that can be typed several times.
 REPEATABLE = ("repeated", "strs")
-#: The last part of the option that names a function which makes a network.
-FACTORY = "factory"
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -62,7 +59,7 @@ class Value(_ParamType):
         self.option = option
         self.owner = owner
         self.complete = complete
-        self.name = "|".join(option.choices) or TYPES[option.type]
+        self.name = type_text(option)
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -123,6 +120,12 @@ class SchemaOption(click.Option):
         if self.multiple and cast is not None:
             return [text for texts in cast for text in texts]
         return cast
+
+
+def type_text(option: Option) -> str:
+    """Return the type of an option in the help."""
+    words = "|".join(option.choices)
+    return f"{words},…" if option.type == "choices" else words or TYPES[option.type]
 
 
 def flag_of(name: str) -> str:
@@ -192,8 +195,10 @@ def _requirement(option: Option, value: object) -> str:
         return ""
     if option.type in ("ints", "floats", "strs", "repeated"):
         return _item_requirement(option, value)
-    if option.type == "choice":
-        return "" if value in option.choices else f"one of {', '.join(option.choices)}"
+    if option.type in ("choice", "choices"):
+        words = value if option.type == "choices" and isinstance(value, list) else [value]
+        wrong = any(word not in option.choices for word in words)
+        return f"one of {', '.join(option.choices)}" if wrong else ""
     wrong_bool = isinstance(value, bool) and option.type != "bool"
     if wrong_bool or not isinstance(value, _PYTHON[option.type]):
         number = "a number or a schedule such as linear(a,b)" if option.scheduled else "a number"
@@ -260,7 +265,7 @@ def from_file(path: Path | None, options: Iterable[Option], owner: str) -> dict[
     """
     if path is None:
         return {}
-    return check_values(path, _toml(path, "configuration"), options, owner)
+    return check_values(path, flat_toml(path, "configuration"), options, owner)
 
 
 def check_values(
@@ -280,11 +285,13 @@ def check_values(
             raise BadConfig(
                 f"{path}: {owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)"
             )
-        _check(path, by_name[name], value, owner)
+        check_value(path, by_name[name], value, owner)
     return values
 
 
-def _check(file: Path | str, option: Option, value: object, owner: str, name: str = "") -> None:
+def check_value(
+    file: Path | str, option: Option, value: object, owner: str, name: str = ""
+) -> None:
     """Reject a value of a file that an option does not take; `name` is its name in the file."""
     name = name or option.name
     text = value if isinstance(value, str) else None
@@ -305,44 +312,8 @@ def _check(file: Path | str, option: Option, value: object, owner: str, name: st
             )
 
 
-def network_prefixes(options: Iterable[Option]) -> list[str]:
-    """Return the prefix of the options of each network of an algorithm: `net.`, for some also `critic_net.`."""
-    names = [option.name for option in options]
-    return [name.removesuffix(FACTORY) for name in names if name.endswith(f"net.{FACTORY}")]
-
-
-def from_network(word: str | None, options: Sequence[Option], owner: str) -> dict[str, object]:
-    """Return the options that `--net` sets: those of a TOML file or a factory, for every network of the algorithm.
-
-    Raises:
-        UsageError: it is neither, or cannot be read. BadConfig: the file sets an unknown option or a wrong value.
-    """
-    if word is None:
-        return {}
-    if word.endswith(".toml"):
-        values = _toml(Path(word), "network")
-    elif ":" in word and not word.endswith(".py"):
-        values = {FACTORY: word}
-    else:
-        raise UsageError(
-            f"--net {word}: it does not name a function; write --net ./my_net.py:make or --net my_net.toml"
-        )
-    result: dict[str, object] = {}
-    for prefix in network_prefixes(options):
-        own = [option for option in options if option.name.startswith(prefix)]
-        by_name = {option.name.removeprefix(prefix): option for option in own}
-        for name, value in values.items():
-            if name not in by_name:
-                near = nearest(name, by_name)
-                raise BadConfig(
-                    f"{word}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)"
-                )
-            _check(word, by_name[name], value, owner, name)
-            result[prefix + name] = value
-    return result
-
-
-def _toml(path: Path, noun: str) -> dict[str, object]:
+def flat_toml(path: Path, noun: str) -> dict[str, object]:
+    """Return the options of a TOML file by dotted name; errors as of `read_tables`."""
     return flat(read_tables(path, noun))
 
 
@@ -358,30 +329,3 @@ def read_tables(path: Path, noun: str) -> dict[str, Any]:
         raise UsageError(f"the {noun} file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"the {noun} file {path} is not TOML: {error}") from error
-
-
-def collect(
-    typed: Mapping[str, object],
-    pairs: Sequence[str],
-    file: Path | None,
-    options: Sequence[Option],
-    owner: str,
-    net: str | None = None,
-    project: Mapping[str, object] = {},
-) -> tuple[dict[str, object], dict[str, str]]:
-    """Return the values that the user set, and their origins: options override `--set`, `--net`, then the files.
-
-    Presets and defaults come later.
-    """
-    arguments = tuple(PREFIXES.values())
-    values = {name: value for name, value in typed.items() if name.startswith(arguments)}
-    for option in options:
-        if variable(option.name) in typed:
-            values[option.name] = typed[variable(option.name)]
-    return merge_layers(
-        ("option", values),
-        ("set", from_pairs(pairs, options, owner)),
-        ("net", from_network(net, options, owner)),
-        ("config", from_file(file, options, owner)),
-        ("project", project),
-    )

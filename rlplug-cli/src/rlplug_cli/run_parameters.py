@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from rlplug_cli.collecting import network_prefixes
 from rlplug_cli.completion import assignments, run_names
-from rlplug_cli.parameters import network_prefixes
 from rlplug_core import plugins
 from rlplug_core.config import Option
 from rlplug_core.plugins import Group
@@ -82,17 +82,16 @@ def _seed_options() -> list[click.Parameter]:
 
 
 def network_option(own: Iterable[Option]) -> list[click.Parameter]:
-    """Return `--net` for an algorithm that has a network with options."""
-    if not network_prefixes(own):
-        return []
-    text = "A network of your own: a TOML file with net options, or a function, ./my_net.py:make"
+    """Return `--net` and `--critic-net` for an algorithm that has these networks with options."""
+    options = list(own)
+    texts = {
+        "--net": "A network of your own: a TOML file with net options, or a function, ./my_net.py:make",
+        "--critic-net": "The same for the critic's network only",
+    }
     return [
-        click.Option(
-            ["--net"],
-            type=click.Path(),
-            metavar="FILE",
-            help=text,
-        )
+        click.Option([flag], type=click.Path(), metavar="FILE", help=text)
+        for flag, text in texts.items()
+        if network_prefixes(options, flag)
     ]
 
 

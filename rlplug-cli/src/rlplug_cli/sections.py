@@ -59,7 +59,8 @@ SHARED = {
         "n_action_samples",
         "n_critics",
     ),
-    "Network": ("net", "net.*", "critic_net.*", "dueling", "memory*", "recurrent_*", "renorm_*"),
+    "Network": ("net", "net.*", "dueling", "memory*", "recurrent_*", "renorm_*"),
+    "Network of the critic": ("critic_net", "critic_net.*"),
     "Optimizer": (
         "*learning_rate",
         "anneal_lr",

@@ -125,6 +125,7 @@ from rlplug_core.nets.distributional import CategoricalQ as CategoricalQ
 from rlplug_core.nets.distributional import ImplicitQ as ImplicitQ
 from rlplug_core.nets.distributional import QuantileQ as QuantileQ
 from rlplug_core.nets.encoders import observation_norm as observation_norm
+from rlplug_core.nets.encoders import observation_norms as observation_norms
 from rlplug_core.nets.forward import fast_forward as fast_forward
 from rlplug_core.nets.forward import fast_noisy as fast_noisy
 from rlplug_core.nets.forward import value_predictor as value_predictor
@@ -144,6 +145,7 @@ from rlplug_core.nets.memory_networks import RecurrentQ as RecurrentQ
 from rlplug_core.nets.memory_networks import policy_and_critic as policy_and_critic
 from rlplug_core.nets.memory_networks import recurrent_values as recurrent_values
 from rlplug_core.nets.memory_trunk import memory_trunk as memory_trunk
+from rlplug_core.nets.net import CriticNet as CriticNet
 from rlplug_core.nets.net import Net as Net
 from rlplug_core.nets.noisy import Noise as Noise
 from rlplug_core.nets.normalize import RewardScale as RewardScale

@@ -16,8 +16,9 @@ from rlplug_core.config.parse import convert
 from rlplug_core.config.schema import flatten
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.nets.continuous import ActionCritic, DeterministicPolicy
-from rlplug_core.nets.encoders import MLP, encoder, linear
+from rlplug_core.nets.encoders import MLP, encoder
 from rlplug_core.nets.heads import Beside, squashed
+from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.memory_networks import RecurrentCritic, RecurrentPolicy
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import RunningNorm

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import rlplug_core as rl
 from rlplug_algos.many_agents.world_state import state_space, world_state
+from rlplug_core.nets.keys import select_space
 from rlplug_core.plugins.index import AT_ONCE
 
 
@@ -34,6 +35,7 @@ class MAPPOConfig(rl.Config):
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = True
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # largest gradient norm
@@ -68,8 +70,11 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
                 "others made after an action; use independent or self-play instead"
             )
         self.policy = rl.PolicyNetwork(self.spec, c.net)
+        critic_net = c.critic_net.over(c.net)
+        self.critic_keys = critic_net.obs
+        state = state_space(select_space(self.spec.obs, self.critic_keys), self.agents)
         self.critic = rl.Critic(
-            replace(self.spec, obs=state_space(self.spec.obs, self.agents)), c.net, popart=c.popart
+            replace(self.spec, obs=state), replace(critic_net, obs=()), popart=c.popart
         )
         self.scale_reward = (
             rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
@@ -98,7 +103,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
 
     def advantages(self, rollout: rl.Rollout, now: MAPPOConfig) -> rl.Samples:
         """Return samples with GAE advantages, value targets, and the world's state [T * N, S] in `extras["state"]`."""
-        states, successors = world_state(rollout, self.spec.obs, self.agents)
+        states, successors = world_state(rollout, self.spec.obs, self.agents, self.critic_keys)
         shape, flat = rollout.reward.shape, states.reshape(-1, states.shape[-1])
         value = self.predict_value(flat).reshape(shape)
         next_value = self.predict_value(successors.reshape(flat.shape)).reshape(shape)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from gymnasium import spaces
 
 import rlplug_core as rl
 from rlplug_core.nets.encoders import pixel_scale
+from rlplug_core.nets.keys import select, select_space
 from rlplug_core.nets.one_hot import Counted, OneHot
 from rlplug_core.types import Space
 
@@ -16,7 +19,9 @@ def state_space(obs: Space, agents: int) -> Space:
     return spaces.Box(-np.inf, np.inf, (agents * (_size(obs) + 1),), np.float32)
 
 
-def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array, rl.Array]:
+def world_state(
+    rollout: rl.Rollout, obs: Space, agents: int, keys: Sequence[str] = ()
+) -> tuple[rl.Array, rl.Array]:
     """Return the states before and after the action of each row, [T, N, S] both.
 
     A state is the observations of all agents of the row's world, with zeros for absent agents, and the one-hot number
@@ -24,14 +29,18 @@ def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array,
     is absent too, like in the next row, unless the row's own episode ends at the same step: then the state is the
     one that all of them saw last. The buffer keeps that one, because a new episode may have started since.
 
-    Numbers of a Discrete space `obs` are one-hot vectors, and uint8 images are scaled to 0 to 1, as for a policy.
+    Numbers of a Discrete space `obs` are one-hot vectors, and uint8 images are scaled to 0 to 1, as for a policy. With
+    `keys` the observations are these keys of a Dict.
     """
-    seen = _flat(rollout.obs, obs, rollout.reward.ndim)
+    obs = select_space(obs, keys)
+    seen = _flat(select(rollout.obs, keys), obs, rollout.reward.ndim)
     after = seen[1:].copy()
     cuts = rollout.truncations
     if cuts.count:
         places = cuts.index[: cuts.count]
-        after.reshape(-1, after.shape[-1])[places] = _flat(cuts.obs, obs, 1)[: cuts.count]
+        after.reshape(-1, after.shape[-1])[places] = _flat(select(cuts.obs, keys), obs, 1)[
+            : cuts.count
+        ]
     acts = rollout.weight > 0
     left = acts & ~rollout.terminated
     continues = left & ~rollout.truncated

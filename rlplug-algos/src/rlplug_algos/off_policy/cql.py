@@ -45,6 +45,7 @@ class CQLConfig(rl.Config):
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 1e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
@@ -73,12 +74,13 @@ class CQL(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        critic_net = c.critic_net.over(c.net)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
         self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+            lambda: rl.ActionCritic(self.spec, critic_net, critic_norm), c.n_critics
         )
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -76,8 +76,9 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         self.policy = rl.RenormPolicy(self.spec, c.net, c.renorm_warmup)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
+        critic_net = replace(c.critic_net, obs=c.critic_net.obs or c.net.obs)
         self.critics = rl.Ensemble(
-            lambda: rl.RenormCritic(self.spec, c.critic_net, c.renorm_warmup), c.n_critics
+            lambda: rl.RenormCritic(self.spec, critic_net, c.renorm_warmup), c.n_critics
         )
         self.temperature = rl.Temperature(
             c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules

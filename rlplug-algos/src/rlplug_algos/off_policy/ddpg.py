@@ -39,6 +39,7 @@ class DDPGConfig(rl.Config):
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
@@ -72,10 +73,11 @@ class DDPG(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        critic_net = c.critic_net.over(c.net)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.DeterministicPolicy(self.spec, c.net, norm)
         self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+            lambda: rl.ActionCritic(self.spec, critic_net, critic_norm), c.n_critics
         )
         self.target_policy = rl.target_network(self.policy)
         self.target_critics = rl.target_network(self.critics)

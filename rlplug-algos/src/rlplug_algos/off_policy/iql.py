@@ -42,6 +42,7 @@ class IQLConfig(rl.Config):
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of critics and values
     anneal_lr: bool = False  # decrease the learning rates to 0 over the run
@@ -67,11 +68,12 @@ class IQL(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        critic_net = c.critic_net.over(c.net)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm)
-        self.value = rl.Critic(self.spec, c.net, norm=norm)
+        self.value = rl.Critic(self.spec, critic_net, norm=critic_norm)
         self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics
+            lambda: rl.ActionCritic(self.spec, critic_net, critic_norm), c.n_critics
         )
         self.target_critics = rl.target_network(self.critics)
         self.to(self.device)

@@ -52,6 +52,7 @@ class SACConfig(rl.Config):
     # with a memory, steps between the starts of sequences; default: half of sequence_length
     sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
@@ -87,13 +88,13 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in)
-        norm = rl.observation_norm(trunk.spec.obs, trunk.net)
+        trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
+        norm, critic_norm = rl.observation_norms(trunk.spec.obs, trunk.net, trunk.critic_net)
         self.policy = rl.PolicyNetwork(trunk.spec, trunk.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
         self.critics = rl.action_critics(
-            lambda: rl.ActionCritic(trunk.spec, trunk.net, norm, atoms=c.n_atoms),
+            lambda: rl.ActionCritic(trunk.spec, trunk.critic_net, critic_norm, atoms=c.n_atoms),
             c.n_critics,
             trunk,
             bounds=None if c.n_atoms is None else (c.v_min, c.v_max),

@@ -37,6 +37,7 @@ class SACDiscreteConfig(rl.Config):
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
@@ -70,10 +71,13 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        # Only the policy's last layer has the option output_gain.
+        critic_net = replace(c.critic_net.over(c.net), output_gain=None)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm)
-        net = replace(c.net, output_gain=None)  # only the policy's last layer has this gain
-        self.critics = rl.QNetworks(lambda: rl.QNetwork(self.spec, net, norm=norm), c.n_critics)
+        self.critics = rl.QNetworks(
+            lambda: rl.QNetwork(self.spec, critic_net, norm=critic_norm), c.n_critics
+        )
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(
             c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules

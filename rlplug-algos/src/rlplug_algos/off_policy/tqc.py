@@ -43,6 +43,7 @@ class TQCConfig(rl.Config):
     # gradient steps of the critics per step of policy and targets
     policy_delay: rl.Count = 1
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
@@ -82,12 +83,14 @@ class TQC(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        critic_net = c.critic_net.over(c.net)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
         self.critics = rl.ActionCritics(
-            lambda: rl.ActionCritic(self.spec, c.net, norm, atoms=c.n_quantiles), c.n_critics
+            lambda: rl.ActionCritic(self.spec, critic_net, critic_norm, atoms=c.n_quantiles),
+            c.n_critics,
         )
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(

@@ -41,6 +41,7 @@ class A2CConfig(rl.Config):
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
@@ -66,20 +67,17 @@ class A2C(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        if c.popart and self.context.runner != "sync":
-            raise rl.UsageError(
-                f"popart does not run under '{self.context.runner}': it changes weights in place, and workers share "
-                "only the changes of their optimizer; use --runner sync or leave popart at false"
-            )
         self.replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
-        if c.normalize_reward and self.replay.on:
-            raise rl.UsageError(
-                "normalize_reward needs rewards in their order, and replay repeats old ones; "
-                "leave out normalize_reward or replay_ratio"
-            )
+        self.check_running_statistics()
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.policy_and_critic(
-            self.spec, c.net, c.memory, c.popart, noisy=c.noisy, sigma=c.noisy_sigma
+            self.spec,
+            c.net,
+            c.memory,
+            c.popart,
+            noisy=c.noisy,
+            sigma=c.noisy_sigma,
+            critic_net=c.critic_net,
         )
         self.policy = self.networks.policy
         self.critic = self.networks.critic
@@ -89,6 +87,20 @@ class A2C(rl.Algorithm[rl.Rollout]):
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
+
+    def check_running_statistics(self) -> None:
+        """Raise UsageError if statistics of values or rewards would be wrong with these options."""
+        c = self.config
+        if c.popart and self.context.runner != "sync":
+            raise rl.UsageError(
+                f"popart does not run under '{self.context.runner}': it changes weights in place, and workers share "
+                "only the changes of their optimizer; use --runner sync or leave popart at false"
+            )
+        if c.normalize_reward and self.replay.on:
+            raise rl.UsageError(
+                "normalize_reward needs rewards in their order, and replay repeats old ones; "
+                "leave out normalize_reward or replay_ratio"
+            )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         seeds = self.agent_seeds(rank)

@@ -36,6 +36,7 @@ class ACERConfig(rl.Config):
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # largest gradient norm
@@ -60,14 +61,13 @@ class ACER(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        critic_net = replace(c.critic_net.over(c.net), output_gain=None)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.PolicyNetwork(
             self.spec, c.net, norm=norm, noisy=c.noisy, sigma=c.noisy_sigma
         ).to(self.device)
         self.average_policy = rl.target_network(self.policy)
-        self.q_network = rl.QNetwork(self.spec, replace(c.net, output_gain=None), norm=norm).to(
-            self.device
-        )
+        self.q_network = rl.QNetwork(self.spec, critic_net, norm=critic_norm).to(self.device)
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.q_network])
         self.average = rl.Target(self.policy, self.average_policy)
         self.predict_logits = rl.fast_noisy(self.policy, self.inference_backend)

@@ -31,6 +31,7 @@ class ContinuousACERConfig(rl.Config):
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # largest gradient norm
@@ -61,12 +62,13 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        critic_net = c.critic_net.over(c.net)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm).to(self.device)
         self.average_policy = rl.target_network(self.policy)
         assert isinstance(self.policy.head, rl.Gaussian)
         self.head = self.policy.head
-        self.critic = rl.StochasticDueling(self.spec, c.net, norm).to(self.device)
+        self.critic = rl.StochasticDueling(self.spec, critic_net, critic_norm).to(self.device)
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.average = rl.Target(self.policy, self.average_policy)
         self.predict_outputs = rl.fast_forward(self.policy, self.inference_backend)

@@ -42,6 +42,7 @@ class ACKTRConfig(rl.Config):
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     # largest learning rate along the natural gradient
     learning_rate: rl.Scheduled[rl.Positive] = 0.25
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
@@ -74,7 +75,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
     def build(self) -> None:
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
-        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, critic_net=c.critic_net)
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.scale_reward = (

@@ -42,6 +42,7 @@ class APPOConfig(rl.Config):
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
@@ -72,7 +73,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
         if c.memory is not None:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
         self.networks = rl.policy_and_critic(
-            self.spec, c.net, c.memory, noisy=c.noisy, sigma=c.noisy_sigma
+            self.spec, c.net, c.memory, noisy=c.noisy, sigma=c.noisy_sigma, critic_net=c.critic_net
         )
         self.policy = self.networks.policy
         self.critic = self.networks.critic

@@ -39,6 +39,7 @@ class IMPALAConfig(rl.Config):
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
@@ -66,7 +67,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.policy_and_critic(
-            self.spec, c.net, c.memory, noisy=c.noisy, sigma=c.noisy_sigma
+            self.spec, c.net, c.memory, noisy=c.noisy, sigma=c.noisy_sigma, critic_net=c.critic_net
         )
         self.policy = self.networks.policy
         self.critic = self.networks.critic

@@ -41,6 +41,7 @@ class PPOConfig(rl.Config):
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
@@ -73,7 +74,13 @@ class PPO(rl.Algorithm[rl.Rollout]):
         if memory:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
         self.networks = rl.policy_and_critic(
-            self.spec, c.net, memory, c.popart, noisy=c.noisy, sigma=c.noisy_sigma
+            self.spec,
+            c.net,
+            memory,
+            c.popart,
+            noisy=c.noisy,
+            sigma=c.noisy_sigma,
+            critic_net=c.critic_net,
         )
         self.policy = self.networks.policy
         self.critic = self.networks.critic

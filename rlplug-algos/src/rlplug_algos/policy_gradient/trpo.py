@@ -36,6 +36,7 @@ class TRPOConfig(rl.Config):
     # memory of the policy: gru, lstm, a plugin's, or ./mine.py:Mine; the critic reads it and does not train it
     memory: rl.Importable | None = None
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     # learning rate of the critic; the policy has none
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3
     optimizer: rl.OptimizerName = "adam"  # optimizer of the critic
@@ -58,7 +59,9 @@ class TRPO(rl.Algorithm[rl.Rollout]):
     def build(self) -> None:
         c = self.config
         rl.check_standardize(True, c.n_steps * self.spec.num_envs)
-        self.networks = rl.policy_and_critic(self.spec, c.net, c.memory, c.popart, apart=True)
+        self.networks = rl.policy_and_critic(
+            self.spec, c.net, c.memory, c.popart, apart=True, critic_net=c.critic_net
+        )
         self.policy = self.networks.policy.to(self.device)
         self.critic = self.networks.critic
         self.scale_reward = (

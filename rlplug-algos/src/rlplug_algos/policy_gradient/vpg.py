@@ -28,6 +28,7 @@ class VPGConfig(rl.Config):
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
     popart: bool = False
     net: rl.Net = rl.Net()
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-3  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
@@ -52,7 +53,7 @@ class VPG(rl.Algorithm[rl.Rollout]):
     def build(self) -> None:
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
-        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, critic_net=c.critic_net)
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.scale_reward = (

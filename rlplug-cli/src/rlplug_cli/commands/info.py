@@ -13,7 +13,7 @@ from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.run import options_of
 from rlplug_cli.completion import OUT, environments
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.parameters import TYPES, value_text
+from rlplug_cli.parameters import type_text, value_text
 from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import facts, table
 from rlplug_core import plugins
@@ -203,7 +203,7 @@ def _options(title: str, options: tuple[Option, ...]) -> str:
 
 
 def _type(option: Option) -> str:
-    kind = "|".join(option.choices) or TYPES[option.type]
+    kind = type_text(option)
     if option.minimum is not None:
         kind += f" {'>' if option.open_minimum else '≥'} {option.minimum:g}"
     if option.maximum is not None:

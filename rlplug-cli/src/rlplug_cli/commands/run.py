@@ -15,10 +15,11 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli import arguments, sections
 from rlplug_cli.arguments import TakesArguments
+from rlplug_cli.collecting import collect
 from rlplug_cli.completion import environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
-from rlplug_cli.parameters import SchemaOption, collect, flag_of, option_words
+from rlplug_cli.parameters import SchemaOption, flag_of, option_words
 from rlplug_cli.project import project_options
 from rlplug_cli.render.config import config_text
 from rlplug_cli.run_parameters import command_options, completer, network_option
@@ -211,6 +212,7 @@ class AlgorithmCommand(TakesArguments):
             options=self.options,
             owner=self.algorithm,
             net=params.get("net"),
+            critic_net=params.get("critic_net"),
             project=project_options(self.options, self.algorithm),
         )
         request = RunRequest.make(absolute(self.algorithm), params["env"], values, origins)
@@ -241,9 +243,9 @@ class AlgorithmCommand(TakesArguments):
             value = context.params[name]
             if isinstance(parameter, SchemaOption) and parameter.option.name != "seed":
                 words += option_words(parameter.option, value)
-            elif name in ("set", "config", "net"):
+            elif name in ("set", "config", "net", "critic_net"):
                 for item in value if name == "set" else [value]:
-                    words += [f"--{name}", str(item)]
+                    words += [flag_of(name), str(item)]
         return words
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -264,8 +266,8 @@ class AlgorithmCommand(TakesArguments):
         if isinstance(option, SchemaOption):
             name = option.option.name
             return sections.title(name, self.algorithm, name in own)
-        if option.name == "net":
-            return sections.title("net", self.algorithm, "net" in own)
+        if option.name in ("net", "critic_net"):
+            return sections.title(option.name, self.algorithm, option.name in own)
         return "Input and output"
 
 

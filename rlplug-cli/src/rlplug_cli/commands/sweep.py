@@ -209,7 +209,12 @@ def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
     if not isinstance(option, click.Option):
         near = command.suggestion(flag) or did_you_mean(flag, flags)
         raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
-    if not isinstance(option, SchemaOption) and option.name not in ("set", "config", "net"):
+    if not isinstance(option, SchemaOption) and option.name not in (
+        "set",
+        "config",
+        "net",
+        "critic_net",
+    ):
         raise UsageError(f"option '{flag}' works only with 'rlplug run'; leave it out")
     return option
 

@@ -13,7 +13,7 @@ from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.runs import PLACES
 
 #: Origins of options that the user set; others come from presets and defaults.
-CHOSEN = ("option", "set", "net", "config", "project")
+CHOSEN = ("option", "set", "net", "critic-net", "config", "project")
 #: Prefix of arguments of an environment; only runs that set them have them.
 OF_ENV = "env."
 #: Options that do not change the result of a run.

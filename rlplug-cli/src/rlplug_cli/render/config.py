@@ -16,6 +16,7 @@ WORDS = {
     "option": "typed",
     "set": "--set",
     "net": "--net",
+    "critic-net": "--critic-net",
     "config": "--config",
     "preset": "preset",
 }

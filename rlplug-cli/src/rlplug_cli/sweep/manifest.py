@@ -28,7 +28,7 @@ from rlplug_core.runs import RunDirectory, add_seal, genuine
 
 NAME = "sweep.json"
 #: Options with a value that can be a file of further options.
-FILES = ("--config", "--net")
+FILES = ("--config", "--net", "--critic-net")
 FORMAT = 1
 Kind = Literal["seeds", "sweep", "tune"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -161,7 +161,7 @@ def _schedules(
     """
     scheduled = {}
     for name, value in values.items():
-        if options[name].type in ("str", "strs", "repeated", "choice", "target"):
+        if options[name].type in ("str", "strs", "repeated", "choice", "choices", "target"):
             continue
         try:
             schedule = schedule_text(value)
@@ -210,10 +210,17 @@ def parse(option: Option, text: str) -> object:
                 text.lower()
             ]
         if option.type in ("ints", "floats", "strs"):
-            return [kind(part) for part in text.strip("[]()").replace(" ", "").split(",") if part]
+            return _items(text, kind)
+        if option.type == "choices":
+            return _items(text, str) if set(text) & set("[,") else text
         return kind(text)
     except (ValueError, KeyError):
         return text
+
+
+def _items(text: str, kind: Callable[[str], Any]) -> list[Any]:
+    """Return the items of a typed list, such as `64,64` or `[64, 64]`."""
+    return [kind(part) for part in text.strip("[]()").replace(" ", "").split(",") if part]
 
 
 def nest(values: Mapping[str, object]) -> dict[str, object]:

@@ -26,7 +26,8 @@ class Option:
     """One option of a schema, as a command line or a form needs it.
 
     `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`,
-    `choice`, `ints`, `floats`, `strs`, `repeated` (texts that are typed one by one), `target` (`./file.py:name`).
+    `choice`, `choices` (one of them or a list), `ints`, `floats`, `strs`, `repeated` (texts that are typed one by one),
+    `target` (`./file.py:name`).
     """
 
     name: str
@@ -164,15 +165,21 @@ def _option(name: str, hint: object, default: object, help: str, search: Range |
 
 def _strip_optional(hint: object) -> tuple[object, bool]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        rest = [part for part in typing.get_args(hint) if part is not type(None)]
-        if len(rest) == 1:
-            return rest[0], True
+        parts = typing.get_args(hint)
+        rest = tuple(part for part in parts if part is not type(None))
+        if len(rest) < len(parts):
+            return typing.Union[rest], True  # noqa: UP007  # of a number of types that is not known here
     return hint, False
 
 
 def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
     if typing.get_origin(hint) is Literal:
         return "choice", tuple(str(value) for value in typing.get_args(hint))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        word, *lists = typing.get_args(hint)
+        items = [typing.get_args(one) for one in lists if typing.get_origin(one) is tuple]
+        if typing.get_origin(word) is Literal and items == [(word, ...)]:
+            return "choices", tuple(str(value) for value in typing.get_args(word))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "choice", tuple(str(member.value) for member in hint)
     if hint in (int, float, bool, str):

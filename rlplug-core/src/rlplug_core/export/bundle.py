@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import gymnasium.spaces as spaces
 import msgspec
 import torch
 from safetensors import SafetensorError
@@ -25,12 +26,12 @@ from rlplug_core.config.files import STATE, as_type, content, from_json
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.export.agent import DetachedEnv, ProgramAgent
 from rlplug_core.export.flat import Flat, leaves, shape_of, valid_rows
-from rlplug_core.export.greedy import greedy
-from rlplug_core.export.program import Program, trace
+from rlplug_core.export.greedy import Greedy, GreedyRecurrent, greedy
+from rlplug_core.export.program import Graph, Program, trace
 from rlplug_core.export.spaces import space_from_json, space_to_json
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
-from rlplug_core.types import Spec
+from rlplug_core.types import Space, Spec
 
 #: Increase it if older files can no longer be read.
 FORMAT = 1
@@ -104,15 +105,16 @@ def _write_into(
     spec = env.spec
     env_action = complete(env).action_space
     source = complete(env).source
-    flat = Flat(module, spec)
-    graph, tensors = trace(flat, flat.example(), flat.names)
+    flat, graph, tensors = _traced(module, spec.obs)
     data = save(tensors)
     record = {
         "format": FORMAT,
         **about,
         "env_id": spec.id,
-        "observation_space": space_to_json(spec.obs),
-        "env_observation_space": space_to_json(source.obs),
+        "observation_space": space_to_json(flat.space),
+        "env_observation_space": space_to_json(
+            flat.space if source.obs == spec.obs else source.obs
+        ),
         "action_space": space_to_json(spec.action),
         "env_action_space": space_to_json(env_action),
         "memory": flat.memory,
@@ -129,6 +131,34 @@ def _write_into(
         write_torchscript(directory / "policy.pt", flat)
     (directory / TENSORS).write_bytes(data)
     (directory / JSON).write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+def _traced(
+    module: Greedy | GreedyRecurrent, space: Space
+) -> tuple[Flat, Graph, dict[str, Tensor]]:
+    """Return a policy's module with flat inputs, its graph and its tensors; without keys that it does not read."""
+    flat = Flat(module, space)
+    graph, tensors = trace(flat, flat.example(), flat.names)
+    read_space = without_unread_keys(space, graph)
+    return (flat, graph, tensors) if read_space is space else _traced(module, read_space)
+
+
+def without_unread_keys(space: Space, graph: Graph) -> Space:
+    """Return the space of observations without the keys of a Dict that a program does not read.
+
+    Args:
+        space: of observations.
+        graph: the program with all of them as inputs.
+    """
+    if not isinstance(space, spaces.Dict):
+        return space
+    words = json.dumps([graph["steps"], graph["outputs"]])
+    kept = {
+        key: part
+        for key, part in space.spaces.items()
+        if any(json.dumps(name) in words for name in leaves(valid_rows(part), f"obs.{key}"))
+    }
+    return spaces.Dict(kept) if 0 < len(kept) < len(space.spaces) else space
 
 
 class Evaluation(msgspec.Struct):

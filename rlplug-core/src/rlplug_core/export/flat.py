@@ -12,16 +12,17 @@ from torch import Tensor, nn
 
 from rlplug_core.export.greedy import Greedy, GreedyRecurrent
 from rlplug_core.nets.one_hot import Counted
-from rlplug_core.types import Space, Spec, tree_map
+from rlplug_core.types import Space, tree_map
 
 
 class Flat(nn.Module):
     """A module with lists of tensors as input and output instead of a tree of observations."""
 
-    def __init__(self, module: Greedy | GreedyRecurrent, spec: Spec) -> None:
+    def __init__(self, module: Greedy | GreedyRecurrent, space: Space) -> None:
         super().__init__()
         self.module = module
-        self.shape = valid_rows(spec.obs)
+        self.space = space
+        self.shape = valid_rows(space)
         self.memory = dict(module.parts) if isinstance(module, GreedyRecurrent) else {}
         self.names = list(leaves(self.shape))
         if self.memory:

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerator import network, overridable
 from rlplug_core.batches import Transitions
-from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
+from rlplug_core.nets.encoders import MLP, Concat, encoder, observation_norm
 from rlplug_core.nets.heads import check_bounded
+from rlplug_core.nets.initial_weights import linear
+from rlplug_core.nets.keys import KeyVectors, select_space
 from rlplug_core.nets.memory_trunk import Trunk
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
@@ -54,11 +56,14 @@ def beside(spec: Spec, net: Net, norm: ObservationNorm | None = None) -> tuple[n
     """Put observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
 
     The observation is scaled with `net.normalize_obs`, then images go through convolutions, or all observations through
-    `net.factory`. No hidden layer is passed.
+    `net.factory`. No hidden layer is passed. With `net.obs` these keys of a Dict are the observation.
     """
-    vectors, features = _beside(spec, replace(net, hidden=(), normalize_obs=False))
     norm = norm or observation_norm(spec.obs, net)
-    return (vectors if norm is None else NormalizedVectors(norm, vectors)), features
+    part = replace(spec, obs=select_space(spec.obs, net.obs))
+    inner = replace(net.part(slice(0)), normalize_obs=False, obs=())
+    vectors, features = _beside(part, inner)
+    vectors = vectors if norm is None else NormalizedVectors(norm, vectors)
+    return (KeyVectors(net.obs, vectors) if net.obs else vectors), features
 
 
 def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.nets import dense
-from rlplug_core.nets.encoders import linear
+from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.nets.q_networks import QNetwork

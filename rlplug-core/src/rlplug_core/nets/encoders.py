@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from rlplug_core.errors import UsageError
 from rlplug_core.nets import dense
 from rlplug_core.nets.custom import custom
-from rlplug_core.nets.net import Net
+from rlplug_core.nets.initial_weights import initialize, linear
+from rlplug_core.nets.keys import KeyEncoder, select_space
+from rlplug_core.nets.net import Net, at_layer, several
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import MASK, Obs, Space, channels_last
@@ -40,56 +42,14 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def linear(
-    inputs: int, outputs: int, gain: float | None = None, net: Net | None = None
-) -> nn.Linear:
-    """A linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
-
-    Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero.
-    """
-    layer = nn.Linear(inputs, outputs)
-    initialize(layer, net or Net(), gain)
-    return layer
-
-
-@torch.no_grad()
-def initialize(layer: nn.Linear | nn.Conv2d, net: Net, gain: float | None = None) -> None:
-    """Give a layer the initial weights that `net` asks for; a convolution those of a linear layer over its window.
-
-    Without a gain it is a hidden layer and has that of `net`.
-    """
-    if net.init == "torch":
-        return
-    gain = (net.gain or 2**0.5) if gain is None else gain
-    if net.init == "orthogonal":
-        nn.init.orthogonal_(layer.weight, gain)
-    elif net.init == "xavier_uniform":
-        nn.init.xavier_uniform_(layer.weight, gain)
-    else:  # with a gain of √2 the uniform form of He et al. (2015, arXiv:1502.01852)
-        bound = gain * (3 / layer.weight[0].numel()) ** 0.5
-        nn.init.uniform_(layer.weight, -bound, bound)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-
-
-def initialize_outputs(module: nn.Module, net: Net) -> None:
-    """Set the initial weights of the layers that feed an action head, if `net` asks for other ones than the head's."""
-    if net.init == "orthogonal" and net.output_gain is None:
-        return
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear):
-            layer.reset_parameters()
-            initialize(layer, net, net.output_gain or 0.01)
-
-
 def layer_norm(width: int, net: Net) -> list[nn.LayerNorm]:
     """Return the LayerNorm of one layer, or none without `net.layer_norm`."""
     return [nn.LayerNorm(width)] if net.layer_norm else []
 
 
-def activation(net: Net) -> Activation:
-    """The function between the layers of `net`."""
-    return ACTIVATIONS[net.activation]
+def activations(net: Net) -> list[Activation]:
+    """Return the function after each hidden layer."""
+    return [ACTIVATIONS[at_layer(net.activation, at)] for at in range(len(net.hidden))]
 
 
 class MLP(nn.Module):
@@ -102,15 +62,19 @@ class MLP(nn.Module):
         super().__init__()
         self.vectors = vectors
         widths = (inputs, *net.hidden)
-        layers = [linear(wide, following, net=net) for wide, following in pairwise(widths)]
+        layers = [
+            linear(wide, following, net=net, number=number)
+            for number, (wide, following) in enumerate(pairwise(widths))
+        ]
         self.linears = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norm for width in net.hidden for norm in layer_norm(width, net))
-        self.activation = activation(net)
+        self.activations = activations(net)
+        in_place = [IN_PLACE.get(function, function) for function in self.activations]
         self.features = widths[-1]
         # The dictionaries, not their content: `torch.func.functional_call` puts other tensors there.
         parts: list[Any] = [layer._parameters for layer in layers]
         norms: list[Any] = [norm._parameters for norm in self.norms] or [None] * len(layers)
-        self._parts = list(zip(parts, norms, strict=True))
+        self._parts = list(zip(parts, norms, in_place, strict=True))
 
     def forward(self, obs: Obs) -> Tensor:
         if self.vectors is not None:
@@ -121,8 +85,7 @@ class MLP(nn.Module):
                 if obs.ndim == 2 and obs.dtype is torch.float32
                 else obs.reshape(obs.shape[0], -1).float()
             )
-        activate = IN_PLACE.get(self.activation, self.activation)
-        for part, norm in self._parts:
+        for part, norm, activate in self._parts:
             values = dense.linear(values, part["weight"], part["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(
@@ -160,10 +123,10 @@ class Image(nn.Module):
             for pair, (_, kernel, stride) in zip(widths, kernels, strict=True)
         ]
         for layer in layers:
-            initialize(layer, net)
+            initialize(layer, net, number=0)
         self.convolutions = nn.ModuleList(layers)
         self.large = min(shape[1:]) >= 36
-        self.activation = activation(net)
+        self.activation = ACTIVATIONS[several(net.activation)[0]]
         with torch.no_grad():
             size = self._convolve(torch.zeros(1, *shape)).shape[1]
         self.dense = MLP(size, net)
@@ -276,17 +239,20 @@ def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tupl
 
     Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
     Dict part by part; all but plain images then go through the hidden layers of `net`. `net.factory` replaces
-    all of this. With `net.normalize_obs` observations are normalized first, by `norm` if the network shares one.
+    all of this. With `net.normalize_obs` observations are normalized first, by `norm` if the network shares one. With
+    `net.obs` the encoder reads these keys of a Dict.
 
     Raises:
-        UsageError: the space is none of these, or has no image for the named convolutions, or `net.shared` is set for a
-            network that cannot share a trunk.
+        UsageError: the space is none of these, or has no image for the named convolutions, or no key of `net.obs`, or
+            `net.shared` is set for a network that cannot share a trunk.
         PluginError: the factory fails, or its module does not return the announced features.
     """
     check_apart(net)
     norm = norm or observation_norm(space, net)
-    module, features = _encoder(space, replace(net, normalize_obs=False), norm)
-    return (module if norm is None else Normalized(norm, module)), features
+    part = select_space(space, net.obs)
+    module, features = _encoder(part, replace(net, normalize_obs=False, obs=()), norm)
+    module = module if norm is None else Normalized(norm, module)
+    return (KeyEncoder(net.obs, module) if net.obs else module), features
 
 
 def check_apart(net: Net) -> None:
@@ -320,8 +286,22 @@ def observation_norm(space: Space, net: Net) -> ObservationNorm | None:
 
     Images and one-hot numbers have their scale already, action masks and MultiBinary have none.
     """
-    norm = _norm(space) if net.normalize_obs else None
-    return None if norm is None else ObservationNorm(space, norm)
+    norm = _norm(select_space(space, net.obs)) if net.normalize_obs else None
+    return None if norm is None else ObservationNorm(space, norm, net.obs)
+
+
+def observation_norms(
+    space: Space, net: Net, critic_net: Net
+) -> tuple[ObservationNorm | None, ObservationNorm | None]:
+    """Make what normalizes the observations of a policy and of its critic: one for both if they read the same.
+
+    Args:
+        space: of the observations.
+        net, critic_net: options of the policy's and of the critic's network.
+    """
+    norm = observation_norm(space, net)
+    same = (net.obs, net.normalize_obs) == (critic_net.obs, critic_net.normalize_obs)
+    return norm, norm if same else observation_norm(space, critic_net)
 
 
 def _norm(space: Space) -> RunningNorm | PartNorms | None:

@@ -78,6 +78,8 @@ def value_predictor(
         A function from a rollout to two arrays [T, N].
     """
     critic = fast_forward(networks.critic, inference_backend)
-    if isinstance(networks, RecurrentPolicyAndCritic):
+    if isinstance(networks, RecurrentPolicyAndCritic) and isinstance(
+        networks.critic, RecurrentCritic
+    ):
         return partial(recurrent_values, networks=networks)
     return partial(Rollout.values, critic=critic)

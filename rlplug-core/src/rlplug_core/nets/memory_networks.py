@@ -14,9 +14,15 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import MLP, check_apart, encoder
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.memory_trunk import MemoryTrunk
-from rlplug_core.nets.net import Net
+from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.noisy import Noise
-from rlplug_core.nets.policies import PolicyAndCritic, PolicyNetwork, ValueFunction, value_layer
+from rlplug_core.nets.policies import (
+    Critic,
+    PolicyAndCritic,
+    PolicyNetwork,
+    ValueFunction,
+    value_layer,
+)
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import Remembered, make_memory, sized
 from rlplug_core.nets.sequences import Sequences, sequences
@@ -120,8 +126,14 @@ class RecurrentCritic(ValueFunction):
 class RecurrentPolicyAndCritic:
     """A policy with memory and a critic on the same memory: acting carries one memory and needs no critic.
 
-    Like `PolicyAndCritic` it is not a module: the learner holds `policy` and `critic` itself.
+    Like `PolicyAndCritic` it is not a module: the learner holds `policy` and `critic` itself. With `critic_net.obs` the
+    critic reads these keys of the observation and no memory.
+
+    Raises:
+        UsageError: `critic_net` has options for a critic that reads the memory.
     """
+
+    critic: RecurrentCritic | Critic
 
     def __init__(
         self,
@@ -131,16 +143,28 @@ class RecurrentPolicyAndCritic:
         units: int | None = None,
         popart: bool = False,
         critic_layers: bool = False,
+        critic_net: CriticNet | None = None,
     ) -> None:
+        critic = critic_net or CriticNet()
+        own = critic.differences()
+        if own and not critic.obs:
+            raise UsageError(
+                f"with a memory the critic reads that of the policy; leave critic_net.{min(own)} out, or give the "
+                "critic observations of its own with critic_net.obs"
+            )
         self.policy = RecurrentPolicy(spec, net, memory, units)
-        self.critic = RecurrentCritic(self.policy.memory.units, net, popart, critic_layers)
+        if critic.obs:
+            self.critic = Critic(spec, critic.over(net), popart=popart)
+        else:
+            self.critic = RecurrentCritic(self.policy.memory.units, net, popart, critic_layers)
 
     def __call__(
         self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Compute outputs [T * N, size] and normalized values [T * N]; arguments as in `RecurrentPolicy.remember`."""
         memory = self.policy.remember(obs, is_first, before, valid)
-        return self.policy.on(memory, obs), self.critic.normalized(memory)
+        seen = memory if isinstance(self.critic, RecurrentCritic) else obs
+        return self.policy.on(memory, obs), self.critic.normalized(seen)
 
     def samples(
         self, rollout: Rollout, advantage: Array, target: Array, device: torch.device
@@ -155,13 +179,18 @@ class RecurrentPolicyAndCritic:
         return sequences(rollout, advantage, target, device)
 
     def critic_samples(self, samples: Samples) -> Samples:
-        """Return samples with the critic's inputs as `obs`: the memory after each step, without a gradient."""
-        with torch.no_grad():
-            memory = self.policy.remember(*samples.inputs)
+        """Return samples with the critic's inputs as `obs`: the memory after each step, without a gradient.
+
+        A critic with observations of its own has these.
+        """
+        seen = samples.obs
+        if isinstance(self.critic, RecurrentCritic):
+            with torch.no_grad():
+                seen = {"h": self.policy.remember(*samples.inputs)["h"]}
         return Samples(
             weight=samples.weight,
             share=samples.counts,
-            obs={"h": memory["h"]},
+            obs=seen,
             action=samples.action,
             advantage=samples.advantage,
             target=samples.target,
@@ -181,6 +210,7 @@ def policy_and_critic(
     noisy: Noise | None = None,
     sigma: float | None = None,
     apart: bool = False,
+    critic_net: CriticNet | None = None,
 ) -> ActorCritic:
     """Make a policy and a critic; both read one memory if there is one.
 
@@ -192,19 +222,23 @@ def policy_and_critic(
         noisy, sigma: kind and initial size of the noise on the policy's last layer.
         apart: whether policy and critic have losses of their own: then they share no layers, and a critic that reads a
             memory has hidden layers of its own and does not train the memory.
+        critic_net: options of the critic's network that are not those of `net`.
 
     Raises:
-        UsageError: a policy with a memory would have noisy layers, or networks that are trained apart shared ones.
+        UsageError: a policy with a memory would have noisy layers, or networks that are trained apart shared ones, or
+            `critic_net` does not go with the other options.
     """
     if apart:
         check_apart(net)
     if not memory:
-        return PolicyAndCritic(spec, net, popart, noisy, sigma)
+        return PolicyAndCritic(spec, net, popart, noisy, sigma, critic_net=critic_net)
     if (noisy, sigma) != (None, None):
         raise UsageError(
             "a policy with a memory has no noisy layers; leave noisy or memory at none"
         )
-    return RecurrentPolicyAndCritic(spec, net, memory, popart=popart, critic_layers=apart)
+    return RecurrentPolicyAndCritic(
+        spec, net, memory, popart=popart, critic_layers=apart, critic_net=critic_net
+    )
 
 
 def recurrent_values(

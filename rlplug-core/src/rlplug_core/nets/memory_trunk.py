@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import encoder
-from rlplug_core.nets.net import Net
+from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.recurrent import Remembered, make_memory
 from rlplug_core.types import Obs, Spec, tree_map
 
@@ -26,24 +27,28 @@ class MemoryTrunk(nn.Module):
 
     Attributes:
         spec: the same spec with the features [units] as observations.
-        net: the options of the layers after the memory.
+        net, critic_net: the options of the layers after the memory, of the policy and of critics.
         burn_in: first steps of a sequence that have no gradient.
     """
 
     def __init__(self, spec: Spec, net: Net, memory: str, burn_in: int = 0) -> None:
         super().__init__()
-        self.encoder, features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
+        self.encoder, features = encoder(spec.obs, net.part(slice(-1)))
         self.memory = make_memory(memory, features)
         self.burn_in = burn_in
         self.spec = replace(spec, obs=spaces.Box(-np.inf, np.inf, (self.memory.units,)))
+        last = net.part(
+            slice(-1, None)
+        )  # observations, convolutions and factory belong to the encoder
         self.net = Net(
-            hidden=net.hidden[-1:],
-            activation=net.activation,
+            hidden=last.hidden,
+            activation=last.activation,
             layer_norm=net.layer_norm,
-            init=net.init,
+            init=last.init,
             gain=net.gain,
             output_gain=net.output_gain,
         )
+        self.critic_net = self.net
 
     def remember(
         self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None
@@ -107,10 +112,11 @@ class MemoryTrunk(nn.Module):
 class NoMemory(nn.Module):
     """The trunk of networks that read observations themselves."""
 
-    def __init__(self, spec: Spec, net: Net) -> None:
+    def __init__(self, spec: Spec, net: Net, critic_net: Net) -> None:
         super().__init__()
         self.spec = spec
         self.net = net
+        self.critic_net = critic_net
 
     def obs(self, batch: Transitions) -> Obs:
         """Return the observations [B, ...] of a batch."""
@@ -125,7 +131,13 @@ class NoMemory(nn.Module):
 Trunk = MemoryTrunk | NoMemory
 
 
-def memory_trunk(spec: Spec, net: Net, memory: str | None, burn_in: int | None = None) -> Trunk:
+def memory_trunk(
+    spec: Spec,
+    net: Net,
+    memory: str | None,
+    burn_in: int | None = None,
+    critic_net: CriticNet | None = None,
+) -> Trunk:
     """Make the trunk of an algorithm with replay.
 
     Args:
@@ -133,7 +145,16 @@ def memory_trunk(spec: Spec, net: Net, memory: str | None, burn_in: int | None =
         net: options of the layers.
         memory: the words of a memory, such as `gru:units=128`; None: no memory.
         burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
+        critic_net: options of the critics that are not those of `net`; only without a memory.
+
+    Raises:
+        UsageError: critics that read a memory would have observations or layers of their own.
     """
+    critic = critic_net or CriticNet()
     if memory is None:
-        return NoMemory(spec, net)
+        return NoMemory(spec, net, critic.over(net))
+    if own := critic.differences():
+        raise UsageError(
+            f"with a memory the critics read the same features as the policy; leave critic_net.{min(own)} or memory out"
+        )
     return MemoryTrunk(spec, net, memory, BURN_IN if burn_in is None else burn_in)

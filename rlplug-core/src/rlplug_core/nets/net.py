@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeAlias, TypeVar
 
 from rlplug_core.config.options import Count, Importable, Positive
 from rlplug_core.errors import UsageError
+
+Activation: TypeAlias = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"]
+Init: TypeAlias = Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"]
+W = TypeVar("W", bound=str)
 
 
 @dataclass(frozen=True)
@@ -18,11 +22,11 @@ class Net:
     """
 
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
-    # activation of hidden layers
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
+    # activation of hidden layers, one for all or one for each
+    activation: Activation | tuple[Activation, ...] = "tanh"
     layer_norm: bool = False  # apply LayerNorm before the activation of each hidden layer
-    # initial weights
-    init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"
+    # initial weights, one method for all layers or one for each hidden layer
+    init: Init | tuple[Init, ...] = "orthogonal"
     # gain of the initial weights of hidden layers; default: the square root of 2
     gain: Positive | None = None
     # gain of the last layer; default: 0.01 for a policy, 1 for action values
@@ -43,9 +47,12 @@ class Net:
     factory: Importable | None = (
         None  # encoder: a plugin such as impala-cnn, or your function, ./my_net.py:make
     )
+    obs: tuple[str, ...] = ()  # keys of a Dict observation that it reads; default: all
 
     def __post_init__(self) -> None:
-        if self.init == "torch" and (self.gain, self.output_gain) != (None, None):
+        for name in ("activation", "init"):
+            self._check_length(name, getattr(self, name))
+        if "torch" in several(self.init) and (self.gain, self.output_gain) != (None, None):
             raise ValueError(
                 "init torch leaves weights as torch makes them; leave gain and output_gain at none"
             )
@@ -57,6 +64,23 @@ class Net:
             raise ValueError(
                 "log_std_init is about a parameter that std state does not have; leave it at 0"
             )
+
+    def _check_length(self, name: str, value: str | tuple[str, ...]) -> None:
+        """Raise ValueError if a list does not have one item for each hidden layer."""
+        if not isinstance(value, str) and len(value) != len(self.hidden):
+            raise ValueError(
+                f"{name} has a list of {len(value)} for {len(self.hidden)} hidden layers; write one for each layer, or "
+                "one for all without a list"
+            )
+
+    def part(self, layers: slice) -> Net:
+        """Return the options with some of the hidden layers."""
+        return replace(
+            self,
+            hidden=self.hidden[layers],
+            activation=_part(self.activation, layers),
+            init=_part(self.init, layers),
+        )
 
     def check_gaussian(self, free: bool) -> None:
         """Raise UsageError if an option of a network's Gaussian is set that is not `free` to choose."""
@@ -79,3 +103,68 @@ class Net:
     def _non_defaults(self, *names: str) -> list[str]:
         """Return those of the options that are not at their defaults."""
         return [name for name in names if getattr(self, name) != getattr(Net, name)]
+
+
+@dataclass(frozen=True)
+class CriticNet:
+    """The options of a critic's network that are not those of `net`."""
+
+    obs: tuple[str, ...] = ()  # keys of a Dict observation that it reads; default: as net
+    hidden: tuple[Count, ...] | None = None  # units of each hidden layer; default: as net
+    # activation of hidden layers, one for all or one for each; default: as net
+    activation: Activation | tuple[Activation, ...] | None = None
+    layer_norm: bool | None = None  # LayerNorm in its hidden layers; default: as net
+    # initial weights, one method for all layers or one for each hidden layer; default: as net
+    init: Init | tuple[Init, ...] | None = None
+    gain: Positive | None = None  # gain of the initial weights of hidden layers; default: as net
+    # channels of each convolution; default: as net, with observations of its own as net's default
+    channels: tuple[Count, ...] | None = None
+    kernels: tuple[Count, ...] | None = None  # kernel size of each convolution
+    strides: tuple[Count, ...] | None = None  # stride of each convolution
+    normalize_obs: bool | None = None  # normalize its vector observations; default: as net
+    # encoder, as of net; default: as net, with observations of its own none
+    factory: Importable | None = None
+
+    def over(self, net: Net) -> Net:
+        """Return the options of the critic's network: these, and those of `net` in place of the ones not set.
+
+        A critic with observations of its own has the default encoder for them, not the one that `net` names.
+
+        Raises:
+            UsageError: they do not go together, or `net.shared` leaves the critic no network of its own.
+        """
+        own = self.differences()
+        if not own:
+            return replace(net, shared=False)
+        if net.shared:
+            raise UsageError(
+                f"net.shared puts policy and critic on one trunk, and critic_net.{min(own)} is about a network of the "
+                "critic's own; leave one of them out"
+            )
+        if self.obs:
+            net = replace(net, factory=None, channels=(), kernels=(), strides=())
+        try:
+            return replace(net, **own)  # type: ignore[arg-type]  # fields of the same types
+        except ValueError as error:
+            raise UsageError(f"critic_net: {error}") from error
+
+    def differences(self) -> dict[str, object]:
+        """Return the options that are set, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["obs"] = self.obs or None
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def several(value: W | tuple[W, ...]) -> tuple[W, ...]:
+    """Return the items of an option that is one word or a list."""
+    return (value,) if isinstance(value, str) else value
+
+
+def at_layer(value: W | tuple[W, ...], layer: int) -> W:
+    """Return the word of one hidden layer, of an option that is one word for all or a list."""
+    return value if isinstance(value, str) else value[layer]
+
+
+def _part(value: W | tuple[W, ...], layers: slice) -> W | tuple[W, ...]:
+    """Return the words of some hidden layers; of no layer the first, which is that of convolutions."""
+    return value if isinstance(value, str) else value[layers] or value[0]

@@ -7,7 +7,7 @@ at the end of an update, so that a rollout and the losses on it have the same sc
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -22,6 +22,7 @@ from rlplug_core.batches import Rollout, Samples, Transitions, Views, to_tensors
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import NonFinite
+from rlplug_core.nets.keys import select
 from rlplug_core.types import Array, Obs, Space, State
 
 #: A divisor before the first value.
@@ -138,12 +139,18 @@ class PartNorms(nn.Module):
 
 
 class ObservationNorm(Running):
-    """Observations of a space to scaled ones, by a norm of its shape that the encoder makes."""
+    """Observations of a space to scaled ones, by a norm of its shape that the encoder makes.
 
-    def __init__(self, space: Space, norm: RunningNorm | PartNorms) -> None:
+    With `keys` it scales what a network with these keys of a Dict reads.
+    """
+
+    def __init__(
+        self, space: Space, norm: RunningNorm | PartNorms, keys: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self.space = space
         self.norm = norm
+        self.keys = tuple(keys)
 
     def forward(self, obs: Obs) -> Obs:
         """The same tree, Box vectors in it scaled."""
@@ -158,9 +165,10 @@ class ObservationNorm(Running):
         if isinstance(batch, Rollout):
             views = batch.views or Views(batch)
             device = next(self.buffers()).device
-            self.norm.update(to_tensors(views.obs, device), to_tensors(views.weight, device))
+            obs = select(views.obs, self.keys) if self.keys else views.obs
+            self.norm.update(to_tensors(obs, device), to_tensors(views.weight, device))
         else:
-            self.norm.update(batch.obs, batch.weight)
+            self.norm.update(select(batch.obs, self.keys), batch.weight)
 
 
 class RewardScale(Running):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlplug_core.accelerator import network
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.nets.actions import parts
-from rlplug_core.nets.encoders import encoder, initialize_outputs, linear, observation_norm
+from rlplug_core.nets.encoders import encoder, observation_norms
 from rlplug_core.nets.heads import (
     Head,
     HeadFactory,
@@ -23,7 +23,8 @@ from rlplug_core.nets.heads import (
     head,
     masked,
 )
-from rlplug_core.nets.net import Net
+from rlplug_core.nets.initial_weights import initialize_outputs, linear
+from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.noisy import Noise, check_sigma
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import ObservationNorm
@@ -229,7 +230,8 @@ class PolicyAndCritic:
     """A policy and a critic trained by one loss; with `net.shared` both use one trunk, which a call runs once.
 
     It is not a module: the learner holds `policy` and `critic` itself. Optimizers count shared parameters once. With
-    `noisy` the policy has noisy layers; the critic does not act and has none.
+    `noisy` the policy has noisy layers; the critic does not act and has none. `critic_net` has options of the critic's
+    network that are not those of `net`, such as other observations.
     """
 
     def __init__(
@@ -239,12 +241,14 @@ class PolicyAndCritic:
         popart: bool = False,
         noisy: Noise | None = None,
         sigma: float | None = None,
+        critic_net: CriticNet | None = None,
     ) -> None:
+        critic = (critic_net or CriticNet()).over(net)
         self.shared, net = net.shared, replace(net, shared=False)
-        norm = observation_norm(spec.obs, net)
+        norm, norm_of_critic = observation_norms(spec.obs, net, critic)
         trunk = encoder(spec.obs, net, norm) if self.shared else None
         self.policy = PolicyNetwork(spec, net, trunk, norm=norm, noisy=noisy, sigma=sigma)
-        self.critic = Critic(spec, net, trunk, popart, norm)
+        self.critic = Critic(spec, critic, trunk, popart, norm_of_critic)
 
     def __call__(self, obs: Obs, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Compute outputs of the action head [B, size] and normalized values [B], with the noise of `PolicyNetwork`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets.encoders import linear
+from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import TINY, mix, moments
 

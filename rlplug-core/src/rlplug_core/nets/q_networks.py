@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +15,10 @@ from rlplug_core.accelerator import network, overridable
 from rlplug_core.batches import Transitions
 from rlplug_core.nets import dense
 from rlplug_core.nets.continuous import Ensemble
-from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
+from rlplug_core.nets.encoders import ACTIVATIONS, encoder, layer_norm
 from rlplug_core.nets.heads import check_mask, masked
-from rlplug_core.nets.net import Net
+from rlplug_core.nets.initial_weights import linear
+from rlplug_core.nets.net import Net, at_layer
 from rlplug_core.nets.noisy import Noise, NoisyLinear, check_sigma
 from rlplug_core.nets.noisy_outputs import check_no_output_gain
 from rlplug_core.nets.normalize import ObservationNorm
@@ -50,7 +50,7 @@ class Stream(nn.Module):
             norm for width in net.hidden[-1:] for norm in layer_norm(width, net)
         )
         self.sizes = [] if noisy is None else [layer.size for layer in layers]
-        self.activation = activation(net)
+        self.activation = ACTIVATIONS[at_layer(net.activation, -1)]
         self.last = len(layers) - 1
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -104,9 +104,7 @@ class QNetwork(nn.Module):
         check_sigma(noisy, sigma)
         self.actions = actions_of(spec.action)
         self.atoms = atoms
-        self.encoder, self.features = trunk or encoder(
-            spec.obs, replace(net, hidden=net.hidden[:-1]), norm
-        )
+        self.encoder, self.features = trunk or encoder(spec.obs, net.part(slice(-1)), norm)
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)
         self.value = Stream(self.features, net, atoms, noisy, sigma) if dueling else None
         self.noisy = noisy is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -13,8 +12,9 @@ from torch import Tensor, nn
 from rlplug_core.errors import UsageError
 from rlplug_core.nets import dense
 from rlplug_core.nets.continuous import beside
-from rlplug_core.nets.encoders import activation, encoder, linear
+from rlplug_core.nets.encoders import activations, encoder
 from rlplug_core.nets.heads import squashed
+from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.types import Obs, Spec
@@ -102,9 +102,10 @@ class RenormMLP(nn.Module):
         widths = (inputs, *net.hidden)
         self.norms = nn.ModuleList(BatchRenorm(width, warmup) for width in widths)
         self.linears = nn.ModuleList(
-            linear(wide, following, net=net) for wide, following in pairwise(widths)
+            linear(wide, following, net=net, number=number)
+            for number, (wide, following) in enumerate(pairwise(widths))
         )
-        self.activation = activation(net)
+        self.activations = activations(net)
         self.features = widths[-1]
 
     def forward(
@@ -112,9 +113,9 @@ class RenormMLP(nn.Module):
     ) -> Tensor:
         norms: Iterator[nn.Module] = iter(self.norms)
         values = next(norms)(values, weight, moments)
-        for layer, norm in zip(self.linears, norms, strict=True):
+        for layer, activate, norm in zip(self.linears, self.activations, norms, strict=True):
             values = dense.linear(values, layer.weight, layer.bias)  # type: ignore[arg-type]
-            values = norm(self.activation(values), weight, moments)
+            values = norm(activate(values), weight, moments)
         return values
 
 
@@ -151,7 +152,7 @@ class RenormPolicy(PolicyNetwork):
     """Observations to the outputs [B, size] of a squashed Gaussian."""
 
     def __init__(self, spec: Spec, net: Net, warmup: int) -> None:
-        vectors, width = encoder(spec.obs, replace(net, hidden=()))
+        vectors, width = encoder(spec.obs, net.part(slice(0)))
         layers = RenormMLP(width, net, warmup)
         super().__init__(spec, net, (layers, layers.features), squashed)
         self.vectors = vectors

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets.encoders import MLP, encoder, linear
+from rlplug_core.nets.encoders import MLP, encoder
+from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.nets.policies import Critic

@@ -30,7 +30,19 @@ FORMAT = 2
 CONTRACT = 2
 #: What `config.Option.type` may be.
 TYPES = frozenset(
-    {"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"}
+    {
+        "int",
+        "float",
+        "bool",
+        "str",
+        "choice",
+        "choices",
+        "ints",
+        "floats",
+        "strs",
+        "repeated",
+        "target",
+    }
 )
 #: The ability to train agents of one world with different spaces (`Spec.kinds` is not empty).
 DIFFERENT_SPACES = "different spaces"

@@ -8,6 +8,7 @@ from contextlib import closing
 from torch import nn
 
 from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.keys import KeyReader
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.protocols import AnyLearner
 
@@ -26,8 +27,8 @@ def networks_of(algorithm: str, env: str) -> str:
 def network_text(learner: AnyLearner) -> str:
     """Return one line for each trained network of a learner; "" if it is not a torch module.
 
-    A network has its number of parameters and its layers in their order, such as `Linear 4→64`. Layers that two
-    networks share are in the first one.
+    A network has its number of parameters and its layers in their order, such as `Linear 4→64`, after the keys of a
+    Dict observation that it reads, if not all. Layers that two networks share are in the first one.
     """
     if not isinstance(learner, nn.Module):
         return ""
@@ -37,10 +38,18 @@ def network_text(learner: AnyLearner) -> str:
         layers = list(_layers(module, seen))
         count = sum(size for _, size in layers)
         if count:
-            networks.append((name, count, " · ".join(text for text, _ in layers)))
+            words = [*_keys(module), *(text for text, _ in layers)]
+            networks.append((name, count, " · ".join(words)))
     width = max((len(name) for name, _, _ in networks), default=0)
     lines = [f"{name:<{width}}  {count:>9,} parameters  {text}" for name, count, text in networks]
     return "\n".join(f"{'' if at else 'network':<13}{line}" for at, line in enumerate(lines))
+
+
+def _keys(module: nn.Module) -> list[str]:
+    """Return the keys of a Dict observation that a network reads, as words; none if it reads all."""
+    readers = (part for part in module.modules() if isinstance(part, KeyReader))
+    words = dict.fromkeys(f"obs {','.join(reader.keys)}" for reader in readers)
+    return list(words)
 
 
 def _layers(module: nn.Module, seen: set[int]) -> Iterator[tuple[str, int]]:

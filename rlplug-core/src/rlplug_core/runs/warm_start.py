@@ -161,7 +161,7 @@ class WarmStart:
             raise UsageError(
                 f"{self.path} is an export, which holds a policy alone; add --init-parts policy"
             )
-        flat = Flat(greedy(learner.agent()), learner.spec)
+        flat = Flat(greedy(learner.agent()), learner.spec.obs)
         self._copy(dict(flat.state_dict()), read_export(self.path).program.tensors)
         for target in targets_of(learner):
             target.network.load_state_dict(target.online.state_dict())

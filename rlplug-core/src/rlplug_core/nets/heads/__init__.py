@@ -14,7 +14,6 @@ from torch import nn
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import parts
-from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.heads.bernoulli import Bernoulli
 from rlplug_core.nets.heads.categorical import Categorical, MultiCategorical
 from rlplug_core.nets.heads.gaussian import Gaussian, LogStd
@@ -22,6 +21,7 @@ from rlplug_core.nets.heads.masks import ILLEGAL, check_mask, masked
 from rlplug_core.nets.heads.product import Beside, Product
 from rlplug_core.nets.heads.protocol import Head, HeadFactory
 from rlplug_core.nets.heads.tanh import SquashedGaussian, check_bounded, log_slope
+from rlplug_core.nets.initial_weights import linear
 from rlplug_core.types import Space
 
 #: The spaces of actions that `head` makes something of.
