@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from rlplug_core import load, train
 from rlplug_core.errors import BadEnv, MissingPackage, PluginError
-from rlplug_core.plugins.env_kind import unscaled_observations
+from rlplug_core.plugins.env_kind import integer_parts
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing import env_checks
 
@@ -321,7 +321,7 @@ def test_floats_and_images_are_not_said(tmp_path: Path, capsys: pytest.CaptureFi
     train("ppo", Plain, SHORT, out=tmp_path, hooks=False)
     assert "unscaled" not in capsys.readouterr().err
     image = spaces.Dict(picture=spaces.Box(0, 255, (84, 84, 4), np.uint8), count=spaces.Box(0, 9, (3,), np.uint8))
-    assert unscaled_observations(image) == []
+    assert integer_parts(image) == []
 
 
 def test_the_render_modes_are_consulted_before_render(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     def told(text: str | None) -> None:
         if text is not None:
             path.write_text(text, encoding="utf-8")
-        processor.told.cache_clear()
+        processor.read_cpuinfo.cache_clear()
 
     yield told
-    processor.told.cache_clear()
+    processor.read_cpuinfo.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -14,4 +14,4 @@ def build_part(noun: str, words: str, *arguments: object) -> object:
     """
     from rlplug_core.plugins.spec import PartSpec
 
-    return PartSpec.parse(noun, words).built(*arguments)
+    return PartSpec.parse(noun, words).build(*arguments)

@@ -20,7 +20,7 @@ WIDE = 26
 
 def processor() -> tuple[str, int]:
     """Tell who made the processor and of which family it is, as it says itself; "" and 0 where nothing is told."""
-    says = told()
+    says = read_cpuinfo()
     if not says:
         said = platform.processor()  # says it on Windows
         family = re.search(r"Family (\d+)", said)
@@ -30,7 +30,7 @@ def processor() -> tuple[str, int]:
 
 def has(instructions: str) -> bool:
     """Return whether the processor has these instructions, such as `avx512_bf16`."""
-    return instructions in told().get("flags", "").split()
+    return instructions in read_cpuinfo().get("flags", "").split()
 
 
 def tell_openblas() -> None:
@@ -55,7 +55,7 @@ def kernels() -> str:
 
 
 @cache
-def told() -> dict[str, str]:
+def read_cpuinfo() -> dict[str, str]:
     """Read what Linux tells of the first processor; elsewhere there is nothing."""
     if not TOLD.exists():
         return {}

@@ -15,7 +15,7 @@ from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
-from rlplug_envs.families.limits import registered
+from rlplug_envs.families.limits import entry_limit
 from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
 from rlplug_envs.shown import numbers, of_rows, success, value_of_rows
 from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
@@ -71,7 +71,7 @@ class Adapter:
         rows = venv.num_envs
         self.action_space = venv.single_action_space
         self.spec = Spec(
-            self._view.obs, self._view.action, rows, id, inexact=inexact, limit=registered(venv)
+            self._view.obs, self._view.action, rows, id, inexact=inexact, limit=entry_limit(venv)
         )
         #: None before the first reset, so that `step` refuses every action.
         self._action_shape: tuple[int, ...] | None = None
@@ -97,7 +97,7 @@ class Adapter:
                 _check_own(self.venv.unwrapped.envs[0], id)
             return self._same_step
         if mode is AutoresetMode.DISABLED:
-            return self._disabled
+            return self._reset_by_hand
         raise BadEnv(
             f"{id}: the vector environment does not say when it resets an environment after an episode; set "
             "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED in its class"
@@ -279,7 +279,7 @@ class Adapter:
             )
             merge(final_obs[MASK], ended, masks)
 
-    def _disabled(
+    def _reset_by_hand(
         self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
     ) -> Timestep:
         """Reset the rows that ended, and return the Timestep."""

@@ -71,7 +71,7 @@ def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Arr
         return array
     kind, wanted = array.dtype.kind, dtype.kind
     if kind in "biu":
-        if wanted != "f" and not _held(array.dtype, dtype):
+        if wanted != "f" and not _holds(array.dtype, dtype):
             _check_range(array, dtype, name)
     elif kind == "f" and wanted == "f":
         _check_size(array, name)
@@ -95,7 +95,7 @@ def _as_array(value: Any, name: str) -> Array:
 
 
 @lru_cache
-def _held(dtype: Dtype, other: Dtype) -> bool:
+def _holds(dtype: Dtype, other: Dtype) -> bool:
     """Return whether one type of whole numbers holds all of another's."""
     return bool(np.can_cast(dtype, other, "safe"))
 

@@ -401,13 +401,13 @@ class SerialEnvs:
             )
         limit = 0 if self._limit == inf else int(self._limit)
 
-        def wrapped(env: GymEnv) -> GymEnv:
+        def wrap_each(env: GymEnv) -> GymEnv:
             env = TimeLimit(env, limit) if limit else env
             return wrap(
                 with_raw_return(env) if isinstance(wrap, Single) else env
             )  # our own sum rewards at most
 
-        return wrapped
+        return wrap_each
 
     def info(self, key: str) -> list[Any]:
         """Return the value of `key` in the last step's `info` for each environment; None if it is absent."""

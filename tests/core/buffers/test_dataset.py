@@ -55,7 +55,7 @@ def saved(path: Path, **changed: Any) -> str:
 
 @pytest.mark.parametrize("canonical", [CANONICAL, spaces.Box(-1, 1, (2,), np.float64)])
 def test_actions_come_back_as_agents_give_them(tmp_path: Path, canonical: spaces.Box[Any]) -> None:
-    fitted = read(saved(tmp_path / "a.npz")).fitted(Spec(BOX, canonical, 1, "Test"), OWN)
+    fitted = read(saved(tmp_path / "a.npz")).fit(Spec(BOX, canonical, 1, "Test"), OWN)
     np.testing.assert_allclose(fitted.action[:, 0], np.linspace(-1, 1, 7), atol=1e-6)
     np.testing.assert_allclose(fitted.action[:, 1], np.linspace(-1, 1, 7), atol=1e-6)
     assert fitted.action.dtype == np.float32
@@ -64,51 +64,51 @@ def test_actions_come_back_as_agents_give_them(tmp_path: Path, canonical: spaces
 def test_discrete_actions_count_from_zero() -> None:
     data = Dataset("x", {**arrays(), "actions": np.array([5, 6, 7, 5, 6, 7, 5])})
     spec = Spec(BOX, spaces.Discrete(3), 1, "Test")
-    assert data.fitted(spec, spaces.Discrete(3, start=5)).action.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert data.fit(spec, spaces.Discrete(3, start=5)).action.tolist() == [0, 1, 2, 0, 1, 2, 0]
     with pytest.raises(UsageError, match=r"its actions lie outside Discrete\(2, start=5\)"):
-        data.fitted(spec, spaces.Discrete(2, start=5))
+        data.fit(spec, spaces.Discrete(2, start=5))
 
 
 def test_numbers_that_are_no_actions_or_states_are_refused() -> None:
     actions = np.array([0, 1, 2, 0.7, 1, 2, 0])
     with pytest.raises(UsageError, match=r"its actions lie outside Discrete\(3\)"):
-        Dataset("x", {**arrays(), "actions": actions}).fitted(Spec(BOX, spaces.Discrete(3), 1, "T"), spaces.Discrete(3))
+        Dataset("x", {**arrays(), "actions": actions}).fit(Spec(BOX, spaces.Discrete(3), 1, "T"), spaces.Discrete(3))
     spec = Spec(spaces.Discrete(5), CANONICAL, 1, "Test")
     for wrong, said in ((7, "'observations' of transition 3 is 7, and Discrete\\(5\\) has 0 to 4"), (1.5, "not whole")):
         obs = np.array([0, 1, 2, wrong, 4, 0, 1])
         with pytest.raises(UsageError, match=said):
-            Dataset("x", {**arrays(), "observations": obs, "next_observations": np.ones(7)}).fitted(spec, OWN)
+            Dataset("x", {**arrays(), "observations": obs, "next_observations": np.ones(7)}).fit(spec, OWN)
 
 
 @pytest.mark.parametrize("action", [[-5.0, 0.0], [0.0, 9.0]])
 def test_an_action_outside_a_bound_on_one_side_is_refused(action: list[float]) -> None:
     half = spaces.Box(np.array([0, -np.inf], np.float32), np.array([np.inf, 5], np.float32))
     whole = arrays() | {"actions": np.array([[7.0, -7.0]] * 7)}
-    assert Dataset("x", whole).fitted(SPEC, half).action.tolist() == [[7, -7]] * 7
+    assert Dataset("x", whole).fit(SPEC, half).action.tolist() == [[7, -7]] * 7
     with pytest.raises(UsageError, match="its actions lie outside Box"):
-        Dataset("x", whole | {"actions": np.array([action] * 7)}).fitted(SPEC, half)
+        Dataset("x", whole | {"actions": np.array([action] * 7)}).fit(SPEC, half)
 
 
 def test_images_of_floats_that_are_no_pixels_are_refused() -> None:
     spec = Spec(spaces.Box(0, 255, (2,), np.uint8), CANONICAL, 1, "Test")
     numbers = np.arange(14, dtype=np.float32).reshape(7, 2)
     pixels = arrays() | {"observations": numbers, "next_observations": numbers}
-    assert Dataset("x", pixels).fitted(spec, OWN).obs.dtype == np.uint8
+    assert Dataset("x", pixels).fit(spec, OWN).obs.dtype == np.uint8
     with pytest.raises(UsageError, match=r"'observations' of transition 0 holds 0\.\d+, which is no uint8 as Box"):
-        Dataset("x", pixels | {"observations": numbers / 255}).fitted(spec, OWN)
+        Dataset("x", pixels | {"observations": numbers / 255}).fit(spec, OWN)
 
 
 def test_ends_are_one_for_each_transition() -> None:
     ends = arrays()["terminations"][:, None]
     with pytest.raises(UsageError, match=r"'terminations' is \[1\] each, and \[\] here"):
-        Dataset("x", {**arrays(), "terminations": ends}).fitted(SPEC, OWN)
+        Dataset("x", {**arrays(), "terminations": ends}).fit(SPEC, OWN)
 
 
 def test_names_of_observations_may_hold_a_slash() -> None:
     space = spaces.Dict({"arm/pos": BOX, "arm": spaces.Dict({"vel": BOX})})
     obs = arrays()["observations"]
     there = {"arm/pos": obs, "arm": {"vel": 2 * obs}}
-    fitted = Dataset("x", {**arrays(), "observations": there, "next_observations": there}).fitted(
+    fitted = Dataset("x", {**arrays(), "observations": there, "next_observations": there}).fit(
         Spec(space, CANONICAL, 1, "Test"), OWN
     )
     np.testing.assert_array_equal(fitted.obs["arm/pos"], obs)
@@ -117,7 +117,7 @@ def test_names_of_observations_may_hold_a_slash() -> None:
 
 def test_one_transition_is_a_data_set() -> None:
     one = {name: array[:1] for name, array in arrays().items()}
-    (step,) = Dataset("x", one).fitted(SPEC, OWN).steps()
+    (step,) = Dataset("x", one).fit(SPEC, OWN).steps()
     assert step.ended
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_waited_for_where_all_is_there() -> None:
         100, ReplaySchedule(4, 1, 1, learning_starts=1), n_step=1, gamma=0.5, seeds=Seeds(1),
         device=torch.device("cpu"), priority=PriorityOptions(),
     )  # fmt: skip
-    assert RecordedReplay(replay, Dataset("x", arrays()).fitted(SPEC, OWN)).mass == 7
+    assert RecordedReplay(replay, Dataset("x", arrays()).fit(SPEC, OWN)).mass == 7
 
 
 def test_the_hash_is_of_the_content(tmp_path: Path) -> None:
@@ -136,14 +136,14 @@ def test_the_hash_is_of_the_content(tmp_path: Path) -> None:
     changed = arrays()
     changed["rewards"][3] += 1e-3
     assert read(saved(tmp_path / "c.npz", rewards=changed["rewards"])).sha256 != packed.sha256
-    assert packed.described == {"place": str(tmp_path / "a.npz"), "sha256": packed.sha256, "transitions": 7}
+    assert packed.description == {"place": str(tmp_path / "a.npz"), "sha256": packed.sha256, "transitions": 7}
 
 
 def test_no_window_joins_what_did_not_follow(tmp_path: Path) -> None:
     """A jump without an end, as where a recording was cut, truncates; sums of rewards stop there."""
     data = arrays((3, 4), (False, False))
     data["truncations"][:] = False
-    steps = list(Dataset("x", data).fitted(SPEC, OWN).steps())
+    steps = list(Dataset("x", data).fit(SPEC, OWN).steps())
     assert [bool(step.truncated[0]) for step in steps] == [False, False, True, False, False, False, True]
     assert [bool(step.is_first[0]) for step in steps] == [True, False, False, True, False, False, False]
     replay = recorded(Dataset("x", data), n_step=3).replay
@@ -173,7 +173,7 @@ def test_terminations_bootstrap_nothing() -> None:
 
 
 def recorded(data: Dataset, n_step: int = 1, alpha: float = 0.0, seed: int = 1) -> RecordedReplay:
-    return RecordedReplay(made(n_step, alpha, seed), data.fitted(SPEC, OWN))
+    return RecordedReplay(made(n_step, alpha, seed), data.fit(SPEC, OWN))
 
 
 def made(n_step: int = 1, alpha: float = 0.0, seed: int = 1, **more: Any) -> Any:
@@ -201,7 +201,7 @@ def test_a_state_holds_the_hash_and_no_data(alpha: float) -> None:
 
 
 def test_a_warm_replay_draws_from_both_as_often_as_they_hold() -> None:
-    warm = WarmReplay(made(), Dataset("x", arrays((30,), (True,))).fitted(SPEC, OWN))
+    warm = WarmReplay(made(), Dataset("x", arrays((30,), (True,))).fit(SPEC, OWN))
     clock = Clock(100)
     for time in range(30):
         obs = np.full((1, 2), -1 - time, np.float32)
@@ -236,7 +236,7 @@ def test_rewards_of_a_data_set_are_those_of_the_runs_wrappers() -> None:
 
 def test_sampled_eviction_is_refused() -> None:
     with pytest.raises(UsageError, match=r"a data set loses nothing; leave priority\.eviction at oldest"):
-        RecordedReplay(made(alpha=0.6, eviction="sampled"), Dataset("x", arrays()).fitted(SPEC, OWN))
+        RecordedReplay(made(alpha=0.6, eviction="sampled"), Dataset("x", arrays()).fit(SPEC, OWN))
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_no_file(tmp_path: Path) -> None:
 )
 def test_data_sets_that_do_not_fit(changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        Dataset("x", {**arrays(), **changed}).fitted(SPEC, OWN)
+        Dataset("x", {**arrays(), **changed}).fit(SPEC, OWN)
 
 
 def test_dictionaries_keep_their_parts(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_dictionaries_keep_their_parts(tmp_path: Path) -> None:
     obs, after = flat.pop("observations"), flat.pop("next_observations")
     np.savez(tmp_path / "a.npz", **flat, **{"observations/a/b": obs, "next_observations/a/b": after})
     spec = Spec(spaces.Dict({"a": spaces.Dict({"b": BOX})}), CANONICAL, 1, "Test")
-    fitted = read(str(tmp_path / "a.npz")).fitted(spec, OWN)
+    fitted = read(str(tmp_path / "a.npz")).fit(spec, OWN)
     np.testing.assert_array_equal(fitted.obs["a"]["b"], obs)
 
 
@@ -327,7 +327,7 @@ def test_minari_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert found.arrays["rewards"].sum() == sum(len(one.rewards) for one in episodes)
     assert found.arrays["terminations"].sum() == 2
     box = spaces.Box(-np.inf, np.inf, (4,), np.float32)
-    steps = list(found.fitted(Spec(box, spaces.Discrete(2), 1, "CartPole"), spaces.Discrete(2)).steps())
+    steps = list(found.fit(Spec(box, spaces.Discrete(2), 1, "CartPole"), spaces.Discrete(2)).steps())
     assert sum(bool(step.truncated[0]) for step in steps) == 0
     assert minari.load_dataset("test/chance-v0").total_steps == len(found) == len(steps)
     with pytest.raises(UsageError, match="there is no data set minari:test/other-v0 here"):
@@ -352,7 +352,7 @@ def test_a_description_that_nests_too_deep_names_no_environment(tmp_path: Path) 
 def test_a_share_of_every_batch_comes_from_the_data_set(alpha: float, share: float, wanted: int) -> None:
     """Whatever both hold, and whatever their priorities are; priorities go back to where a row came from."""
     replay = made(alpha=alpha)
-    warm = WarmReplay(replay, Dataset("x", arrays((30,), (True,))).fitted(SPEC, OWN), share)
+    warm = WarmReplay(replay, Dataset("x", arrays((30,), (True,))).fit(SPEC, OWN), share)
     clock = Clock(100)
     for time in range(12):
         obs = np.full((1, 2), -1 - time, np.float32)

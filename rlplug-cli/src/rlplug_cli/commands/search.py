@@ -44,7 +44,7 @@ def command(words: tuple[str, ...], registry: str | None, refresh: bool, as_json
     place = registry or registry_source()
     found = [one for one in available(place, refresh) if one.matches(words)]
     if as_json:
-        echo_json([{**asdict(one), "installed": installed(one)} for one in found])
+        echo_json([{**asdict(one), "installed": is_installed(one)} for one in found])
         return
     if not found:
         where = (
@@ -54,7 +54,7 @@ def command(words: tuple[str, ...], registry: str | None, refresh: bool, as_json
             f"no plugin has '{' '.join(words)}' in its name, summary or paper ({where})"
         )
     echo(offer_table(found))
-    missing = sorted({one.distribution for one in found if not installed(one)})
+    missing = sorted({one.distribution for one in found if not is_installed(one)})
     if missing:
         echo(f"\ninstall with: python -m pip install {missing[0]}")
 
@@ -74,7 +74,7 @@ def offer_table(found: list[Offer]) -> str:
             one.id,
             one.group,
             f"{one.distribution} {one.version}",
-            "yes" if installed(one) else "no",
+            "yes" if is_installed(one) else "no",
             one.summary,
         )
         for one in found
@@ -82,7 +82,7 @@ def offer_table(found: list[Offer]) -> str:
     return table(("NAME", "GROUP", "PLUGIN", "INSTALLED", "ABOUT"), lines)
 
 
-def installed(offer: Offer) -> bool:
+def is_installed(offer: Offer) -> bool:
     """Return whether the distribution of a plugin is installed."""
     try:
         version(offer.distribution)

@@ -178,7 +178,7 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], tune: TuneOptions) -
         env,
         options=command.options,
         words=tuple(fixed),
-        fixed=_fixed_values(request, {"seed", *space}),
+        fixed=_values_of_user(request, {"seed", *space}),
         values=values,
         space=space,
         seeds=tuple(seeds(tune.seeds)),
@@ -204,7 +204,7 @@ def _read_words(
     return typed, others, [*(word for pair in pairs for word in ("--set", pair)), *fixed]
 
 
-def _fixed_values(request: RunRequest, others: set[str]) -> dict[str, object]:
+def _values_of_user(request: RunRequest, others: set[str]) -> dict[str, object]:
     """Return the values that the user set and that no trial changes: all except presets and `others`."""
     names = {name for name, origin in request.origins.items() if origin != "preset"} - others
     return {name: value for name, value in request.values.items() if name in names}

@@ -80,7 +80,7 @@ def readable_options(run: History) -> dict[str, Any]:
     return {**options, **listed, **own, **data}
 
 
-def changed_files(runs: Sequence[History]) -> set[tuple[str, str]]:
+def files_that_differ(runs: Sequence[History]) -> set[tuple[str, str]]:
     """Return the files, by role and name, with different contents in different runs."""
     found: dict[tuple[str, str], set[str]] = {}
     for run in runs:
@@ -119,10 +119,10 @@ def file_remarks(arms: Sequence[Sequence[History]]) -> list[str]:
     """Return remarks about files that changed between runs: their runs are separate lines, or combined in one."""
     runs = [run for arm in arms for run in arm]
     remarks = []
-    for key in sorted(changed_files(runs)):
+    for key in sorted(files_that_differ(runs)):
         counts = ", ".join(f"{count} with {path}" for count, path in _count_versions(runs, key))
         pooled = any(
-            key in changed_files([run for run in arm if run.env == env])
+            key in files_that_differ([run for run in arm if run.env == env])
             for arm in arms
             for env in {run.env for run in arm}
         )

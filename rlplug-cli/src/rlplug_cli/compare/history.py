@@ -133,7 +133,7 @@ def history(path: Path, metrics: Collection[str]) -> History:
         if record.kind not in CURVE_KINDS
     )
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
-    origins = _shared_origins(tuple(config.get("origins", {}).items()))
+    origins = _share_origins(tuple(config.get("origins", {}).items()))
     return History(
         path,
         {name: value for name, value in config.items() if name in PARTS} | {"origins": origins},
@@ -156,6 +156,6 @@ def _options(first: Mapping[str, Any], ends: Iterable[JournalRecord]) -> dict[st
 
 
 @lru_cache(maxsize=1000)
-def _shared_origins(origins: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def _share_origins(origins: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """Return equal origins as one object: there are as many of them as runs."""
     return dict(origins)

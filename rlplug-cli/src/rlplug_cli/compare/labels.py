@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlplug_cli.compare.files import SOURCES, changed_files, readable_options, versions
+from rlplug_cli.compare.files import SOURCES, files_that_differ, readable_options, versions
 from rlplug_cli.compare.history import EXTENDED, History
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.runs import PLACES
@@ -43,7 +43,7 @@ def labels(runs: Sequence[History], by: Sequence[str] = ()) -> dict[History, str
     Raises:
         UsageError: no run has an option named in `by`.
     """
-    changed = changed_files(runs)
+    changed = files_that_differ(runs)
     called = _algorithm_names(runs, changed)
     values = {
         run: {

@@ -51,11 +51,11 @@ class Dataset:
         return found.hexdigest()
 
     @property
-    def described(self) -> dict[str, object]:
+    def description(self) -> dict[str, object]:
         """Its place, hash and length, as a run's record has them."""
         return {"place": self.place, "sha256": self.sha256, "transitions": len(self)}
 
-    def fitted(self, spec: Spec, action_space: Space) -> Fitted:
+    def fit(self, spec: Spec, action_space: Space) -> Fitted:
         """The transitions as a learner's buffer takes them.
 
         Args:

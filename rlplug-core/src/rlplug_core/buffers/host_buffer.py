@@ -48,13 +48,15 @@ class HostBuffer:
 def on_host(step: Step) -> Step:
     """Return a step with arrays in place of tensors."""
 
-    def copied(tree: object) -> Any:
+    def copy_leaves(tree: object) -> Any:
         return tree_map(
             lambda leaf: to_host(leaf).copy() if isinstance(leaf, Tensor) else leaf, tree
         )
 
     arrays = {
-        each.name: copied(getattr(step, each.name)) for each in fields(step) if each.name != "ended"
+        each.name: copy_leaves(getattr(step, each.name))
+        for each in fields(step)
+        if each.name != "ended"
     }
     same = step.next_obs is step.obs
     made = Step(**arrays, ended=bool((arrays["terminated"] | arrays["truncated"]).any()))

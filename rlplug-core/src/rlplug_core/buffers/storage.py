@@ -67,7 +67,7 @@ def refill(saved: Either, length: int, store: Store) -> object:
 def put(store: Either, where: int | slice | Array | tuple[int, slice], value: Either) -> None:
     """Set `store[where] = value` for any combination of array and tensor."""
     if isinstance(store, Tensor):
-        _signed_view(store)[where] = _signed_view(
+        _as_signed(store)[where] = _as_signed(
             torch.as_tensor(value, dtype=store.dtype, device=store.device)
         )
     else:
@@ -77,14 +77,14 @@ def put(store: Either, where: int | slice | Array | tuple[int, slice], value: Ei
 def take(store: Either, positions: Array) -> Either:
     """Return a copy of the rows at `positions`, on the device of the store."""
     if isinstance(store, Tensor):
-        rows = _signed_view(store).index_select(
+        rows = _as_signed(store).index_select(
             0, torch.from_numpy(positions.reshape(-1)).to(store.device, non_blocking=True)
         )
         return rows.view(store.dtype).reshape(*positions.shape, *store.shape[1:])
     return store.take(positions, axis=0)
 
 
-def _signed_view(rows: Tensor) -> Tensor:
+def _as_signed(rows: Tensor) -> Tensor:
     """Return a view of the same memory in a type with single rows that torch can read and write."""
     return rows.view(SIGNED.get(rows.dtype, rows.dtype))
 

@@ -110,7 +110,7 @@ def training_env(plan: Plan) -> Env:
         return plan.make_env(plan.options.num_envs)
     from rlplug_core.loop.env_workers import EnvWorkers
 
-    return plan.configured(wrap_env(EnvWorkers(plan), plan.wrappings))
+    return plan.with_settings(wrap_env(EnvWorkers(plan), plan.wrappings))
 
 
 def _make_decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> Trainable:

@@ -22,7 +22,7 @@ from rlplug_core.loop.ray_cluster import (
     check_room,
     join,
     leave,
-    required_packages,
+    packages_of_nodes,
     reserve,
 )
 from rlplug_core.protocols import AnyLearner, Env
@@ -86,7 +86,7 @@ class RayActors:
         join(o.on, o.actors * o.cpus_per_actor)
         try:
             check_room(o.actors, o.cpus_per_actor)
-            check_nodes(required_packages(plan))
+            check_nodes(packages_of_nodes(plan))
             self.gpus = reserve(o.gpus)
             self.kind = ray.remote(
                 num_cpus=o.cpus_per_actor,

@@ -165,7 +165,7 @@ class _Server:
         now = self.env.step(self.action.copy())  # which an environment may keep
         tree_map(np.copyto, self.obs[turn], now.obs)
         self.reward[turn][:] = now.reward
-        told = [self.told(key) for key in self.keys]
+        told = [self.read_info(key) for key in self.keys]
         if not now.ended and now.count == self.part.num_envs and not np.count_nonzero(now.is_first):
             return pickle.dumps((told, None)) if told else b""
         return pickle.dumps((told, self._end_message(now)))
@@ -187,9 +187,9 @@ class _Server:
     def tell(self, key: str) -> list[Any]:
         """Return the last step's `info` value of a key, and send it with every step from now on."""
         self.keys.append(key)
-        return self.told(key)
+        return self.read_info(key)
 
-    def told(self, key: str) -> list[Any]:
+    def read_info(self, key: str) -> list[Any]:
         return complete(self.env).info(key)
 
     def info_names(self) -> list[str]:

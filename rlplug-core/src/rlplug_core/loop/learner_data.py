@@ -57,7 +57,7 @@ def fit_dataset(dataset: Dataset, env: Env) -> Fitted:
         UsageError: it does not fit.
     """
     own = complete(env).action_space
-    fitting = dataset.fitted(env.spec, own)
+    fitting = dataset.fit(env.spec, own)
     return replace(fitting, reward=complete(env).reward(fitting.reward))
 
 

@@ -259,23 +259,23 @@ class Plan:
 
     def make_env(self, num_envs: int) -> Env:
         """The environment inside its wrappers."""
-        return self.configured(wrap_env(self.bare_env(num_envs), self.wrappings))
+        return self.with_settings(wrap_env(self.bare_env(num_envs), self.wrappings))
 
-    def configured(self, env: Env) -> Env:
+    def with_settings(self, env: Env) -> Env:
         """Return the environment with the first settings of the controllers.
 
         Raises:
             UsageError: it has no such attributes.
         """
-        if settings := settings_of(one.built() for one in self.controllings):
+        if settings := settings_of(one.build() for one in self.controllings):
             complete(env).configure(settings)
         return env
 
     def make_eval_env(self, num_envs: int) -> Env:
         """The environment for evaluations inside its wrappers: the same, without those only for training, or others."""
-        return self.judged(self.eval_source.apart().make(num_envs))
+        return self.for_evaluation(self.eval_source.apart().make(num_envs))
 
-    def judged(self, env: Env) -> Env:
+    def for_evaluation(self, env: Env) -> Env:
         """An environment inside the wrappers of evaluations."""
         around = self.wrappings if self.eval_wrappings is None else self.eval_wrappings
         return wrap_env(env, around, training=False)

@@ -145,7 +145,7 @@ def reserve(gpus: int) -> object:
     return group
 
 
-def required_packages(plan: Plan) -> dict[str, str]:
+def packages_of_nodes(plan: Plan) -> dict[str, str]:
     """Return the distributions, with versions, that every node must have: core, and the plugins that the plan names."""
     found: list[Record | None] = []
     if not is_target(plan.algorithm):

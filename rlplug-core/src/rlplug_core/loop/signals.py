@@ -41,7 +41,7 @@ def handle_signals(stop: Callable[[int], None]) -> Iterator[None]:
     listener = _Listener(stop)
     numbers = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, listener) for number in numbers}
-    with listener.watched():
+    with listener.watching():
         try:
             yield
         finally:
@@ -67,7 +67,7 @@ class _Listener:
             self.stop(number)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """A thread gets the numbers from the operating system, whatever the main thread does."""
         theirs, ours = os.pipe()
         os.set_blocking(ours, False)

@@ -24,7 +24,7 @@ from rlplug_core.nets.policies import (
     value_layer,
 )
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.recurrent import Remembered, make_memory, sized
+from rlplug_core.nets.recurrent import Remembered, make_memory, with_units
 from rlplug_core.nets.sequences import Sequences, sequences
 from rlplug_core.types import Array, Obs, Spec, tree_map
 
@@ -42,7 +42,7 @@ class RecurrentPolicy(nn.Module):
     def __init__(self, spec: Spec, net: Net, memory: str, units: int | None = None) -> None:
         super().__init__()
         self.encoder, features = encoder(spec.obs, replace(net, shared=False))
-        self.memory = make_memory(sized(memory, units), features)
+        self.memory = make_memory(with_units(memory, units), features)
         self.policy = PolicyNetwork(spec, net, (nn.Identity(), self.memory.units))
         self.head = self.policy.head
 
@@ -286,7 +286,7 @@ class RecurrentQ(MemoryTrunk):
         units: int | None = None,
         dueling: bool = False,
     ) -> None:
-        super().__init__(spec, net, sized(memory, units))
+        super().__init__(spec, net, with_units(memory, units))
         self.q_network = QNetwork(spec, net, dueling, trunk=(nn.Identity(), self.memory.units))
 
     def on(self, memory: Remembered, obs: Obs) -> Tensor:

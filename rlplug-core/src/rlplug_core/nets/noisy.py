@@ -74,7 +74,7 @@ class NoisyLinear(nn.Module):
             normal if self.kind == "independent" else np.copysign(np.sqrt(np.abs(normal)), normal)
         )
 
-    def perturbed(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def weights_under(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Weight [outputs, inputs] and bias [outputs] under `noise` [size]."""
         if self.kind == "factorized":
             into = noise[: self.inputs]
@@ -100,7 +100,7 @@ class NoisyLinear(nn.Module):
         """
         if noise is not None and (noise.ndim == 2 or self._few(features)):
             return self._apart(features, noise)
-        weight, bias = (self.weight, self.bias) if noise is None else self.perturbed(noise)
+        weight, bias = (self.weight, self.bias) if noise is None else self.weights_under(noise)
         return dense.linear(features, weight, bias)
 
     def _few(self, features: Tensor) -> bool:

@@ -216,7 +216,7 @@ def make_memory(words: str, features: int) -> Memory:
     return cast("Memory", made)
 
 
-def sized(words: str, units: int | None) -> str:
+def with_units(words: str, units: int | None) -> str:
     """Return the words of a memory with `units`, if they are given."""
     return words if units is None else f"{words}:units={units}"
 
@@ -241,4 +241,4 @@ def memory_words(
             "recurrent_hidden_size is the former name of a memory's units; write --memory gru:units="
             f"{recurrent_hidden_size}"
         )
-    return sized(words, recurrent_hidden_size)
+    return with_units(words, recurrent_hidden_size)

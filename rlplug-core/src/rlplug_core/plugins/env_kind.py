@@ -30,7 +30,7 @@ def kind_of(spec: Spec) -> str:
     )
 
 
-def unscaled_observations(space: Space) -> list[str]:
+def integer_parts(space: Space) -> list[str]:
     """Return the names of parts with small integers beyond 10 that are not images; "" is the whole space.
 
     Networks take them unscaled, such as the 128 bytes of an Atari game's memory, and learn badly.
@@ -41,7 +41,7 @@ def unscaled_observations(space: Space) -> list[str]:
         return [
             f"{name}/{part}".rstrip("/")
             for name, inner in space.spaces.items()
-            for part in unscaled_observations(inner)
+            for part in integer_parts(inner)
         ]
     if not isinstance(space, spaces.Box) or len(space.shape) == 3:
         return []

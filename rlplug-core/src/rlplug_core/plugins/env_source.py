@@ -22,7 +22,7 @@ from rlplug_core.plugins.envs import make_env, make_shown
 from rlplug_core.plugins.user_envs import (
     adopt,
     adopt_vector,
-    adopted_worlds,
+    adopt_worlds,
     hold,
     is_world,
     make_from_code,
@@ -152,7 +152,7 @@ class _Copies:
             return copy.deepcopy(self.env)
 
         if is_world(self.env):
-            return adopted_worlds(new, num_envs, self.name)
+            return adopt_worlds(new, num_envs, self.name)
         if isinstance(self.env, Single):
             return adopt(new, num_envs, self.name)
         return adopt_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()

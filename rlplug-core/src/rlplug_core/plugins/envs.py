@@ -71,19 +71,19 @@ def by_provider(
     record = record_of(env_id)
     (full, short) = env_parts(env_id)
 
-    def asked(record: Record, known: str) -> Env:
+    def make_from(record: Record, known: str) -> Env:
         maker = build_provider(record, arguments)
         return call_user_code(lambda: make(maker, known), env_id)
 
     if record is None:
-        return _elsewhere(env_id, asked)
+        return _elsewhere(env_id, make_from)
     try:
-        return asked(record, short)
+        return make_from(record, short)
     except UnknownEnv:
         others = [] if full else _listing(env_id, but=record)
         if not others:
             raise
-        return asked(others[0], env_id)
+        return make_from(others[0], env_id)
 
 
 def env_ids() -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _listing(env_id: str, but: Record) -> list[Record]:
     ]
 
 
-def _elsewhere(env_id: str, asked: Callable[[Record, str], Env]) -> Env:
+def _elsewhere(env_id: str, make_from: Callable[[Record, str], Env]) -> Env:
     """Look in the default provider's registry for an id with a namespace that no plugin has."""
     namespace = env_id.rpartition("/")[0]
     known = {name.lower(): distribution for name, distribution in KNOWN["envs"].items()}
@@ -162,7 +162,7 @@ def _elsewhere(env_id: str, asked: Callable[[Record, str], Env]) -> Env:
         line = install_line(known[namespace.lower()])
         raise UnknownEnv(f"no environment '{env_id}': '{namespace}/…' comes with: {line}")
     try:
-        return asked(usable("envs", DEFAULT), env_id)
+        return make_from(usable("envs", DEFAULT), env_id)
     except UnknownEnv as error:
         from gymnasium import registry  # heavy, and the provider has imported it
 

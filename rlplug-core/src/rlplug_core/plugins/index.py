@@ -140,12 +140,12 @@ def options(index: Index) -> tuple[Option, ...]:
     from rlplug_core.config.options import Range
     from rlplug_core.config.schema import Option
 
-    def built(data: Mapping[str, Any]) -> Option:
+    def make_option(data: Mapping[str, Any]) -> Option:
         search = data.get("search")
         found = Range(search["kind"], tuple(search["values"])) if search else None
         return Option(**{**data, "choices": tuple(data["choices"]), "search": found})
 
-    return tuple(built(data) for data in index.options)
+    return tuple(make_option(data) for data in index.options)
 
 
 def text(index: Index) -> str:

@@ -105,7 +105,7 @@ def distributions_with(group: str, name: str) -> list[str]:
     """Return the distributions that offer a plugin, as far as this is known without a network; never raises."""
     with suppress(UsageError):
         place = source()
-        if place and (not _is_address(place) or _cached(place).is_file()):
+        if place and (not _is_address(place) or _cache_path(place).is_file()):
             return sorted(
                 {
                     one.distribution
@@ -154,7 +154,7 @@ def write(path: Path, records: Iterable[Record]) -> int:
 def _contents(place: str, refresh: bool) -> Iterator[object]:
     """Yield the JSON values of a registry."""
     if _is_address(place):
-        path = _cached(place)
+        path = _cache_path(place)
         if refresh or not path.is_file():
             _fetch(place, path)
         yield _read(path)
@@ -209,7 +209,7 @@ def _is_address(place: str) -> bool:
     return place.startswith(("https://", "http://"))
 
 
-def _cached(address: str) -> Path:
+def _cache_path(address: str) -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return (
         Path(home) / "rlplug" / f"registry-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json"

@@ -54,7 +54,7 @@ class RunRequest:
             UsageError: it is not an environment, or a function has no import path.
         """
         bare = source_of(env)
-        values = {name: _recorded(name, value) for name, value in flat(options).items()}
+        values = {name: _to_record(name, value) for name, value in flat(options).items()}
         origins = dict.fromkeys(values, "option") if origins is None else origins
         by_user = "num_envs" in values and origins.get("num_envs") != "preset"
         if bare.num_envs is not None and not by_user:  # an object keeps its number
@@ -118,7 +118,7 @@ class RunRequest:
         return found
 
 
-def _recorded(option: str, value: object) -> object:
+def _to_record(option: str, value: object) -> object:
     """Return the value of an option as a run records it: a function or a class, as of `net.factory`, by import path.
 
     Raises:

@@ -128,7 +128,7 @@ class ControllerSpec:
         code = controller(name)
         return cls(with_path(words), code, _config(code, text, name, "controller"))
 
-    def built(self) -> Controller:
+    def build(self) -> Controller:
         """A new controller.
 
         Raises:
@@ -165,7 +165,7 @@ class PartSpec:
         code = memory(name) if noun == "memory" else network(name)
         return cls(with_path(words), noun, code, _config(code, text, name, noun))
 
-    def built(self, *arguments: object) -> object:
+    def build(self, *arguments: object) -> object:
         """Return a new one, made with these arguments and its options, if it has a `Config`.
 
         Raises:

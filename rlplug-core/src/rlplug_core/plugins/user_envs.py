@@ -54,7 +54,7 @@ def make_from_code(code: object, name: str, num_envs: int, arguments: Mapping[st
             )
         return adopt(_beginning(first, make, name), num_envs, name)
     if is_world(first):
-        return adopted_worlds(_beginning(first, make, name), num_envs, name)
+        return adopt_worlds(_beginning(first, make, name), num_envs, name)
     if isinstance(first, VectorEnv) or is_tensor_env(first):
         first = adopt_vector(_beginning(first, make, name), name)
     return check_env(first, name, num_envs)
@@ -173,7 +173,7 @@ def is_world(env: object) -> bool:
     return all(hasattr(env, part) for part in parts)
 
 
-def adopted_worlds(make: Callable[[], object], num_envs: int, name: str) -> Env:
+def adopt_worlds(make: Callable[[], object], num_envs: int, name: str) -> Env:
     """Return worlds of many agents side by side."""
     return _worlds(name, lambda adopter: adopter.adopt_worlds(make, num_envs, name))
 

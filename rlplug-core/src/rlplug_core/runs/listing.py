@@ -92,10 +92,10 @@ def directories(out: Path = OUT) -> list[Path]:
     """The run directories in `out` and in the sweeps there, oldest first."""
     places = [out, *(path.parent for path in out.glob("*/sweep.json"))] if out.is_dir() else []
     found = [path.parent for place in places for path in place.glob("*/config.json")]
-    return sorted(found, key=lambda path: (_written_at(path / "config.json"), path.name))
+    return sorted(found, key=lambda path: (_write_time(path / "config.json"), path.name))
 
 
-def _written_at(path: Path) -> int:
+def _write_time(path: Path) -> int:
     """Return the time of the last write of a file in nanoseconds; 0 if it was deleted meanwhile."""
     try:
         return path.lstat().st_mtime_ns

@@ -19,7 +19,7 @@ from rlplug_core.config.schema import flatten
 from rlplug_core.errors import BadCheckpoint, Interrupted, NotWritten, Stopped, quote_all
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_kind import kind_of, unscaled_observations
+from rlplug_core.plugins.env_kind import integer_parts, kind_of
 from rlplug_core.plugins.families import time_limit
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
@@ -58,7 +58,7 @@ def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
 
 def scale_warning(plan: Plan, spec: Spec) -> str:
     """Return a sentence about observations that enter the network unscaled; "" if there are none."""
-    parts = unscaled_observations(spec.obs)
+    parts = integer_parts(spec.obs)
     if not parts or plan.flat.get("net.normalize_obs") or plan.flat.get("net.factory"):
         return ""
     names = quote_all(filter(None, parts))
@@ -158,7 +158,7 @@ def interrupted(number: int, step: int, run: Path, saved: bool) -> Interrupted:
     return Interrupted(f"{stopped}{onward}: rlplug resume {shell_word(run)}", number)
 
 
-def stopped_with_resume(error: Stopped, run: Path) -> Stopped:
+def add_resume_command(error: Stopped, run: Path) -> Stopped:
     """Return the error of a second signal with the command that continues the run."""
     resume = f"rlplug resume {shell_word(run)}"
     return Stopped(

@@ -125,7 +125,7 @@ def describe_run(run: Run, plan: Plan, origins: Mapping[str, str]) -> None:
     """Write a new run's `config.json`, and copies of the user's files."""
     env = plan.env
     unnamed = {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
-    data = {"dataset": plan.dataset.described} if plan.dataset else {}
+    data = {"dataset": plan.dataset.description} if plan.dataset else {}
     compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
     run.directory.write_config(
         add_seal(

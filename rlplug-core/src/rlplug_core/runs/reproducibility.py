@@ -71,13 +71,13 @@ def absent_writers(versions: Mapping[str, str]) -> tuple[str, ...]:
         Each as pip installs it, such as `rlplug-mine==0.1.0`.
     """
     usual = ("python", "torch", "numpy", "gymnasium")
-    here = {name: _installed(name) for name in versions if name not in usual}
+    here = {name: _version_here(name) for name in versions if name not in usual}
     return tuple(
         f"{plain(name)}=={plain(versions[name])}" for name in here if here[name] != versions[name]
     )
 
 
-def _installed(package: str) -> str | None:
+def _version_here(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -43,7 +43,7 @@ from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
-from rlplug_core.runs.messages import advice, interrupted, stopped_with_resume, with_resume
+from rlplug_core.runs.messages import add_resume_command, advice, interrupted, with_resume
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.runs.warm_start import load_buffer
@@ -174,7 +174,7 @@ class Session:
         self.status = "interrupted"
         with suppress(NotWritten):
             self._end()
-        return stopped_with_resume(error, self.run.path)
+        return add_resume_command(error, self.run.path)
 
     def _start(self, steps: int, goal: Mapping[str, object]) -> None:
         # A run that was killed before its first checkpoint has records, too.
@@ -198,7 +198,7 @@ class Session:
         self.runner: Trainable = build(self.plan, self.clock)
         try:
             self._aim(limit, rescale)
-            controllers = [spec.built() for spec in self.plan.controllings]
+            controllers = [spec.build() for spec in self.plan.controllings]
             self.events = Events(self.runner, self.plan.options, self, controllers)
             if begin is None and self.events.crew.settings:
                 self.record("settings", 0, self.events.crew.settings)

@@ -102,7 +102,7 @@ def make_shown_env(plan: Plan, render_mode: str) -> Env:
     """One environment inside the plan's wrappers, to be watched."""
     if render_mode == "rgb_array":
         headless()
-    return plan.judged(plan.eval_source.apart().make_shown(render_mode))
+    return plan.for_evaluation(plan.eval_source.apart().make_shown(render_mode))
 
 
 def headless() -> None:

@@ -12,7 +12,7 @@ from rlplug_core.types import GymEnv
 OWN = {"ale_py": "ale", "highway_env": "highway", "minigrid": "minigrid", "shimmy": "suite"}
 
 
-def registered(env: Any) -> int:
+def entry_limit(env: Any) -> int:
     """Return the time limit of an environment's entry in Gymnasium's registry; 0 if there is none."""
     spec = env.spec
     return 0 if spec is None else spec.max_episode_steps or 0
@@ -27,4 +27,4 @@ def limit_of(env: GymEnv) -> int:
         if package in packages
     ]
     own = [family.limit(env) for family in families]
-    return min(filter(None, (registered(env), *own)), default=0)
+    return min(filter(None, (entry_limit(env), *own)), default=0)

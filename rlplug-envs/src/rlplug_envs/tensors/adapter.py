@@ -110,7 +110,7 @@ class TensorAdapter(EnvBase):
             reward=_array(reward),
             terminated=_array(terminated),
             truncated=_array(truncated),
-            is_first=self._opened(ended),
+            is_first=self._opens(ended),
             valid=_array(valid),
             episodes=self._count_up(reward, valid, ended, _success(info)),
             ended=True,
@@ -161,7 +161,7 @@ class TensorAdapter(EnvBase):
             return obs, obs
         return select_rows(ended, self._own(info[name]), obs), obs
 
-    def _opened(self, ended: Tensor) -> Obs:
+    def _opens(self, ended: Tensor) -> Obs:
         """Return the mask of the rows with the first observation of an episode."""
         return self._resetting if self.mode is AutoresetMode.NEXT_STEP else ended
 

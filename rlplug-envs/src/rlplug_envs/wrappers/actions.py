@@ -56,7 +56,7 @@ class StickyActions(Transform):
 
     def reset(self, seed: int) -> Timestep:
         self._begin(seed)
-        return self._seen(self.env.reset(seed))
+        return self._look(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
         repeats = self._draws.next() & ~self._first
@@ -68,9 +68,9 @@ class StickyActions(Transform):
             self._first &= ~self._turn
         # A fresh array: the environment may keep it.
         self._taken = np.where(repeats.reshape(-1, *[1] * (action.ndim - 1)), self._taken, action)
-        return self._seen(self.env.step(self._taken))
+        return self._look(self.env.step(self._taken))
 
-    def _seen(self, now: Timestep) -> Timestep:
+    def _look(self, now: Timestep) -> Timestep:
         waits = self._first if self._turn is not None else False
         self._first = now.is_first | waits
         self._turn = now.turn

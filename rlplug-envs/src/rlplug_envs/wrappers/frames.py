@@ -52,7 +52,7 @@ class FrameStack(Transform):
             for _ in range(2)
         ]
         # Each is its frames [N, n, ...], and the same memory as agents see it.
-        self._now, self._next = ((each, self._seen(each)) for each in frames)
+        self._now, self._next = ((each, self._show(each)) for each in frames)
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
@@ -67,7 +67,7 @@ class FrameStack(Transform):
             return with_obs(now, obs, obs)
         frames = tree_map(np.copy, self._now[0])
         _follow(frames, self._now[0], now.final_obs, None if rows is None else now.valid)
-        final = _with_mask(self._seen(frames), now.final_obs)
+        final = _with_mask(self._show(frames), now.final_obs)
         return with_obs(now, self._push(now.obs, now.is_first, rows), final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
@@ -87,7 +87,7 @@ class FrameStack(Transform):
             tree_map(lambda array, frame: _fill(array, frame, is_first), frames, obs)
         return _with_mask(seen, obs)
 
-    def _seen(self, frames: Obs) -> Obs:
+    def _show(self, frames: Obs) -> Obs:
         return tree_map(lambda array, layout: layout.seen(array), frames, self._layouts)
 
     def state_dict(self) -> State:

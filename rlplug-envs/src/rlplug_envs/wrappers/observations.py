@@ -50,7 +50,7 @@ class NormalizeObs(Transform):
         now = self.env.reset(seed)
         rows = now.is_first if now.turn is None else now.turn
         self._update_stats(now.obs[rows])
-        obs = self._held = self._scaled(now.obs)
+        obs = self._held = self._normalize(now.obs)
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
@@ -58,15 +58,17 @@ class NormalizeObs(Transform):
         before = self._held
         rows = told(now)
         self._update_stats(now.obs if rows is None else now.obs[rows])
-        obs = self._held = self._seen(now.obs, rows, before)
+        obs = self._held = self._scale_rows(now.obs, rows, before)
         ended = now.final_obs is not now.obs
         final = (
-            self._seen(now.final_obs, None if rows is None else now.valid, before) if ended else obs
+            self._scale_rows(now.final_obs, None if rows is None else now.valid, before)
+            if ended
+            else obs
         )
         return with_obs(now, obs, final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
-        return self._scaled(super().observe(obs, is_first))
+        return self._normalize(super().observe(obs, is_first))
 
     def _update_stats(self, obs: Array) -> None:
         """Merge the moments of [N, ...] into the running ones."""
@@ -89,14 +91,14 @@ class NormalizeObs(Transform):
         self._center = self._mean.astype(np.float32)
         self._scale = (1 / deviation).astype(np.float32)
 
-    def _seen(self, obs: Array, rows: Array | None, before: Array) -> Array:
+    def _scale_rows(self, obs: Array, rows: Array | None, before: Array) -> Array:
         """Return `obs` [N, ...] scaled; for `rows` [N] the earlier scaled observations."""
-        scaled = self._scaled(obs)
+        scaled = self._normalize(obs)
         if rows is not None:
             scaled[~rows] = before[~rows]
         return scaled
 
-    def _scaled(self, obs: Array) -> Array:
+    def _normalize(self, obs: Array) -> Array:
         scaled = (obs - self._center) * self._scale
         found: Array = np.clip(scaled, -self._clip, self._clip, out=scaled)
         return found

@@ -38,7 +38,7 @@ class RandomOpponents(Transform):
 
     def reset(self, seed: int) -> Timestep:
         self._choices.seed(seed)
-        return self._seen(self.env.reset(seed))
+        return self._look(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
         if isinstance(self._obs, dict) and MASK in self._obs:
@@ -46,9 +46,9 @@ class RandomOpponents(Transform):
         else:
             every = sample(self._choices, self.env.spec.num_envs)
         every[self._rows] = action
-        return self._seen(self.env.step(every))
+        return self._look(self.env.step(every))
 
-    def _seen(self, now: Timestep) -> Timestep:
+    def _look(self, now: Timestep) -> Timestep:
         """The rows of the agents in the seats."""
         self._obs = now.obs
         obs = self._own(now.obs)

@@ -50,7 +50,7 @@ def settings(subject: ControllerSubject) -> None:
     _, saved = subject.play()
     if not saved["crew"]["settings"]:
         raise Skipped("it sets no attributes of environments")
-    crew = ControllerGroup([subject.controlling.built()], Clock(1), lambda settings: None)
+    crew = ControllerGroup([subject.controlling.build()], Clock(1), lambda settings: None)
     crew.controllers[0].load_state_dict(saved["crew"]["all"][0])
     if (found := settings_of(crew.controllers)) != saved["crew"]["settings"]:
         raise Failed(

@@ -48,7 +48,7 @@ class ControllerSubject:
     ) -> tuple[list[Moment], State]:
         """Return its decisions after each event from `start` to `end`, and its state. `state` is a saved one."""
         clock = Clock(100 * EVENTS)
-        crew = ControllerGroup([self.controlling.built()], clock, lambda settings: None)
+        crew = ControllerGroup([self.controlling.build()], clock, lambda settings: None)
         if state is not None:
             crew.load_state_dict(state["crew"])
             clock.scale = state["told"]["scale"]

@@ -12,7 +12,7 @@ from rlplug_core.nets.actions import shape_of, stuck
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_kind import unscaled_observations
+from rlplug_core.plugins.env_kind import integer_parts
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copy_leaves, play, rows
 from rlplug_core.testing.kit.leaks import children
@@ -49,7 +49,7 @@ def scale(subject: EnvSubject) -> None:
     """Small integers are observed only in images, which networks scale by themselves."""
     env = subject.make()
     env.close()
-    if parts := unscaled_observations(env.spec.obs):
+    if parts := integer_parts(env.spec.obs):
         names = quote_all(filter(None, parts))
         raise Skipped(
             f"observations{names and ' ' + names} are integers that networks take unscaled; observe floats from 0 to "

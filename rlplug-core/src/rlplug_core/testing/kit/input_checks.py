@@ -25,7 +25,7 @@ def signals(subject: Subject) -> None:
     for name, default in names.items():
         if default is not None and not np.isfinite(np.asarray(default, np.float64)).all():
             raise Failed(f"the default of signals['{name}'] is not finite")
-    one, same, other = (_learned(subject, series) for series in (0, 0, 1))
+    one, same, other = (_learn(subject, series) for series in (0, 0, 1))
     if path := difference(one, same):
         raise Failed(f"with the same signals it learns something else ('{path}')")
     if not difference(one, other):
@@ -35,7 +35,7 @@ def signals(subject: Subject) -> None:
         )
 
 
-def _learned(subject: Subject, series: int) -> Leaves:
+def _learn(subject: Subject, series: int) -> Leaves:
     env = Signaling(Probe(subject.spec, Story("either")), signals_of(subject.cls), series)
     return Trial(subject, env).run(Story("either").lasting(subject.horizon.turns)).learned()
 
@@ -48,15 +48,15 @@ def dataset(subject: Subject) -> None:
     if use == "replay":
         raise Skipped("it does not ask for a data set")
     trial = Trial(subject, subject.home_env())
-    before = _drawn(trial)
-    after = _drawn(trial.run(subject.horizon.turns))
+    before = _dataset_state(trial)
+    after = _dataset_state(trial.run(subject.horizon.turns))
     if not difference(before, after):
         raise Failed(
             "three updates draw nothing from self.dataset; call self.dataset.batch(size), or leave dataset_use out"
         )
     fresh = Trial(subject, subject.home_env(), seed=1)
     fresh.learner.load_state_dict(trial.learner.state_dict())
-    if difference(after, _drawn(fresh)):
+    if difference(after, _dataset_state(fresh)):
         raise Failed(
             "a learner with a loaded state draws other batches from its data set; put context.dataset.state_dict() "
             "into the learner's state_dict, and load it"
@@ -64,7 +64,7 @@ def dataset(subject: Subject) -> None:
     _loads_without(subject, trial)
 
 
-def _drawn(trial: Trial) -> Leaves:
+def _dataset_state(trial: Trial) -> Leaves:
     """Return the state of the data set of a trial."""
     assert isinstance(trial.dataset, LearnerDataset)
     return leaves(trial.dataset.state_dict())
