@@ -20,6 +20,7 @@ COMMANDS = {
     "export": ("export", "Export a run's policy to files."),
     "push": ("push", "Share a run's agent: a folder, an address, the Hub, MLflow."),
     "pull": ("pull", "Get a shared agent and check its files."),
+    "import": ("import_model", "Import a policy that another library trained."),
     "reproduce": ("reproduce", "Train a run again and compare the bits."),
     "runs": ("runs", "List runs, delete some, clean up after killed ones."),
     "show": ("show", "Show one run: options, scores, curve, checkpoints, how to resume."),

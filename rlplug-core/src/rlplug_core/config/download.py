@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import time
 from ipaddress import ip_address
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import urlsplit
 
 from rlplug_core.errors import UsageError, plain
-
-if TYPE_CHECKING:
-    from http.client import HTTPMessage
-    from urllib.request import OpenerDirector
 
 #: The seconds that a server may be silent, the bytes that it must send in a second after them, and those of one read.
 SILENCE = 10
@@ -32,7 +28,9 @@ def download(address: str, most: int, noun: str) -> bytes:
     check_encrypted(address, noun)
     deadline = time.monotonic() + SILENCE + most / SLOWEST
     try:
-        with _opener(address, noun).open(address, timeout=SILENCE) as answer:
+        from rlplug_core.config.redirects import opener  # 30 ms, which only a download needs
+
+        with opener(address, noun).open(address, timeout=SILENCE) as answer:
             return _read(answer, most, deadline, f"the {noun} {plain(address)}")
     except (OSError, ValueError) as error:  # urllib's URLError is an OSError
         raise UsageError(
@@ -48,10 +46,12 @@ def upload(address: str, content: bytes, noun: str) -> None:
     """
     from urllib.request import Request
 
+    from rlplug_core.config.redirects import opener
+
     check_encrypted(address, noun)
     request = Request(address, content, method="PUT")  # an address of http or https, see above
     try:
-        _opener(address, noun).open(request, timeout=SILENCE + len(content) / SLOWEST).close()
+        opener(address, noun).open(request, timeout=SILENCE + len(content) / SLOWEST).close()
     except (OSError, ValueError) as error:
         raise UsageError(
             f"the {noun} {plain(address)} cannot be written ({plain(str(error))}); its server must accept PUT"
@@ -74,38 +74,6 @@ def check_encrypted(address: str, noun: str, before: str = "") -> None:
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
         led = f"{plain(before)} leads to " if before else ""
         raise UsageError(f"{led}{plain(address)}: a {noun} is read over https only; write https://")
-
-
-def _opener(address: str, noun: str) -> OpenerDirector:
-    from urllib.request import (  # 30 ms, which only a download needs
-        HTTPRedirectHandler,
-        Request,
-        build_opener,
-    )
-
-    class Redirects(HTTPRedirectHandler):
-        """Follows redirects to addresses that are as safe as the first one."""
-
-        def redirect_request(
-            self,
-            req: Request,
-            fp: IO[bytes],
-            code: int,
-            msg: str,
-            headers: HTTPMessage,
-            newurl: str,
-        ) -> Request | None:
-            check_encrypted(newurl, noun, address)
-            return super().redirect_request(
-                req,
-                fp,
-                code,
-                msg=msg,
-                headers=headers,
-                newurl=newurl,
-            )
-
-    return build_opener(Redirects())
 
 
 def _read(answer: IO[bytes], most: int, deadline: float, what: str) -> bytes:

@@ -30,7 +30,7 @@ from rlplug_core.export.greedy import Greedy, GreedyRecurrent, greedy
 from rlplug_core.export.program import Graph, Program, trace
 from rlplug_core.export.spaces import space_from_json, space_to_json
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.protocols import Agent, Env
+from rlplug_core.protocols import Agent, Env, SupportsExport
 from rlplug_core.types import Space, Spec
 
 #: Increase it if older files can no longer be read.
@@ -67,7 +67,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
 
 def write(
     directory: Path,
-    agent: Agent,
+    agent: Agent | SupportsExport,
     env: Env,
     about: Mapping[str, object],
     card: str = "",
@@ -95,7 +95,7 @@ def write(
 
 def _write_into(
     directory: Path,
-    agent: Agent,
+    agent: Agent | SupportsExport,
     env: Env,
     about: Mapping[str, object],
     onnx: bool,

@@ -84,7 +84,7 @@ def width_of(shape: Sequence[int]) -> int | list[int]:
     return int(shape[0]) if len(shape) == 1 else [int(size) for size in shape]
 
 
-def greedy(agent: Agent) -> Greedy | GreedyRecurrent:
+def greedy(agent: Agent | SupportsExport) -> Greedy | GreedyRecurrent:
     """Return the agent as a module that can be exported.
 
     Raises:

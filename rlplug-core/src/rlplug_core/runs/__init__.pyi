@@ -15,6 +15,7 @@ from rlplug_core.runs.evaluation import seed_of as evaluation_seed
 from rlplug_core.runs.files import REMEDIES as REMEDIES
 from rlplug_core.runs.files import shell_word as shell_word
 from rlplug_core.runs.files import writing as writing
+from rlplug_core.runs.importing import import_sb3 as import_sb3
 from rlplug_core.runs.inspection import Inspection as Inspection
 from rlplug_core.runs.inspection import first_frame as first_frame
 from rlplug_core.runs.inspection import inspect as inspect
@@ -77,6 +78,7 @@ __all__ = [
     "first_frame",
     "genuine",
     "has_display",
+    "import_sb3",
     "inspect",
     "is_source",
     "is_untrained",

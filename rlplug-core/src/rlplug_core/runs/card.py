@@ -86,10 +86,10 @@ def card(
     versions = (config.get("environment") or {"versions": {}})["versions"]
     files = any(".py:" in words for words in about["wrap"])
     return _CARD.format(
-        algorithm=_escape(found.algorithm),
-        env=_escape(found.env),
-        algorithm_tag=_tag(found.algorithm),
-        env_tag=_tag(found.env),
+        algorithm=escape(found.algorithm),
+        env=escape(found.env),
+        algorithm_tag=tag(found.algorithm),
+        env_tag=tag(found.env),
         scores=_scores(found),
         obs=spec.obs,
         action=spec.action,
@@ -107,15 +107,15 @@ def card(
         trust=", trust=True" if files else "",
         needs=_needs(about["wrap"], files),
         command=command_of(found, config),
-        options=_rows((name, _escape(_text(value))) for name, value in chosen.items()),
+        options=_rows((name, escape(_text(value))) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )
 
 
 def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
     """Return a sentence that describes the policy."""
-    name = _escape(found.algorithm)
-    env = _escape(found.env)
+    name = escape(found.algorithm)
+    env = escape(found.env)
     taken = f"{step:,} of {found.total_timesteps:,} {unit}, seed {found.seed}"
     if untrained:
         return (
@@ -188,15 +188,15 @@ def _number(value: float | None) -> str:
     return "-" if value is None else figures(value)
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text without effect in Markdown, HTML and tables, in one line."""
     line = plain(text, 1000).replace("`", "'")
     return re.sub(r"[<>|\[\]\\]", lambda found: f"&#{ord(found[0])};", line)
 
 
-def _tag(text: str) -> str:
+def tag(text: str) -> str:
     """Return a text as a tag in the front matter."""
-    return text if re.fullmatch(r"[\w./-]+", text) else json.dumps(plain(_escape(text)))
+    return text if re.fullmatch(r"[\w./-]+", text) else json.dumps(plain(escape(text)))
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,42 @@
+"""`rlplug import sb3 MODEL ENV`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rlplug_cli.lookup import one_thread, short_path
+from rlplug_cli.output import echo
+from rlplug_core.runs import shell_word
+
+
+@click.command("import")
+@click.argument(
+    "library",
+    type=click.Choice(["sb3"]),
+)
+@click.argument(
+    "model",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@click.argument(
+    "env",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A new folder for the policy  [MODEL without .zip]",
+)
+def command(library: str, model: Path, env: str, out: Path | None) -> None:
+    """Import the policy of a MODEL.zip that Stable-Baselines3 trained on ENV, without executing its pickles.
+
+    MlpPolicy of PPO, A2C, DQN, SAC, TD3 and DDPG. The result is an export: play, evaluate, push, load.
+    """
+    one_thread()
+    from rlplug_core.runs import import_sb3
+
+    place = import_sb3(model, env, out or model.with_suffix(""))
+    echo(f"policy   {short_path(place)}")
+    echo(f"play     rlplug play {shell_word(short_path(place))}")
+    echo(f'python   rlplug_core.load("{short_path(place)}")')

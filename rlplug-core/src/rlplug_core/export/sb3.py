@@ -1,0 +1,248 @@
+"""Policies of Stable-Baselines3: the files that `model.save` writes, read without executing their pickles.
+
+A file is a ZIP. Of `data`, which is JSON, only plain values and names of classes are read, and `policy.pth` is read by
+torch with `weights_only`. Policies of PPO, A2C, DQN, SAC, TD3 and DDPG with layers (`MlpPolicy`) can be read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import UsageError, plain
+from rlplug_core.export.program import ignore_torch_warnings
+from rlplug_core.nets.actions import scale_and_shift
+from rlplug_core.types import Space
+
+#: The most bytes of the two files that are read.
+LIMITS = {"data": 2**26, "policy.pth": 2**30}
+#: Exceptions for archives, JSON and weights that are damaged or that a stranger made.
+UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    UnpicklingError,
+    ValueError,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+)
+#: Activations by the name of their class; the default depends on the algorithm.
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "ELU": nn.ELU,
+    "GELU": nn.GELU,
+    "Identity": nn.Identity,
+    "LeakyReLU": nn.LeakyReLU,
+    "Mish": nn.Mish,
+    "ReLU": nn.ReLU,
+    "SiLU": nn.SiLU,
+    "Sigmoid": nn.Sigmoid,
+    "Softplus": nn.Softplus,
+    "Tanh": nn.Tanh,
+}
+
+
+@dataclass(frozen=True)
+class Sb3Model:
+    """A saved model: the weights of its policy by name, and its parameters as JSON."""
+
+    weights: Mapping[str, Tensor]
+    data: Mapping[str, Any]
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm, as far as the file names it: `ppo`, `a2c`, `dqn`, `sac` or `td3`."""
+        module = str(_options(self.data, "policy_class").get("__module__", ""))
+        found = re.fullmatch(r"stable_baselines3\.(dqn|sac|td3|common)\.policies", module)
+        if found is None:
+            raise UsageError(
+                f"its policy is of {plain(module) or 'an unknown class'}; only the policies of Stable-Baselines3 "
+                "itself can be imported"
+            )
+        return found[1] if found[1] != "common" else "ppo" if "n_epochs" in self.data else "a2c"
+
+    @property
+    def steps(self) -> int:
+        """The env steps that it was trained for."""
+        steps = self.data.get("num_timesteps")
+        return steps if isinstance(steps, int) and 0 <= steps < 2**63 else 0
+
+
+def read_sb3(path: Path) -> Sb3Model:
+    """Read a saved model; nothing of it is executed.
+
+    Raises:
+        UsageError: it is not a model of Stable-Baselines3, or a part is too large.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: _member(archive, name) for name in LIMITS}
+        data = json.loads(parts["data"])
+        with ignore_torch_warnings():
+            weights = torch.load(io.BytesIO(parts["policy.pth"]), "cpu", weights_only=True)
+    except UNREADABLE as error:
+        said = plain(str(error).partition("\n")[0])
+        raise UsageError(
+            f"{path} cannot be read as a model of Stable-Baselines3 ({type(error).__name__}: {said})"
+        ) from error
+    tensors = isinstance(weights, Mapping) and all(map(torch.is_tensor, weights.values()))
+    if not isinstance(data, dict) or not tensors:
+        raise UsageError(f"{path} is not a model of Stable-Baselines3: its parts have other types")
+    return Sb3Model(weights, data)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    with archive.open(name) as file:
+        found = file.read(LIMITS[name] + 1)
+    if len(found) > LIMITS[name]:
+        raise ValueError(f"{name} has more than {LIMITS[name]:,} bytes")
+    return found
+
+
+class LayeredPolicy(nn.Module):
+    """Maps observations [B, ...] to canonical actions: one-hot vectors if there are classes, layers, the choice."""
+
+    def __init__(
+        self, layers: nn.Module, classes: int | None, choose: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__()
+        self.layers = layers
+        self.classes = classes
+        self.choose = choose
+
+    def exported(self) -> nn.Module:
+        """Return itself, as `SupportsExport` asks."""
+        return self
+
+    def forward(self, obs: Tensor) -> Tensor:
+        if self.classes is not None:
+            obs = obs.reshape(-1, 1) == torch.arange(self.classes)
+        action: Tensor = self.choose(self.layers(obs.flatten(1).float()))
+        return action
+
+
+def policy_of(model: Sb3Model, obs: Space, action: Space) -> LayeredPolicy:
+    """Return the policy of a model for these spaces of its environment.
+
+    Raises:
+        UsageError: it has other layers than `MlpPolicy`, or does not fit the spaces.
+    """
+    algorithm = model.algorithm
+    options = _options(model.data, "policy_kwargs")
+    if options.get("squash_output") or any("features_extractor." in name for name in model.weights):
+        raise UsageError(
+            "only policies of the kind MlpPolicy without squash_output can be imported"
+        )
+    on_policy = algorithm in ("ppo", "a2c")
+    layers = _layers(model, algorithm, _activation(options, "Tanh" if on_policy else "ReLU"))
+    classes = int(obs.n) if isinstance(obs, spaces.Discrete) else None
+    inputs = classes or (int(np.prod(obs.shape)) if isinstance(obs, spaces.Box) else 0)
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    _compare("observations", linear[0].in_features, inputs, obs)
+    _compare("actions", linear[-1].out_features, _outputs(action), action)
+    return LayeredPolicy(layers, classes, _choice(action, on_policy))
+
+
+def _layers(model: Sb3Model, algorithm: str, activation: Callable[[], nn.Module]) -> nn.Sequential:
+    hidden, last = {
+        "ppo": ("mlp_extractor.policy_net.", "action_net"),
+        "a2c": ("mlp_extractor.policy_net.", "action_net"),
+        "dqn": ("q_net.q_net.", ""),
+        "sac": ("actor.latent_pi.", "actor.mu"),
+        "td3": ("actor.mu.", ""),
+    }[algorithm]
+    named = [
+        name for name in model.weights if re.fullmatch(rf"{re.escape(hidden)}\d+\.weight", name)
+    ]
+    numbers = sorted(int(name.split(".")[-2]) for name in named)
+    if numbers != list(range(0, 2 * len(numbers), 2)):
+        raise UsageError("its layers are not those of an MlpPolicy, which alone can be imported")
+    places = [f"{hidden}{number}" for number in numbers] + ([last] if last else [])
+    modules: list[nn.Module] = []
+    for place in places:
+        modules += [_linear(model.weights, place), activation()]
+    if algorithm in ("sac", "td3"):
+        return nn.Sequential(*modules[:-1], nn.Tanh())
+    return nn.Sequential(*modules[:-1])
+
+
+def _linear(weights: Mapping[str, Tensor], place: str) -> nn.Linear:
+    """Return the layer with these weights."""
+    weight, bias = (weights.get(f"{place}.{part}") for part in ("weight", "bias"))
+    if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
+        raise UsageError(
+            f"it has no layer {place}; only policies of the kind MlpPolicy can be imported"
+        )
+    layer = nn.Linear(weight.shape[1], weight.shape[0])
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    return layer
+
+
+def _activation(options: Mapping[str, Any], default: str) -> Callable[[], nn.Module]:
+    named = options.get("activation_fn")
+    name = default if named is None else str(named).rstrip("'>").rpartition(".")[2]
+    if name not in ACTIVATIONS:
+        raise UsageError(
+            f"its activation {plain(name, 60)} cannot be imported; known ones are {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[name]
+
+
+def _options(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _outputs(action: Space) -> int:
+    """Return the outputs of a policy for a space of actions; 0 for spaces that these models do not have."""
+    if isinstance(action, spaces.Discrete):
+        return int(action.n)
+    if isinstance(action, spaces.MultiDiscrete):
+        return int(action.nvec.sum())
+    return int(np.prod(action.shape)) if isinstance(action, spaces.Box | spaces.MultiBinary) else 0
+
+
+def _compare(noun: str, there: int, here: int, space: Space) -> None:
+    if there != here:
+        raise UsageError(
+            f"the model has {there} numbers for {noun}, and the environment's are {plain(str(space), 100)}; name the "
+            "environment that it was trained on"
+        )
+
+
+def _choice(action: Space, on_policy: bool) -> Callable[[Tensor], Tensor]:
+    """Return the function from outputs [B, k] to canonical actions."""
+    if isinstance(action, spaces.Discrete):
+        return lambda outputs: outputs.argmax(-1)
+    if isinstance(action, spaces.MultiDiscrete):
+        sizes = action.nvec.reshape(-1).tolist()
+        shape = action.shape
+        return lambda outputs: torch.stack(
+            [part.argmax(-1) for part in outputs.split(sizes, -1)], -1
+        ).reshape(-1, *shape)
+    if isinstance(action, spaces.MultiBinary):
+        bits = action.shape
+        return lambda outputs: (outputs > 0).to(torch.int8).reshape(-1, *bits)
+    shape = action.shape or ()
+    if not on_policy or not isinstance(action, spaces.Box):
+        return lambda outputs: outputs.reshape(-1, *shape)
+    # On-policy models act in the units of the environment.
+    scale, shift = (torch.from_numpy(one) for one in scale_and_shift(action)[1:])
+    return lambda outputs: ((outputs.reshape(-1, *shape).double() - shift) / scale).float()

@@ -1,0 +1,69 @@
+"""Imports policies that other libraries trained, as exports that are evaluated, played, shared and loaded like ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlplug_core.config.import_string import absolute
+from rlplug_core.errors import UsageError
+from rlplug_core.export.bundle import write
+from rlplug_core.export.sb3 import policy_of, read_sb3
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.plugins.env_source import source_of
+from rlplug_core.runs.card import escape, tag
+
+_CARD = """---
+library_name: rlplug
+tags:
+- reinforcement-learning
+- {env_tag}
+- {algorithm_tag}
+---
+# {algorithm} on {env}
+
+A policy that {algorithm} of Stable-Baselines3 learned on {env} in {steps:,} env steps, imported from its file.
+
+The files hold numbers and JSON; nothing in them can run code. rlplug-core loads them alone.
+"""
+
+
+def import_sb3(model: Path | str, env: str, out: Path | str) -> Path:
+    """Write the policy of a model that Stable-Baselines3 saved into the new directory `out`, as `Run.export` does.
+
+    Args:
+        model: the file that `model.save` wrote; its pickles are not executed.
+        env: the environment that it was trained on, without wrappers that change observations or actions.
+
+    Raises:
+        UsageError: the file or its kind of policy cannot be read, or it does not fit the environment.
+    """
+    path = Path(model)
+    found = read_sb3(path)
+    source = source_of(absolute(env))
+    made = source.make(1)
+    try:
+        space = complete(made).action_space
+        policy = policy_of(found, made.spec.obs, space)
+        algorithm = found.algorithm
+        about = {
+            "run": path.stem,
+            "algorithm": algorithm,
+            "env": source.name,
+            "checkpoint": "best",
+            "step": found.steps,
+            "wrap": [],
+            "wrap_each": [],
+            "evaluation": {"env": source.name, "arguments": {}, "wrap": []},
+        }
+        card = _CARD.format(
+            algorithm=algorithm,
+            algorithm_tag=tag(algorithm),
+            env=escape(env),
+            env_tag=tag(env),
+            steps=found.steps,
+        )
+        return write(Path(out), policy, made, about, card)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    finally:
+        made.close()

@@ -1,0 +1,122 @@
+"""Imported policies of Stable-Baselines3 act as their models; hostile files execute nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core import load
+from rlplug_core.errors import UsageError
+from rlplug_core.runs import Run, import_sb3
+from tests.tables import for_each
+
+HERE = Path(__file__).parent / "sb3"
+#: As in `make_sb3.py`, which needs Stable-Baselines3.
+ENVS = {
+    "ppo-cartpole": "CartPole-v1",
+    "ppo-pendulum": "Pendulum-v1",
+    "a2c-acrobot": "Acrobot-v1",
+    "a2c-taxi": "CliffWalking-v1",
+    "dqn-cartpole": "CartPole-v1",
+    "sac-pendulum": "Pendulum-v1",
+    "td3-pendulum": "Pendulum-v1",
+    "ddpg-mountaincar": "MountainCarContinuous-v0",
+}
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch executed",)
+
+
+def observations(space: object, rows: int = 1000) -> np.ndarray:
+    """As in `make_sb3.py`."""
+    generator = np.random.default_rng(7)
+    if hasattr(space, "n"):
+        return generator.integers(0, space.n, rows)
+    scale = np.minimum(space.high, 3.0)  # type: ignore[attr-defined]
+    return (generator.uniform(-1, 1, (rows, *scale.shape)) * scale).astype(np.float32)
+
+
+@for_each("name, env", ENVS.items())
+def test_an_imported_policy_acts_as_its_model(tmp_path: Path, name: str, env: str) -> None:
+    """The same action for each of 1,000 observations; the two libraries round continuous ones differently."""
+    policy = load(import_sb3(HERE / f"{name}.zip", env, tmp_path / name))
+    expected = np.load(HERE / f"{name}.npy")
+    actions = policy(observations(policy.observation_space))
+    assert len(expected) == 1000
+    assert len(np.unique(expected)) > 1  # a constant policy would show nothing
+    if expected.dtype.kind == "i":
+        np.testing.assert_array_equal(actions, expected)
+    else:
+        np.testing.assert_allclose(actions, expected, rtol=0, atol=2e-6)
+
+
+def test_an_imported_policy_is_evaluated_like_a_run(tmp_path: Path) -> None:
+    run = Run(import_sb3(HERE / "ppo-cartpole.zip", "CartPole-v1", tmp_path / "policy"))
+    assert run.evaluate(3).episodes == 3
+
+
+def test_another_environment_is_refused(tmp_path: Path) -> None:
+    for env, words in (("Acrobot-v1", "4 numbers for observations"), ("Pendulum-v1", "4 numbers for observations")):
+        with pytest.raises(UsageError, match=words):
+            import_sb3(HERE / "ppo-cartpole.zip", env, tmp_path / "policy")
+    assert not (tmp_path / "policy").exists()
+
+
+def changed(place: Path, **parts: bytes) -> Path:
+    """A copy of a model with other parts."""
+    with zipfile.ZipFile(HERE / "ppo-cartpole.zip") as old, zipfile.ZipFile(place, "w") as new:
+        for name in old.namelist():
+            if parts.get(name) != b"":
+                new.writestr(name, parts.get(name, old.read(name)))
+    return place
+
+
+def test_hostile_models_are_one_sentence_and_execute_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile(HERE / "ppo-cartpole.zip") as model:
+        data = json.loads(model.read("data"))
+        weights = torch.load(io.BytesIO(model.read("policy.pth")), weights_only=True)
+    bomb = io.BytesIO()
+    torch.save({"action_net.weight": Bomb()}, bomb)
+    cnn = io.BytesIO()
+    torch.save({**weights, "features_extractor.cnn.0.weight": torch.zeros(1)}, cnn)
+    less = io.BytesIO()
+    torch.save({name: value for name, value in weights.items() if "action_net" not in name}, less)
+    own = {**data, "policy_class": {"__module__": "evil"}}
+    swish = {**data, "policy_kwargs": {"activation_fn": "<class 'evil.Swish'>"}}
+    cases = {
+        "a pickle in place of weights": ({"policy.pth": pickle.dumps(Bomb())}, "cannot be read"),
+        "a pickle among the weights": ({"policy.pth": bomb.getvalue()}, "cannot be read"),
+        "a pickle in the data": ({"data": pickle.dumps(Bomb())}, "cannot be read"),
+        "no weights": ({"policy.pth": b""}, "cannot be read"),
+        "no data": ({"data": b""}, "cannot be read"),
+        "data that nest": ({"data": b"[" * 100_000}, "cannot be read"),
+        "data that are a list": ({"data": b"[]"}, "other types"),
+        "a convolution": ({"policy.pth": cnn.getvalue()}, "MlpPolicy"),
+        "a layer too few": ({"policy.pth": less.getvalue()}, "no layer action_net"),
+        "a class of one's own": ({"data": json.dumps(own).encode()}, "policies of Stable-Baselines3"),
+        "an unknown activation": ({"data": json.dumps(swish).encode()}, "activation Swish"),
+    }
+    for name, (parts, words) in cases.items():
+        with pytest.raises(UsageError) as caught:
+            import_sb3(changed(tmp_path / "model.zip", **parts), "CartPole-v1", tmp_path / "policy")
+        said = str(caught.value)
+        assert words in said, (name, said)
+        assert said.isprintable(), (name, said)
+    (tmp_path / "text.zip").write_text("no archive")
+    with pytest.raises(UsageError, match="cannot be read"):
+        import_sb3(tmp_path / "text.zip", "CartPole-v1", tmp_path / "policy")
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "policy").exists()
