@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from ipaddress import ip_address
 from typing import IO
 from urllib.parse import urlsplit
@@ -25,12 +26,13 @@ def download(address: str, most: int, noun: str) -> bytes:
     Raises:
         UsageError: it is not encrypted, cannot be reached, is too large, or comes too slowly.
     """
-    check_encrypted(address, noun)
+    check = partial(check_encrypted, noun, address)
+    check_encrypted(noun, "", address)
     deadline = time.monotonic() + SILENCE + most / SLOWEST
     try:
         from rlplug_core.config.redirects import opener  # 30 ms, which only a download needs
 
-        with opener(address, noun).open(address, timeout=SILENCE) as answer:
+        with opener(check).open(address, timeout=SILENCE) as answer:
             return _read(answer, most, deadline, f"the {noun} {plain(address)}")
     except (OSError, ValueError) as error:  # urllib's URLError is an OSError
         raise UsageError(
@@ -48,21 +50,22 @@ def upload(address: str, content: bytes, noun: str) -> None:
 
     from rlplug_core.config.redirects import opener
 
-    check_encrypted(address, noun)
+    check = partial(check_encrypted, noun, address)
+    check_encrypted(noun, "", address)
     request = Request(address, content, method="PUT")  # an address of http or https, see above
     try:
-        opener(address, noun).open(request, timeout=SILENCE + len(content) / SLOWEST).close()
+        opener(check).open(request, timeout=SILENCE + len(content) / SLOWEST).close()
     except (OSError, ValueError) as error:
         raise UsageError(
             f"the {noun} {plain(address)} cannot be written ({plain(str(error))}); its server must accept PUT"
         ) from error
 
 
-def check_encrypted(address: str, noun: str, before: str = "") -> None:
+def check_encrypted(noun: str, before: str, address: str) -> None:
     """Refuse an address that anyone on the way could change: only https is accepted, and http on this machine.
 
     Args:
-        before: the address that redirected here; only one on this machine may lead to this machine by http.
+        before: the address that redirected to it, or ""; only one on this machine may lead to this machine by http.
 
     Raises:
         UsageError: it is refused.

@@ -1,28 +1,26 @@
-"""Follows redirects of downloads only to addresses that are as safe as the first one."""
+"""Follows redirects of downloads only to addresses that a check accepts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http.client import HTTPMessage
 from typing import IO
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from rlplug_core.config.download import check_encrypted
 
+class CheckedRedirects(HTTPRedirectHandler):
+    """Calls `check` with each address that a server leads to; it raises an error to refuse one."""
 
-class SafeRedirects(HTTPRedirectHandler):
-    """Refuses redirects from `address`, a `noun`, that are not encrypted."""
-
-    def __init__(self, address: str, noun: str) -> None:
-        self.address = address
-        self.noun = noun
+    def __init__(self, check: Callable[[str], None]) -> None:
+        self.check = check
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        check_encrypted(newurl, self.noun, self.address)
+        self.check(newurl)
         return super().redirect_request(req, fp, code, msg=msg, headers=headers, newurl=newurl)
 
 
-def opener(address: str, noun: str) -> OpenerDirector:
-    """Return an opener for an address."""
-    return build_opener(SafeRedirects(address, noun))
+def opener(check: Callable[[str], None]) -> OpenerDirector:
+    """Return an opener for addresses."""
+    return build_opener(CheckedRedirects(check))
