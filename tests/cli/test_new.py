@@ -79,9 +79,13 @@ def test_an_algorithm_learns_from_rollouts_or_from_a_replay(rlplug: Callable[...
         package = place / f"rlplug-from-{form}" / "src" / f"rlplug_from_{form}"
         code = (package / "algorithm.py").read_text(encoding="utf-8")
         assert f"rl.Algorithm[{batch}]" in code
-    done = rlplug("new", "hooks", "mine", "--kind", "replay")
-    assert done.code == 2
-    assert "--kind replay: 'hooks' comes in one form" in done.err
+    for kind, form, told in (
+        ("hooks", "replay", "'hooks' comes in one form; choose it for an algorithm"),
+        ("algorithm", "tensor", "'algorithm' comes in the forms rollout and replay; choose it for an environment"),
+    ):
+        done = rlplug("new", kind, "mine", "--kind", form)
+        assert done.code == 2
+        assert f"--kind {form}: {told}" in done.err
 
 
 def test_the_name_of_an_installed_plugin_is_refused(

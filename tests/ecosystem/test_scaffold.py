@@ -18,6 +18,7 @@ RUNS = {
     "algorithm": "run some-idea CartPole-v1",
     "replay": "run some-memory CartPole-v1",
     "env": "run a2c some-place/SomePlace-v0",
+    "tensor": "run a2c some-halls/SomeHalls-v0",
     "wrapper": "run a2c CartPole-v1 --wrap some-cost:cost=0.1",
     "controller": "run a2c CartPole-v1 --controller some-goal:times=2",
     "hooks": "run a2c CartPole-v1",
@@ -26,12 +27,16 @@ NAMES = {
     "algorithm": "some-idea",
     "replay": "some-memory",
     "env": "some-place",
+    "tensor": "some-halls",
     "wrapper": "some-cost",
     "controller": "some-goal",
     "hooks": "some-notes",
 }
-#: How each is made: its kind, and an algorithm that replays.
-MADE = {kind: (kind,) for kind in NAMES} | {"replay": ("algorithm", "--kind", "replay")}
+#: How each is made: its kind, an algorithm that replays, and an environment on a device.
+MADE = {kind: (kind,) for kind in NAMES} | {
+    "replay": ("algorithm", "--kind", "replay"),
+    "tensor": ("env", "--kind", "tensor"),
+}
 SHORT = ("--total-timesteps", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 

@@ -6,7 +6,8 @@ import ast
 import builtins
 import datetime
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
@@ -33,6 +34,7 @@ class Kind:
         about: the sentence after that command in the README.
         indexed: whether its author writes an index.
         forms: the choices of `--kind`; the first is the default.
+        also: further dependencies of a form.
     """
 
     group: Group
@@ -43,6 +45,7 @@ class Kind:
     about: str
     indexed: bool
     forms: tuple[str, ...] = ()
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 KINDS = {
@@ -64,6 +67,8 @@ KINDS = {
         run="rlplug run a2c $env",
         about="This package provides all ids that start with `$id/`; `rlplug run` imports it only if you name one.",
         indexed=True,
+        forms=("single", "tensor"),
+        also={"tensor": ("torch>=2.10",)},
     ),
     "wrapper": Kind(
         group="wrappers",
@@ -159,14 +164,19 @@ def form_of(kind: str, form: str) -> str:
     forms = KINDS[kind].forms
     if form and form not in forms:
         has = f"in the forms {' and '.join(forms)}" if forms else "in one form"
-        raise UsageError(f"--kind {form}: '{kind}' comes {has}; choose it for an algorithm")
+        raise UsageError(f"--kind {form}: '{kind}' comes {has}; choose it for {owners(form)}")
     return form or (forms[0] if forms else "")
+
+
+def owners(form: str) -> str:
+    """Return the nouns of the kinds that come in a form."""
+    return " or ".join(kind.noun for kind in KINDS.values() if form in kind.forms)
 
 
 def render_files(kind: str, name: str, form: str = "") -> dict[str, str]:
     """Return the texts of a plugin's files by path."""
     form = form_of(kind, form)
-    values = _values(KINDS[kind], name) | {
+    values = _values(KINDS[kind], name, form) | {
         "batch": "Transitions" if form == "replay" else "Rollout"
     }
     files = {}
@@ -229,7 +239,7 @@ def _package(name: str) -> str:
     return f"rlplug_{name.replace('-', '_')}"
 
 
-def _values(kind: Kind, name: str) -> dict[str, str]:
+def _values(kind: Kind, name: str, form: str) -> dict[str, str]:
     """Return the values of the templates' variables."""
     values = {
         "id": name,
@@ -243,7 +253,8 @@ def _values(kind: Kind, name: str) -> dict[str, str]:
         "year": str(datetime.date.today().year),
         "summary": f"{camel(name)}, {kind.noun} for rlplug",
     }
-    requirements = ", ".join(f'"{line}"' for line in ("rlplug-core$bounds", *kind.requirements))
+    needed = ("rlplug-core$bounds", *kind.requirements, *kind.also.get(form, ()))
+    requirements = ", ".join(f'"{line}"' for line in needed)
     later = {
         "requirements": requirements,
         "target": kind.target,

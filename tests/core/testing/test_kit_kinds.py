@@ -12,10 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
 
 from rlplug_core import plugins
+from rlplug_core.arrays import DeviceGenerator
 from rlplug_core.clock import Steering
 from rlplug_core.errors import MissingPackage, UnknownEnv
+from rlplug_core.plugins.tensor_world import Moved, Rows, TensorWorld
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env, Evaluated
 from rlplug_core.testing import controller_checks, env_checks, hook_checks, wrapper_checks
@@ -138,10 +142,104 @@ class Insatiable(Centered):
         self.frozen = False
 
 
+class RightWalk(TensorWorld):
+    """A right world of tensors; the wrong ones differ from it in one thing."""
+
+    single_observation_space = Box(-10, 10, (1,))
+    single_action_space = Discrete(2)
+    time_limit = 20
+
+    def start(self, draw: DeviceGenerator) -> Rows:
+        return {"place": 2 * draw.random((self.num_envs, 1)) - 1}
+
+    def advance(self, rows: Rows, action: torch.Tensor, draw: DeviceGenerator) -> Moved:
+        noise = 0.1 * draw.random((self.num_envs, 1))
+        place = rows["place"] + 0.5 * (2 * action - 1).unsqueeze(1) + noise
+        return {"place": place.clamp(-9, 9)}, -place.abs().squeeze(1), place.squeeze(1).abs() > 3
+
+    def observe(self, rows: Rows) -> torch.Tensor:
+        return rows["place"].clone()
+
+
+class SharesState(RightWalk):
+    """Computes in the tensor that it returned."""
+
+    def advance(self, rows: Rows, action: torch.Tensor, draw: DeviceGenerator) -> Moved:
+        moved, reward, ended = super().advance(rows, action, draw)
+        rows["place"].copy_(moved["place"])
+        return rows, reward, ended
+
+    def observe(self, rows: Rows) -> torch.Tensor:
+        return rows["place"]
+
+
+class GlobalNoise(RightWalk):
+    """Draws from the generator of the process."""
+
+    def start(self, draw: DeviceGenerator) -> Rows:
+        return {"place": 2 * torch.rand((self.num_envs, 1)) - 1}
+
+
+class OneDraw(RightWalk):
+    """Starts all rows alike."""
+
+    def start(self, draw: DeviceGenerator) -> Rows:
+        return {"place": (2 * draw.random((1, 1)) - 1).expand(self.num_envs, 1).clone()}
+
+
+class Asks(RightWalk):
+    """Asks the device for a number."""
+
+    def advance(self, rows: Rows, action: torch.Tensor, draw: DeviceGenerator) -> Moved:
+        if rows["place"].max().item() > 100:
+            raise AssertionError
+        return super().advance(rows, action, draw)
+
+
+class KeepsAge(RightWalk):
+    """Keeps a number outside of its rows that changes rewards."""
+
+    def reset(self, **options: Any) -> Any:
+        self.time = 0
+        return super().reset(**options)
+
+    def advance(self, rows: Rows, action: torch.Tensor, draw: DeviceGenerator) -> Moved:
+        self.time += 1
+        moved, reward, ended = super().advance(rows, action, draw)
+        return moved, reward + self.time, ended
+
+
+class NoFinal(RightWalk):
+    """Resets a row in the step that ends its episode, without its last observation."""
+
+    def step(self, action: torch.Tensor) -> Any:
+        return (*super().step(action)[:4], {})
+
+
+class NeverResets(RightWalk):
+    """Says that it resets rows, and continues their episodes."""
+
+    def step(self, action: torch.Tensor) -> Any:
+        rows = self.rows
+        _, reward, terminated, truncated, _ = super().step(action)
+        self.rows, _, _ = self.advance(rows, action, self.draw)
+        return self.observe(self.rows), reward, terminated, truncated, {"final_obs": self.observe(self.rows)}
+
+
+class Elsewhere(RightWalk):
+    """Returns rewards on another device than it declares."""
+
+    def step(self, action: torch.Tensor) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, reward.numpy(), *rest
+
+
 WRONG_ENVS = {
     "TooLarge": "env-spaces", "Doubtful": "env-steps", "Uncounted": "env-steps", "Haphazard": "env-seeding",
     "Forbidding": "env-steps",
     "Reuses": "env-arrays", "Amnesiac": "env-state",
+    "GlobalNoise": "env-seeding", "OneDraw": "env-device-rows", "Asks": "env-device-waits",
+    "KeepsAge": "env-state", "NeverResets": "env-device-resets",
 }  # fmt: skip
 WRONG_WRAPPERS = {
     "Writes": "wrapper-inputs", "Credits": "wrapper-episodes", "Blinkered": "wrapper-observe",
@@ -151,6 +249,13 @@ WRONG_WRAPPERS = {
 
 def broken(checks: Any) -> dict[str, str]:
     return {check.name: check.outcome().message for check in checks if check.outcome().broken}
+
+
+def test_a_right_world_of_tensors_passes() -> None:
+    outcomes = {check.name: check.outcome() for check in env_checks(f"{HERE}:RightWalk")}
+    assert {name: each.status for name, each in outcomes.items() if each.status != "passed"} == {
+        "env-unknown": "skipped"
+    }
 
 
 @pytest.mark.parametrize("probe", [Chain, Continuous, Masked, Panel])
@@ -175,6 +280,18 @@ def test_an_unknown_environment_ends_the_checks(
 @pytest.mark.parametrize("name", WRONG_ENVS)
 def test_a_wrong_environment_fails_the_check_made_for_it(name: str) -> None:
     assert list(broken(env_checks(f"{HERE}:{name}"))) == [WRONG_ENVS[name]]
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "told"),
+    [
+        ("SharesState", "env-device", "a later step changes 'final_obs' of step 0"),
+        ("NoFinal", "env-spaces", "info had no 'final_obs'"),
+        ("Elsewhere", "env-spaces", "returned as reward a ndarray in place of a tensor"),
+    ],
+)
+def test_a_wrong_world_of_tensors_is_told_why(name: str, check: str, told: str) -> None:
+    assert told in broken(env_checks(f"{HERE}:{name}"))[check]
 
 
 @pytest.mark.parametrize("name", ["Aged:step=0.5", "Tenfold", "Centered"])

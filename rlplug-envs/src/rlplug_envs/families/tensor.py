@@ -1,15 +1,19 @@
-"""The provider of first-party worlds in torch: `tensor/CartPole-v1`."""
+"""Providers of worlds in torch: the first-party ones, `tensor/CartPole-v1`, and the base of those of plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
+from typing import ClassVar, Self, TypeAlias
 
 from rlplug_core.errors import UnknownEnv, UsageError, did_you_mean
 from rlplug_core.plugins.tensor_world import TensorWorld
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import Env, TensorEnv
 from rlplug_envs.tensors.adapter import TensorAdapter
 
+#: Makes so many rows of a world on a device.
+MakeRows: TypeAlias = Callable[[int, str], TensorEnv]
 NAMESPACE = "tensor/"
 #: The module and the class of each world.
 WORLDS = {
@@ -20,31 +24,38 @@ WORLDS = {
 }
 
 
-class Tensors:
-    """Makes first-party worlds on a device; the argument `device` is the run's own by default."""
+class TensorProvider:
+    """The base of providers of environments on a device: name the environments in `worlds`.
+
+    The argument `device` is the run's own by default.
+
+    Attributes:
+        worlds: for each id a function of the number of rows and the device, such as a subclass of `TensorWorld`.
+    """
+
+    worlds: ClassVar[Mapping[str, MakeRows]]
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
 
-    def on_device(self, device: str) -> Tensors:
-        """The same on another device."""
-        return Tensors(device)
+    def on_device(self, device: str) -> Self:
+        """Return the same provider for another device."""
+        return type(self)(device)
 
-    def with_arguments(self, arguments: Mapping[str, object]) -> Tensors:
-        """The same on the device in the arguments.
+    def with_arguments(self, arguments: Mapping[str, object]) -> Self:
+        """Return the same provider for the device in the arguments.
 
         Raises:
             UsageError: there is another argument.
         """
         for name in arguments:
             if name != "device":
-                raise UsageError(
-                    f"worlds of {NAMESPACE}… take no argument '{name}' (they take device)"
-                )
-        return Tensors(str(arguments["device"]))
+                known = ", ".join(self.ids())
+                raise UsageError(f"{known} take no argument '{name}' (they take device)")
+        return type(self)(str(arguments["device"]))
 
     def ids(self) -> Iterable[str]:
-        return sorted(NAMESPACE + name for name in WORLDS)
+        return sorted(self.worlds)
 
     def make(self, id: str, num_envs: int) -> Env:
         """Make `num_envs` rows of a world.
@@ -52,8 +63,9 @@ class Tensors:
         Raises:
             UnknownEnv: there is no such world.
         """
-        name, world = _find(id)
-        return TensorAdapter(lambda: world(num_envs, self.device), NAMESPACE + name, "")
+        if id not in self.worlds:
+            raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, self.worlds)}")
+        return TensorAdapter(lambda: self.worlds[id](num_envs, self.device), id)
 
     def make_shown(self, id: str, render_mode: str) -> Env:
         """Make one row of a world that is watched.
@@ -68,11 +80,15 @@ class Tensors:
         return self.make(id, 1)
 
 
-def _find(id: str) -> tuple[str, type[TensorWorld]]:
-    name = id.removeprefix(NAMESPACE)
-    if name not in WORLDS:
-        near = did_you_mean(NAMESPACE + name, [NAMESPACE + known for known in WORLDS])
-        raise UnknownEnv(f"unknown environment '{id}'{near}")
-    module, cls = WORLDS[name]
+def _first_party(module: str, cls: str, num_envs: int, device: str) -> TensorWorld:
+    """Make rows of a first-party world, whose module is imported now."""
     world: type[TensorWorld] = getattr(import_module(f"rlplug_envs.tensors.{module}"), cls)
-    return name, world
+    return world(num_envs, device)
+
+
+class Tensors(TensorProvider):
+    """Makes first-party worlds on a device."""
+
+    worlds: ClassVar[Mapping[str, MakeRows]] = {
+        NAMESPACE + name: partial(_first_party, *place) for name, place in WORLDS.items()
+    }

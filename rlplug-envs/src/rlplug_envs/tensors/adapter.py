@@ -93,6 +93,7 @@ class TensorAdapter(EnvBase):
         """Step every row with its action [N, ...], a tensor on the device."""
         obs, reward, terminated, truncated, info = self.env.step(self._to_env(action))
         obs = self._own(obs)
+        self._check_tensors(reward=reward, terminated=terminated, truncated=truncated)
         reward = reward.to(torch.float32)
         self._look(obs, reward)
         valid = self._always
@@ -184,12 +185,17 @@ class TensorAdapter(EnvBase):
             obs = {str(number): part for number, part in enumerate(obs)}
         if isinstance(obs, dict):
             return {name: self._own(part) for name, part in obs.items()}
-        if not isinstance(obs, Tensor):
-            raise BadEnv(
-                f"{self.spec.id}: it declares the device {self.device}, and returned a {type(obs).__name__} in place "
-                "of a tensor; return tensors, or leave out 'device'"
-            )
+        self._check_tensors(observation=obs)
         return obs.to(torch.float32) if obs.is_floating_point() else obs
+
+    def _check_tensors(self, **parts: object) -> None:
+        """Raise BadEnv if a part of a step is not a tensor."""
+        for name, part in parts.items():
+            if not isinstance(part, Tensor):
+                raise BadEnv(
+                    f"{self.spec.id}: it declares the device {self.device}, and returned as {name} a "
+                    f"{type(part).__name__} in place of a tensor; return tensors, or leave out 'device'"
+                )
 
     @property
     def action_space(self) -> Space:

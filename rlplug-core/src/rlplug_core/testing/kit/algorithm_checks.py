@@ -105,7 +105,16 @@ ENV_RULES = (
 )
 KINDS: dict[str, tuple[Rule, ...]] = {
     "algorithm": RULES,
-    "env": (*ENV_RULES, Rule("env-unknown", "contract", "env_checks:unknown", since=2)),
+    "env": (
+        *ENV_RULES,
+        Rule("env-unknown", "contract", "env_checks:unknown", since=2),
+        Rule("env-device", "contract", "tensor_envs:device", ("env-spaces",), since=2),
+        Rule("env-device-waits", "contract", "tensor_envs:device_waits", ("env-device",), since=2),
+        Rule("env-device-rows", "contract", "tensor_envs:device_rows", ("env-device",), since=2),
+        Rule(
+            "env-device-resets", "contract", "tensor_envs:device_resets", ("env-device",), since=2
+        ),
+    ),
     "wrapper": (
         *ENV_RULES,
         Rule("wrapper-inputs", "contract", "wrapper_checks:inputs", ("env-spaces",), since=2),

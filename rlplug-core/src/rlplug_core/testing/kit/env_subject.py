@@ -17,6 +17,7 @@ from rlplug_core.plugins import make_env
 from rlplug_core.plugins.spec import WrapperSpec
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import preserve_generators
+from rlplug_core.testing.kit.as_arrays import AsArrays
 from rlplug_core.testing.kit.subject import PROBES
 from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, Timestep
@@ -34,11 +35,16 @@ class EnvSubject:
         self.name = name
 
     def make(self, num_envs: int = ROWS) -> Env:
-        """Create new environments of this kind.
+        """Create new environments of this kind, with arrays in place of tensors.
 
         Raises:
             UnknownEnv, MissingPackage, PluginError: see `make_env`.
         """
+        env = self.bare(num_envs)
+        return env if env.spec.device is None else AsArrays(env)
+
+    def bare(self, num_envs: int = ROWS) -> Env:
+        """Create new environments of this kind, with tensors if they have a device."""
         return make_env(self.name, num_envs)
 
     @contextmanager
