@@ -25,8 +25,8 @@ T = TypeVar("T")
 #: Any function.
 Function: TypeAlias = Callable[..., Any]
 
-#: The types that compute functions in their own way, by `__torch_function__`.
-OVERRIDING: set[type] = set()
+#: The types that compute functions in their own way, each with its `__torch_function__`.
+OVERRIDING: dict[type, Function] = {}
 #: The functions that are marked `network`.
 NETWORKS: set[Function] = set()
 
@@ -101,7 +101,7 @@ def overridable(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **named: P.kwargs) -> R:
         for kind in map(type, args):  # torch's own `handle_torch_function` takes ten times as long
             if kind in OVERRIDING:
-                result: R = kind.__torch_function__(call, (), args, named)  # type: ignore[attr-defined]
+                result: R = OVERRIDING[kind](call, (), args, named)
                 return result
         return function(*args, **named)
 

@@ -122,3 +122,24 @@ def test_every_reader_of_metrics_gets_tensors() -> None:
     if type(target["a"]) is not Tensor:
         faults.append(("update", target))
     assert not faults
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_metrics_are_merged_without_a_read(read_before: bool) -> None:
+    metrics: Any = Metrics({"a": FastTensor(np.float32(1))})  # type: ignore[arg-type,dict-item]
+    if read_before:
+        assert metrics["a"].item() == 1
+    metrics |= Metrics({"b": FastTensor(np.float32(2))})  # type: ignore[arg-type,dict-item]
+    assert dict.__getitem__(metrics, "b").__class__ is FastTensor
+    metrics |= {"c": torch.tensor(3.0)}
+    assert {name: value.item() for name, value in metrics.items()} == {"a": 1, "b": 2, "c": 3}
+    assert all(type(value) is Tensor for value in metrics.values())
+
+
+def test_noise_and_the_device_need_no_tensors() -> None:
+    batch, plain = both()
+    assert batch.to(torch.device("cpu")) is batch
+    drawn = [each.standard_normal(np.random.default_rng(3), (2, 4)) for each in (batch, plain)]
+    torch.testing.assert_close(*drawn, rtol=0, atol=0)
+    weight, *_ = HOLDERS[type(batch)].read
+    assert weight(batch).__class__ is np.ndarray

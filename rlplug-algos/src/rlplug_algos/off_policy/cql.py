@@ -120,10 +120,8 @@ class CQL(rl.Algorithm[rl.Transitions]):
             loss, policy_metrics = self.policy_loss(
                 batch, noise, now, imitates=clock.updates < now.bc_steps
             )
-        metrics |= {
-            **policy_metrics,
-            "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
-        }
+        metrics |= policy_metrics
+        metrics["loss/policy_gradient_norm"] = self.policy_optimizer.minimize(loss, clock)
         self.target.move(now.tau)
         return rl.Result(metrics)
 

@@ -131,10 +131,8 @@ class SAC(rl.Algorithm[rl.Transitions]):
             # The policy's loss needs the critics' gradient in the action, not in their weights.
             with self.fixed_critics:
                 loss, policy_metrics = self.policy_loss(batch, noise, now)
-            metrics |= {
-                **policy_metrics,
-                "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
-            }
+            metrics |= policy_metrics
+            metrics["loss/policy_gradient_norm"] = self.policy_optimizer.minimize(loss, clock)
             self.target.move(now.tau)
         return rl.Result(metrics)
 

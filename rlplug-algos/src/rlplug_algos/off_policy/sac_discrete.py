@@ -104,10 +104,8 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.fixed_critics:
                 loss, policy_metrics = self.policy_loss(batch, now)
-            metrics |= {
-                **policy_metrics,
-                "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock),
-            }
+            metrics |= policy_metrics
+            metrics["loss/policy_gradient_norm"] = self.policy_optimizer.minimize(loss, clock)
             self.target.move(now.tau)
         return rl.Result(metrics)
 

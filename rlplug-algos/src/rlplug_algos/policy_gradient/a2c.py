@@ -121,8 +121,8 @@ class A2C(rl.Algorithm[rl.Rollout]):
             loss, clock, age=batch.size
         )
         self.critic.update_stats(samples)
-        explained = rl.explained_variance(rollout, advantage, target)
-        return rl.Result({**metrics, "loss/explained_variance": explained})
+        metrics["loss/explained_variance"] = rl.explained_variance(rollout, advantage, target)
+        return rl.Result(metrics)
 
     def advantages(self, rollout: rl.Rollout, now: A2CConfig) -> tuple[rl.Array, rl.Array]:
         """Return GAE advantages and value targets; with replay, those of V-trace for the current policy."""
@@ -143,7 +143,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
         )
 
     @rl.pure
-    def loss(self, batch: rl.Samples, now: A2CConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: rl.Samples, now: A2CConfig) -> tuple[Tensor, dict[str, Tensor | float]]:
         """Return the loss of section 4 (policy gradient, squared value error, entropy bonus) and metrics."""
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -102,22 +102,20 @@ class PPO(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
         samples, explained = self.advantages(self.scale_reward(batch), now)
         normalized = self.critic.normalize(samples)
-        metrics = dict[str, Tensor]()
+        rows = len(samples.weight)
         for _ in range(now.n_epochs):
             for minibatch in normalized.minibatches(now.batch_size, self.generator):
-                loss, metrics = self.loss(minibatch, now)
+                loss, terms = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate of the rollout's start.
-                norm = self.actor_critic_optimizer.minimize(loss, clock, age=len(samples.weight))
+                norm = self.actor_critic_optimizer.minimize(loss, clock, age=rows)
             # Checked once per epoch, because reading a number from a GPU waits for the GPU.
-            if now.target_kl is not None and rl.to_float(metrics["loss/kl"]) > now.target_kl:
+            if now.target_kl is not None and rl.to_float(self.kl(minibatch, terms)) > now.target_kl:
                 break
         self.critic.update_stats(samples)
-        clipped = (metrics.pop("ratio") - 1).abs() > now.clip_range
         return rl.Result(
             {
-                **metrics,
+                **self.metrics(minibatch, terms, now),
                 "loss/gradient_norm": norm,
-                "loss/clip_fraction": minibatch.mean(clipped.float()),
                 "loss/explained_variance": explained,
             }
         )
@@ -134,9 +132,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of eq. 9: clipped surrogate (eq. 7), value error, entropy bonus; and metrics.
+        """Return the loss of eq. 9: clipped surrogate (eq. 7), value error, entropy bonus; and terms for `metrics`.
 
-        The metric `ratio` [B] is not averaged.
+        The terms [B] are not averaged, because metrics are those of the last minibatch.
         """
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
@@ -151,10 +149,27 @@ class PPO(rl.Algorithm[rl.Rollout]):
         old_value = batch.target - batch.advantage
         value_loss = rl.value_error(value, batch.target, old_value, now.clip_range_vf)
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
-        return loss, {
-            "loss/policy": batch.mean(policy_loss.detach()),
-            "loss/value": batch.mean(value_loss.detach()),
-            "loss/entropy": batch.mean(entropy.detach()),
-            "loss/kl": batch.mean((ratio - 1 - log_ratio).detach()),
-            "ratio": ratio.detach(),
+        terms = {
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "loss/entropy": entropy,
+            "log_ratio": log_ratio,
+        }
+        return loss, {name: term.detach() for name, term in terms.items()}
+
+    def kl(self, batch: rl.Samples, terms: dict[str, Tensor]) -> Tensor:
+        """Return an estimate of KL(old policy || policy): the mean of r - 1 - log r."""
+        log_ratio = terms["log_ratio"]
+        return batch.mean(log_ratio.exp() - 1 - log_ratio)
+
+    def metrics(
+        self, batch: rl.Samples, terms: dict[str, Tensor], now: PPOConfig
+    ) -> dict[str, Tensor]:
+        """Return metrics of a minibatch from the terms of its loss."""
+        parts = ("loss/policy", "loss/value", "loss/entropy")
+        clipped = (terms["log_ratio"].exp() - 1).abs() > now.clip_range
+        return {
+            **{name: batch.mean(terms[name]) for name in parts},
+            "loss/kl": self.kl(batch, terms),
+            "loss/clip_fraction": batch.mean(clipped.float()),
         }

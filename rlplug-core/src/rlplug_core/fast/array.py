@@ -291,7 +291,7 @@ class FastTensor(Elementwise, Reductions):
         return FastTensor(self.value.astype(kind))
 
 
-OVERRIDING.add(FastTensor)
+OVERRIDING[FastTensor] = FastTensor.__torch_function__
 
 
 def operand(other: object) -> Any:

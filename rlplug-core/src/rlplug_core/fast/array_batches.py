@@ -44,6 +44,8 @@ class Kind:
                 "__slots__": (),
                 "__new__": lambda cls, *args, **named: kind(*args, **named),
                 "__reduce_ex__": _reduce,
+                "to": _to,
+                "standard_normal": _standard_normal,
                 **{slot.__name__: _reading(slot) for slot in slots},
             },
         )
@@ -118,6 +120,19 @@ def _array(tree: Field) -> Field:
 
 def _same(value: Field) -> Field:
     return value
+
+
+def _to(batch: Batch, device: torch.device) -> Batch:
+    if device.type == "cpu":
+        return batch
+    return batch.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def _standard_normal(
+    batch: Batch, generator: np.random.Generator, shape: tuple[int, ...]
+) -> Tensor:
+    """Draw as `Batch.standard_normal` does, without a look at the device of a field."""
+    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
 
 
 def _reduce(batch: Batch, protocol: object) -> tuple[Field, ...]:

@@ -308,7 +308,7 @@ class FastLoss(Tensor):
         return function(*plain, **plain_named)
 
 
-OVERRIDING.add(FastLoss)
+OVERRIDING[FastLoss] = FastLoss.__torch_function__
 #: Attributes about the gradient: a FastLoss requires a gradient; for the others autograd computes the loss.
 REQUIRES_GRAD = getattr(Tensor, "requires_grad").__get__  # noqa: B009 - mypy takes it for a bool
 GRADIENTS = [getattr(Tensor, name).__get__ for name in ("grad_fn", "grad", "is_leaf")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,6 +30,12 @@ class Metrics(dict[str, Tensor | FastTensor]):
 
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
+        """Take other metrics without reading them."""
+        super().update(dict.items(other))
+        self.complete = self.complete and getattr(other, "complete", True)
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         self.make_tensors()

@@ -127,7 +127,8 @@ class NoiseRecorder:
         return Recorder.__torch_function__(function, types, args, named)
 
 
-OVERRIDING.update((Recorder, NoiseRecorder))
+OVERRIDING[Recorder] = Recorder.__torch_function__
+OVERRIDING[NoiseRecorder] = NoiseRecorder.__torch_function__
 
 
 def _parameter(tensor: object) -> nn.Parameter:
