@@ -345,33 +345,36 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False, default=False)
 def release(session: nox.Session) -> None:
-    """Build and check what is published, in dist/: `-- 0.2.0` as that version, with `--write` in the sources too."""
-    tree = (
-        ROOT
-        if not session.posargs or "--write" in session.posargs
-        else copied(Path(session.create_tmp()))
-    )
-    if session.posargs:
-        session.run("python", str(tree / ".ci" / "release.py"), session.posargs[0], "--write")
+    """Build and check what is published, in dist/: `-- rlplug-algos 0.1.1` one package as that version.
+
+    `--write` also changes the sources; without a version the package is built as it is, and without a package all are.
+    """
+    words = [word for word in session.posargs if word != "--write"]
+    writes = "--write" in session.posargs
+    tree = ROOT if writes or len(words) < 2 else copied(Path(session.create_tmp()))
+    if len(words) == 2:
+        session.run("python", str(tree / ".ci" / "release.py"), *words, "--write")
     shutil.rmtree(DIST, ignore_errors=True)
     install(session, (), "hatchling>=1.26", "twine>=6.1", "readme-renderer[md]", *PYTEST)
     with timed(session, checks):
-        for package in PACKAGES:
+        for package in ("rlplug", *PACKAGES):
             with session.chdir(tree / package):
                 session.run("python", "-m", "hatchling", "build", "--directory", str(DIST))
         session.run("twine", "check", "--strict", *map(str, DIST.iterdir()))
         session.install("--constraint", "constraints.txt", *map(str, DIST.glob("*.tar.gz")))
         session.run("pytest", "tests/release", env={"RLPLUG_DIST": str(DIST)})
+    for path in DIST.iterdir() if words else ():
+        if not path.name.startswith(f"{words[0].replace('-', '_')}-"):
+            path.unlink()
 
 
 def copied(folder: Path) -> Path:
     """Copy the files that a release changes into `folder`, to build a version before it is in the sources."""
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)
-    for name in (*PACKAGES, ".ci", "docs/plugins", "examples"):
+    for name in ("rlplug", *PACKAGES, ".ci", "examples"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("CITATION.cff", "README.md"):
-        shutil.copy(ROOT / name, tree)
+    shutil.copy(ROOT / "CITATION.cff", tree)
     return tree
 
 

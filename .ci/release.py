@@ -1,8 +1,8 @@
-"""Raise the version of the four packages together and date their change logs: `nox -s release` runs it.
+"""Raise the version of one package and date its change log: `nox -s release` runs it.
 
-python .ci/release.py 0.2.0              # what it would change
-python .ci/release.py 0.2.0 --write      # change it
-python .ci/release.py v0.2.0 --tag       # whether that tag names what is here
+python .ci/release.py rlplug-algos 0.1.1              # what it would change
+python .ci/release.py rlplug-algos 0.1.1 --write      # change it
+python .ci/release.py --tag rlplug-algos-v0.1.1       # whether that tag names what is here
 """
 
 from __future__ import annotations
@@ -16,26 +16,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
+PACKAGES = ("rlplug", "rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 #: What follows a title of *Unreleased* where nobody noted a change.
 NOTHING = "- No change but the version."
+#: The address in `[project.urls]` until the repository has a public one; names that end so belong to nobody.
+PLACEHOLDER = "rlplug.example"
 
 
 def main() -> int:
     """Show or make the changes; the exit code is 2 where the version is none to release."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("version", help="the version to release, such as 0.2.0")
+    parser.add_argument("package", nargs="?", default="", help="the package, such as rlplug-algos")
+    parser.add_argument("version", nargs="?", default="", help="its new version, such as 0.1.1")
     parser.add_argument(
         "--write", action="store_true", help="change the files; without it only show the changes"
     )
     parser.add_argument(
-        "--tag", action="store_true", help="change nothing; fail unless the tag names this version"
+        "--tag", default="", help="change nothing; fail unless the tag names a version that is here"
     )
     given = parser.parse_args()
     try:
         if given.tag:
-            return check_tag(ROOT, given.version)
-        texts = changed(ROOT, given.version, datetime.date.today().isoformat())
+            return check_tag(ROOT, given.tag)
+        today = datetime.date.today().isoformat()
+        texts = changed(ROOT, given.package, given.version, today)
     except ValueError as error:
         sys.stderr.write(f"release: {error}\n")
         return 2
@@ -46,68 +50,72 @@ def main() -> int:
     return 0
 
 
-def changed(root: Path, version: str, day: str) -> dict[Path, str]:
-    """Return the new text of every file that names the version.
+def changed(root: Path, package: str, version: str, day: str) -> dict[Path, str]:
+    """Return the new text of every file that names the version of a package.
 
     Raises:
-        ValueError: `version` is not three numbers, or not above the present one.
+        ValueError: there is no such package, or `version` is not three numbers, or not above the present one.
     """
-    present = version_of(root)
+    present = version_of(root, package)
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ValueError(f"'{version}' is no version; write three numbers, such as 0.2.0")
     if numbers(version) <= numbers(present):
-        raise ValueError(f"{version} is not above {present}, the present version")
-    logs = [root / package / "CHANGELOG.md" for package in PACKAGES]
-    return {
-        **{
-            path: versioned(path.read_text(encoding="utf-8"), version)
-            for path in declarations(root)
-        },
-        **{path: bounded(path.read_text(encoding="utf-8"), version) for path in quotations(root)},
-        **{path: released(path.read_text(encoding="utf-8"), version, day) for path in logs},
-        **cited(root / "CITATION.cff", version, day),
+        raise ValueError(f"{version} is not above {present}, the present version of {package}")
+    log = root / folder_of(root, package) / "CHANGELOG.md"
+    texts = {
+        path: versioned(path.read_text(encoding="utf-8"), version)
+        for path in declarations(root, package)
     }
+    texts[log] = released(log.read_text(encoding="utf-8"), version, day)
+    return texts | (cited(root / "CITATION.cff", version, day) if package == "rlplug" else {})
 
 
 def check_tag(root: Path, tag: str) -> int:
-    """Return 0 where `tag` is `v` and the present version, and every change log has that version.
+    """Return 0 if `tag` is a package, `-v` and its present version, and its change log has that version.
 
     Raises:
-        ValueError: it is not, or one has not.
+        ValueError: it is not, or the addresses of the package are placeholders.
     """
-    version = version_of(root)
-    if tag != f"v{version}":
-        raise ValueError(f"the tag is {tag}, and the packages have version {version}")
-    for package in PACKAGES:
-        if f"\n## {version} (" not in (root / package / "CHANGELOG.md").read_text(encoding="utf-8"):
-            raise ValueError(
-                f"the change log of {package} has no {version}; `nox -s release` dates it"
-            )
+    package, _, version = tag.rpartition("-v")
+    present = version_of(root, package)
+    if version != present:
+        raise ValueError(f"the tag is {tag}, and {package} has version {present}")
+    folder = root / folder_of(root, package)
+    if f"\n## {version} (" not in (folder / "CHANGELOG.md").read_text(encoding="utf-8"):
+        raise ValueError(f"the change log of {package} has no {version}; `nox -s release` dates it")
+    if PLACEHOLDER in (folder / "pyproject.toml").read_text(encoding="utf-8"):
+        raise ValueError(
+            f"[project.urls] of {package} names {PLACEHOLDER}; write the address of the repository"
+        )
     return 0
 
 
-def declarations(root: Path) -> Iterator[Path]:
-    """The files of the packages that declare the version: metadata, and the `__init__` of two of them."""
-    for package in PACKAGES:
-        yield root / package / "pyproject.toml"
-        top = root / package / "src" / package.replace("-", "_") / "__init__.py"
-        if "__version__ = " in top.read_text(encoding="utf-8"):
-            yield top
+def folder_of(root: Path, package: str) -> str:
+    """Return the folder of a package.
+
+    Raises:
+        ValueError: there is no such package.
+    """
+    if package in PACKAGES:
+        return package
+    if (root / "examples" / package / "pyproject.toml").is_file():
+        return f"examples/{package}"
+    raise ValueError(f"there is no package '{package}'; take {', '.join(PACKAGES)} or an example")
 
 
-def quotations(root: Path) -> Iterator[Path]:
-    """The files that bound rlplug-core as a plugin does: the examples, and pages that show one."""
-    yield from sorted(root.glob("examples/*/pyproject.toml"))
-    yield from (root / name for name in ("README.md", "docs/plugins/contract.md"))
+def declarations(root: Path, package: str) -> Iterator[Path]:
+    """The files of a package that declare its version: metadata, and the `__init__` of two of them."""
+    folder = root / folder_of(root, package)
+    yield folder / "pyproject.toml"
+    top = folder / "src" / package.replace("-", "_") / "__init__.py"
+    if top.is_file() and "__version__ = " in top.read_text(encoding="utf-8"):
+        yield top
 
 
-def version_of(root: Path) -> str:
-    """Return the version that rlplug-core has now."""
-    found = re.search(
-        r'^version = "(.+)"$',
-        (root / PACKAGES[0] / "pyproject.toml").read_text(encoding="utf-8"),
-        re.M,
-    )
+def version_of(root: Path, package: str) -> str:
+    """Return the version that a package has now."""
+    text = (root / folder_of(root, package) / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'^version = "(.+)"$', text, re.M)
     assert found
     return found[1]
 
@@ -116,25 +124,9 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def bounds(version: str) -> str:
-    """The versions of a sibling that a package goes with: those of the same minor version."""
-    major, minor, _ = numbers(version)
-    return f">={major}.{minor},<{major}.{minor + 1}"
-
-
 def versioned(text: str, version: str) -> str:
-    """A file with `version` as its own, and with siblings bounded to it."""
-    return bounded(
-        re.sub(r'^(version|__version__) = ".+"$', rf'\1 = "{version}"', text, flags=re.M), version
-    )
-
-
-def bounded(text: str, version: str) -> str:
-    """A text whose bounds on the packages are those of `version`."""
-    names = "|".join(PACKAGES)
-    return re.sub(
-        rf'"((?:{names})(?:\[\w+\])?)>=\d+\.\d+,<\d+\.\d+"', rf'"\g<1>{bounds(version)}"', text
-    )
+    """A file with `version` as its own."""
+    return re.sub(r'^(version|__version__) = ".+"$', rf'\1 = "{version}"', text, flags=re.M)
 
 
 def released(text: str, version: str, day: str) -> str:

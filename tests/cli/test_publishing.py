@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 FORGE = ROOT / ".github"
@@ -47,11 +46,12 @@ def release() -> ModuleType:
 
 @pytest.fixture
 def tree(tmp_path: Path, release: ModuleType) -> Path:
-    """A copy of the files that a release changes."""
-    for path in [*release.changed(ROOT, "99.0.0", "2026-01-31"), *ROOT.glob("rlplug-*/src/rlplug_*/__init__.py")]:
-        copy = tmp_path / path.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
+    """A copy of the files that releases change."""
+    for package in (*release.PACKAGES, "rlplug-cem"):
+        for path in release.changed(ROOT, package, "99.0.0", "2026-01-31"):
+            copy = tmp_path / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
     return tmp_path
 
 
@@ -61,31 +61,26 @@ def write(texts: dict[Path, str]) -> None:
 
 
 def test_all_that_names_the_version_names_the_same(release: ModuleType) -> None:
-    version = release.version_of(ROOT)
-    assert {project(ROOT, package)["version"] for package in release.PACKAGES} == {version}
-    assert read(ROOT / "CITATION.cff")["version"] == version
+    assert read(ROOT / "CITATION.cff")["version"] == release.version_of(ROOT, "rlplug")
     for path in ROOT.glob("rlplug-*/src/rlplug_*/__init__.py"):
+        version = release.version_of(ROOT, path.parent.name.replace("_", "-"))
         assert set(re.findall(r'^__version__ = "(.+)"', path.read_text(encoding="utf-8"), re.M)) <= {version}
 
 
-def test_a_release_raises_every_version_and_bound(release: ModuleType, tree: Path) -> None:
-    write(release.changed(tree, "0.2.0", "2026-01-31"))
-    accepted = "rlplug-core>=0.2,<0.3"
-    for package in release.PACKAGES:
-        table = project(tree, package)
-        assert table["version"] == "0.2.0"
-        siblings = [text for text in requirements(table) if Requirement(text).name in release.PACKAGES]
-        assert all(text.endswith(">=0.2,<0.3") for text in siblings)
-    for path in [*tree.glob("examples/*/pyproject.toml"), tree / "README.md", tree / "docs/plugins/contract.md"]:
-        assert accepted in path.read_text(encoding="utf-8")
+def test_a_release_touches_one_package(release: ModuleType, tree: Path) -> None:
+    for package, folder in (("rlplug-algos", "rlplug-algos"), ("rlplug-cem", "examples/rlplug-cem")):
+        texts = release.changed(tree, package, "0.1.1", "2026-01-31")
+        assert {path.relative_to(tree).parts[: folder.count("/") + 1] for path in texts} == {tuple(folder.split("/"))}
+        write(texts)
+        assert project(tree, folder)["version"] == "0.1.1"
+        assert "## 0.1.1 (2026-01-31)" in (tree / folder / "CHANGELOG.md").read_text(encoding="utf-8")
+    write(release.changed(tree, "rlplug-core", "0.2.0", "2026-01-31"))
     assert '\n__version__ = "0.2.0"\n' in (tree / "rlplug-core/src/rlplug_core/__init__.py").read_text(encoding="utf-8")
+    write(release.changed(tree, "rlplug", "0.2.0", "2026-01-31"))
     cited = read(tree / "CITATION.cff")
     assert (cited["version"], str(cited["date-released"])) == ("0.2.0", "2026-01-31")
-
-
-def requirements(table: dict[str, Any]) -> list[str]:
-    extras = table.get("optional-dependencies", {}).values()
-    return [*table["dependencies"], *(text for extra in extras for text in extra)]
+    with pytest.raises(ValueError, match="no package 'rlplug-nothing'"):
+        release.changed(tree, "rlplug-nothing", "0.2.0", "2026-01-31")
 
 
 def test_a_release_dates_what_was_unreleased(release: ModuleType) -> None:
@@ -104,20 +99,29 @@ def test_a_release_dates_what_was_unreleased(release: ModuleType) -> None:
 )
 def test_a_version_must_be_a_higher_one(release: ModuleType, version: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        release.changed(ROOT, version, "2026-01-31")
+        release.changed(ROOT, "rlplug-core", version, "2026-01-31")
 
 
-def test_a_tag_is_the_version_with_its_change_logs(release: ModuleType, tree: Path) -> None:
-    write(release.changed(tree, "0.2.0", "2026-01-31"))
-    assert release.check_tag(tree, "v0.2.0") == 0
-    with pytest.raises(ValueError, match=r"the tag is v0\.3\.0"):
-        release.check_tag(tree, "v0.3.0")
+def test_a_tag_is_the_version_with_its_change_log(release: ModuleType, tree: Path) -> None:
+    write(release.changed(tree, "rlplug-envs", "0.2.0", "2026-01-31"))
+    with pytest.raises(ValueError, match=r"names rlplug\.example"):
+        release.check_tag(tree, "rlplug-envs-v0.2.0")
+    path = tree / "rlplug-envs" / "pyproject.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("rlplug.example", "host.org/rlplug"), encoding="utf-8")
+    assert release.check_tag(tree, "rlplug-envs-v0.2.0") == 0
+    with pytest.raises(ValueError, match=r"the tag is rlplug-envs-v0\.3\.0"):
+        release.check_tag(tree, "rlplug-envs-v0.3.0")
+    with pytest.raises(ValueError, match=r"the change log of rlplug-algos has no 0\.1\.0"):
+        release.check_tag(tree, "rlplug-algos-v0.1.0")
 
 
 def test_the_script_shows_changes_and_makes_none() -> None:
     before = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "release.py"), "99.0.0"], check=True, capture_output=True, text=True
+        [sys.executable, str(ROOT / ".ci" / "release.py"), "rlplug", "99.0.0"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert '+version = "99.0.0"' in done.stdout
     assert (ROOT / "CITATION.cff").read_text(encoding="utf-8") == before

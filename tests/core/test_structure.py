@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from bench.plainness import imported_by_cli, measure
-from rlplug_core.plugins.index import digest
+from rlplug_core.plugins.index import CONTRACT, digest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
@@ -305,17 +305,32 @@ def project(package: str) -> dict[str, Any]:
     return table
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_bounds_on_siblings_match_their_versions(package: str) -> None:
-    """A sibling is bounded from the minor version it has now to the next one, which may break."""
-    for requirement in map(Requirement, project(package)["dependencies"]):
+EXAMPLES = tuple(f"examples/{path.parent.name}" for path in sorted(ROOT.glob("examples/*/pyproject.toml")))
+
+
+@pytest.mark.parametrize("package", ["rlplug", *PACKAGES, *EXAMPLES])
+def test_a_package_has_its_own_version_bounds_and_contract(package: str) -> None:
+    """Siblings are bounded by the next major version; the number of the contract says what works together."""
+    table = project(package)
+    for requirement in map(Requirement, table["dependencies"]):
         if requirement.name in PACKAGES:
-            major, minor, *_ = project(requirement.name)["version"].split(".")
-            assert str(requirement.specifier) == f"<{major}.{int(minor) + 1},>={major}.{minor}", requirement
+            here = project(requirement.name)["version"]
+            assert requirement.specifier.contains(here), requirement
+            assert f"<{int(here.partition('.')[0]) + 1}" in str(requirement.specifier).split(","), requirement
+    assert set(table["urls"]) == {"Homepage", "Changelog"}
+    assert (ROOT / package / "CHANGELOG.md").is_file()
+    declared = table.get("entry-points", {}).get("rlplug.contract", {})
+    assert list(declared) == ([] if package == "rlplug" else [str(CONTRACT)])
 
 
-def test_the_four_versions_agree() -> None:
-    assert len({project(package)["version"].rpartition(".")[0] for package in PACKAGES}) == 1
+def test_the_command_line_does_not_require_algorithms() -> None:
+    """The package rlplug brings them, by the extra `all`."""
+    names = {Requirement(text).name for text in project("rlplug-cli")["dependencies"]}
+    assert not names & {"rlplug-algos", "rlplug-envs"}
+    (meta,) = map(Requirement, project("rlplug")["dependencies"])
+    extra = project(meta.name)["optional-dependencies"]
+    brought = {Requirement(text).name for name in meta.extras for text in extra[name]}
+    assert brought == {"rlplug-algos", "rlplug-envs"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -10,7 +10,7 @@ from tests.ecosystem.conftest import Place
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "plugins" / "tutorial.md"
 #: What the environment of the test has already; there is no network in it.
-GIVEN = "python -m pip install rlplug-cli hatchling pytest\n"
+GIVEN = "python -m pip install rlplug hatchling pytest\n"
 #: What is appended to `rlplug run`, so that it takes a moment; the last of an option's values counts.
 SHORT = "--total-timesteps 2000 --eval-episodes 2 --final-eval-episodes 2"
 

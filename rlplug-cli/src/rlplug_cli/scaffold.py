@@ -13,7 +13,7 @@ from string import Template
 
 from rlplug_core import __version__, plugins
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins import FIRST_PARTY, KNOWN, NOUNS, Group
+from rlplug_core.plugins import CONTRACT, FIRST_PARTY, KNOWN, NOUNS, Group
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUFFIX = ".template"
@@ -194,9 +194,9 @@ def camel(name: str) -> str:
 
 
 def bounds(version: str) -> str:
-    """Return the compatible versions: `>=0.1,<0.2`, and from 1.0 on `>=1.4,<2`."""
+    """Return the compatible versions: from this one to the next major version, as `>=0.1,<1`."""
     major, minor = (int(part) for part in version.split(".")[:2])
-    return f">={major}.{minor},<{major + 1}" if major else f">=0.{minor},<0.{minor + 1}"
+    return f">={major}.{minor},<{major + 1}"
 
 
 def _owner(kind: str, name: str) -> str:
@@ -249,6 +249,7 @@ def _values(kind: Kind, name: str, form: str) -> dict[str, str]:
         "words": name.replace("-", " ").capitalize(),
         "env": f"{name}/{camel(name)}-v0",
         "bounds": bounds(__version__),
+        "contract": str(CONTRACT),
         "group": kind.group,
         "year": str(datetime.date.today().year),
         "summary": f"{camel(name)}, {kind.noun} for rlplug",

@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 import rlplug_core
 from rlplug_core import plugins
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, plain
-from rlplug_core.plugins import discovery, names
+from rlplug_core.plugins import discovery, index, names
 from rlplug_core.plugins.records import GROUPS, Record
 from rlplug_core.plugins.switches import Switches
 from rlplug_core.testing.distributions import write_distribution
@@ -132,6 +132,31 @@ def test_an_unmet_requirement_on_core_is_incompatible_without_import(install: Ca
     assert record("foo").status == "incompatible"
     with pytest.raises(PluginError, match=r"needs rlplug-core>=99, installed is .*--upgrade rlplug-core rlplug-foo"):
         plugins.algorithm("foo")
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ("99", "written for contract 99 of plugins, and rlplug-core"),
+        ("0", "and still works with"),
+        ("next", "its contract 'next' is not a number"),
+        ("9" * 5000, "is not a number"),
+        (str(index.CONTRACT), ""),
+        (str(index.OLDEST_CONTRACT), ""),
+    ],
+)
+def test_a_declared_contract_is_judged_without_import(
+    install: Callable[..., None], site: Path, declared: str, reason: str
+) -> None:
+    install("rlplug-foo", "foo", "raise SystemExit")
+    (points,) = site.glob("rlplug_foo*.dist-info/entry_points.txt")
+    points.write_text(f"{points.read_text()}\n[{discovery.DECLARED}]\n{declared} = rlplug_foo\n")
+    plugins.refresh()
+    assert record("foo").status == ("incompatible" if reason else "ok")
+    assert reason in record("foo").reason
+    if reason:
+        with pytest.raises(PluginError, match=r"is incompatible: .*--upgrade rlplug-core rlplug-foo"):
+            plugins.algorithm("foo")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from rlplug_core.plugins.hook_specs import RunView as RunView
 from rlplug_core.plugins.hook_specs import hookimpl as hookimpl
 from rlplug_core.plugins.hooks import Hooks as Hooks
 from rlplug_core.plugins.index import AT_ONCE as AT_ONCE
+from rlplug_core.plugins.index import CONTRACT as CONTRACT
 from rlplug_core.plugins.index import DIFFERENT_SPACES as DIFFERENT_SPACES
 from rlplug_core.plugins.index import abilities as abilities
 from rlplug_core.plugins.index import contract as contract
@@ -59,6 +60,7 @@ from rlplug_core.plugins.user_envs import is_environment as is_environment
 
 __all__ = [
     "AT_ONCE",
+    "CONTRACT",
     "DIFFERENT_SPACES",
     "FIRST_PARTY",
     "GROUPS",

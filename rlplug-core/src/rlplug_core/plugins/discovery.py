@@ -27,6 +27,9 @@ from rlplug_core.plugins.records import (
 )
 from rlplug_core.plugins.switches import Switches
 
+#: The group of entry points with the contract that a distribution is written for.
+DECLARED = "rlplug.contract"
+_NUMBER = re.compile(r"[0-9]{1,6}")
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 _BOUND = rf"(?:>=|<)\s*{_RELEASE.pattern}\s*"
 #: A requirement of an extra; the plugin itself can run without it.
@@ -75,7 +78,7 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
         return [
             Record("algorithms", distribution.name, "", *about[:2], status="broken", reason=reason)
         ]
-    unmet = _unmet(distribution)
+    unmet = _unmet(distribution) or _other_contract(points)
     return [
         _judge(Record(group, plain(id, 60), target, *about), switches, unmet)
         for group in GROUPS
@@ -127,6 +130,25 @@ def _unmet(distribution: Installed) -> str:
             rlplug_core.__version__, prereleases=True
         ):
             return f"it needs rlplug-core{requirement.specifier}, installed is {rlplug_core.__version__}"
+    return ""
+
+
+def _other_contract(points: Iterable[tuple[str, str, str]]) -> str:
+    """Return why the contract that a distribution declares is not one of ours, or an empty string.
+
+    It declares the number as the name of an entry point of the group `rlplug.contract`; one that does not is tried.
+    """
+    here = f"rlplug-core {rlplug_core.__version__} has {index.CONTRACT}"
+    for section, name, _ in points:
+        if section != DECLARED:
+            continue
+        if not _NUMBER.fullmatch(name):
+            return f"its contract {plain(repr(name), 40)} is not a number, and {here}"
+        if int(name) > index.CONTRACT:
+            return f"it is written for contract {name} of plugins, and {here}"
+        if int(name) < index.OLDEST_CONTRACT:
+            oldest = index.OLDEST_CONTRACT
+            return f"it is written for contract {name}, and {here} and still works with {oldest}"
     return ""
 
 

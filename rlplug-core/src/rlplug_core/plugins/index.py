@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FORMAT = 2
 #: The contract of this version of rlplug-core with its plugins. It increases by one when plugins may break.
 CONTRACT = 2
+#: The oldest contract with plugins that still work.
+OLDEST_CONTRACT = 1
 #: What `config.Option.type` may be.
 TYPES = frozenset(
     {
