@@ -34,7 +34,7 @@ from rlplug_core.testing import env_checks
 from rlplug_core.types import Act, Step, Timestep
 from rlplug_envs.agents import Agents
 from rlplug_envs.games import Parallel, Turns
-from rlplug_envs.vector import row_seed
+from rlplug_envs.rows import row_seed
 from rlplug_envs.wrappers.opponents import RandomOpponents
 from tests.envs.games import Dilemma, Leaving, in_turns
 

@@ -17,7 +17,7 @@ from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import row_seed
+from rlplug_envs.rows import row_seed
 from tests.envs.continuing import continued_afresh
 
 pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")

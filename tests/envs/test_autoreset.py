@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from rlplug_core.errors import BadEnv
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.vector import SerialEnvs, row_seed
+from rlplug_envs.rows import row_seed
+from rlplug_envs.vector import SerialEnvs
 from tests.envs.walks import MODES, Rich, Walk, environments, reference, story, sync
 
 

@@ -18,7 +18,7 @@ from rlplug_core.protocols import Env
 from rlplug_core.types import Episode, Timestep
 from rlplug_envs.families.envpool import EnvPool, Pool
 from rlplug_envs.families.envpool_arrays import COPIES
-from rlplug_envs.vector import row_seed
+from rlplug_envs.rows import row_seed
 from rlplug_envs.wrappers.lives import EpisodicLife
 from rlplug_envs.wrappers.time import TimeLimit, TimeLimitConfig
 

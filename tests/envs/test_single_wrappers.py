@@ -14,7 +14,8 @@ from rlplug_core.plugins.single_wrappers import Single
 from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_envs.families.classic import HELD, Gymnasium
-from rlplug_envs.vector import SerialEnvs, row_seed
+from rlplug_envs.rows import row_seed
+from rlplug_envs.vector import SerialEnvs
 from tests.tables import for_each
 
 

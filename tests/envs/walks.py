@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.vector import SerialEnvs, row_seed
+from rlplug_envs.rows import row_seed
+from rlplug_envs.vector import SerialEnvs
 
 MODES = list(AutoresetMode)
 

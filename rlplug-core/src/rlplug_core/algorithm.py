@@ -93,15 +93,19 @@ class Algorithm(nn.Module, Generic[B]):
         #: How losses that are marked `pure` run.
         self._losses: Losses = room().losses()
         self._check_spaces()
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            seed = context.seeds.child("networks").integer()
-            # `torch.manual_seed` is slow, because it seeds every kind of device.
-            torch.default_generator.manual_seed(seed)
-            if self.device.type == "cuda":
-                torch.cuda.manual_seed(seed)
-            self.build()
+        self._build_from_seed(context.seeds.child("networks").integer())
         self.running = [module for module in self.modules() if isinstance(module, Running)]
         self._check_norms()
+
+    def _build_from_seed(self, seed: int) -> None:
+        """Build the networks with the seed of initial weights, and leave torch's own generators unchanged."""
+        on_gpu = self.device.type == "cuda"
+        with torch.random.fork_rng(devices=[self.device] if on_gpu else []):
+            # `torch.manual_seed` is slow, because it seeds every kind of device.
+            torch.default_generator.manual_seed(seed)
+            if on_gpu:
+                torch.cuda.manual_seed(seed)
+            self.build()
 
     def _backend_on(self, device: torch.device) -> str:
         """Return the backend that computes actions from tensors on a device.
@@ -189,34 +193,18 @@ class Algorithm(nn.Module, Generic[B]):
             rule = rule or self._rule(defaults or {})
             if max_grad_norm is None and getattr(self.config, "max_grad_norm", None) is not None:
                 max_grad_norm = self.schedule("max_grad_norm")
-            anneal = getattr(self.config, "anneal_lr", False)
-            learning_rate = self.schedule(learning_rate, anneal)
+            learning_rate = self.schedule(learning_rate, getattr(self.config, "anneal_lr", False))
         modules = list(modules)
         rule = rule or Adam()
         optimizer = self.context.optimizer(
-            [
-                parameter
-                for module in modules
-                for parameter in module.to(self.device).parameters()
-                if parameter.requires_grad
-            ],
+            trainable_parameters(modules, self.device),
             name=f"{type(self).__name__}.{name}",
             rule=rule,
             learning_rate=learning_rate,
             max_grad_norm=max_grad_norm,
         )
         if decays(rule):
-            temperatures = {
-                part
-                for module in modules
-                for part in module.modules()
-                if isinstance(part, Temperature)
-            }
-            optimizer.undecayed = [
-                optimizer.part(temperature.log)
-                for temperature in temperatures
-                if temperature.autotune
-            ]
+            optimizer.undecayed = [optimizer.part(log) for log in learned_temperatures(modules)]
         if any(optimizer.name == other.name for other in self.optimizers):
             raise ValueError(
                 f"two optimizers of {type(self).__name__} are called '{name}'; give each its own name"
@@ -326,6 +314,22 @@ class Algorithm(nn.Module, Generic[B]):
                 "independent, which has an algorithm for each: 'rlplug info independent'"
             )
         check_actions(type(self), self.spec)
+
+
+def trainable_parameters(modules: Iterable[nn.Module], device: torch.device) -> list[nn.Parameter]:
+    """Move modules to a device, and return their parameters with a gradient."""
+    return [
+        parameter
+        for module in modules
+        for parameter in module.to(device).parameters()
+        if parameter.requires_grad
+    ]
+
+
+def learned_temperatures(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    """Return the logarithms of learned temperatures in modules, each once."""
+    parts = dict.fromkeys(part for module in modules for part in module.modules())
+    return [part.log for part in parts if isinstance(part, Temperature) and part.autotune]
 
 
 class pure(Generic[A, P, R]):  # a decorator

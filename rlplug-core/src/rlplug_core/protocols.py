@@ -86,11 +86,9 @@ class TensorEnv(Protocol):
     def single_action_space(self) -> Space: ...
     def reset(self, *, seed: int | None = None, options: State | None = None) -> tuple[Obs, State]:
         """Start every row, or those in `options["reset_mask"]` [N]; return observations and `info`."""
-        ...
 
     def step(self, action: Tensor, /) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
         """Return observations, rewards [N], terminated [N], truncated [N], and `info`."""
-        ...
 
 
 @runtime_checkable
@@ -99,11 +97,9 @@ class Agent(Stateful, Protocol):
 
     def weights(self) -> State:
         """Return live views of the weights that travel to actors and evaluators."""
-        ...
 
     def initial(self, num_envs: int) -> RecurrentState:
         """Return the memory of `num_envs` environments before their first step."""
-        ...
 
     def act(
         self,
@@ -129,7 +125,6 @@ class Agent(Stateful, Protocol):
         Returns:
             The actions [N, ...], the new memory, and other outputs for the learner, such as log-probabilities.
         """
-        ...
 
 
 @runtime_checkable
@@ -138,11 +133,9 @@ class Buffer(Stateful, Protocol[B]):
 
     def add(self, step: Step, source: int = 0) -> None:
         """Store a step of the actor `source`; sequences never mix rows of different actors."""
-        ...
 
     def batches(self, clock: Clock) -> Iterable[B]:
         """Yield the batches that are ready. Their number is in the state, so a stop between two loses none."""
-        ...
 
     def feedback(self, batch: B, result: Result) -> None: ...
 
@@ -161,7 +154,6 @@ class Learner(Stateful, Protocol[B]):
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
         """Return an agent with the learner's parameters. Agents do not share generators or memory."""
-        ...
 
     def buffer(self) -> Buffer[B]: ...
     def update(self, batch: B, clock: Clock) -> Result: ...
@@ -177,11 +169,9 @@ class Link(Protocol):
 
     def publish(self, weights: State) -> None:
         """Make these the actors' next version of the weights; chunks received before may be overwritten."""
-        ...
 
     def receive(self) -> list[Chunk]:
         """Return the chunks that arrived; their arrays are valid until the next `publish`."""
-        ...
 
 
 class ActorLink(Protocol):
@@ -192,7 +182,6 @@ class ActorLink(Protocol):
 
         `seen` is the version that the agent has.
         """
-        ...
 
     def send(self, chunk: Chunk) -> None: ...
 
@@ -203,11 +192,9 @@ class Provider(Protocol):
 
     def ids(self) -> Iterable[str]:
         """Return the ids of its environments, as a user types them; used for suggestions."""
-        ...
 
     def make(self, id: str, num_envs: int) -> Env:
         """Make environments; raise `errors.UnknownEnv` or, if a package is absent, `errors.MissingPackage`."""
-        ...
 
 
 class Wrapper(Protocol):
@@ -225,7 +212,6 @@ class SupportsAdopt(Protocol):
 
     def adopt(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
         """Return `num_envs` environments from `make`, which returns a new `gymnasium.Env`."""
-        ...
 
 
 @runtime_checkable
@@ -234,11 +220,9 @@ class SupportsAdoptWorlds(Protocol):
 
     def adopt_worlds(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
         """Return `num_envs` worlds from `make`, which returns a new PettingZoo `ParallelEnv` or `AECEnv`."""
-        ...
 
     def hold_world(self, world: Any, id: str) -> Env:
         """Adapt an existing world; `close` leaves it open for its owner."""
-        ...
 
 
 @runtime_checkable
@@ -247,7 +231,6 @@ class SupportsAdoptVector(Protocol):
 
     def adopt_vector(self, make: Callable[[], Any], id: str) -> Env:
         """Return the vector from `make`, which returns a new `gymnasium.vector.VectorEnv`."""
-        ...
 
 
 @runtime_checkable
@@ -256,7 +239,6 @@ class SupportsDevice(Protocol):
 
     def on_device(self, device: str) -> Provider:
         """Return a provider of the same environments that makes them on this device, such as `cuda`."""
-        ...
 
 
 @runtime_checkable
@@ -265,7 +247,6 @@ class SupportsTensors(Protocol):
 
     def use_tensors(self, num_envs: int, device: device) -> None:
         """Act on tensors [num_envs, ...] on this device until the next call of `initial`."""
-        ...
 
 
 @runtime_checkable
@@ -274,7 +255,6 @@ class SupportsHold(Protocol):
 
     def hold(self, env: Any, id: str) -> Env:
         """Adapt a `gymnasium.Env` or a `gymnasium.vector.VectorEnv`; `close` leaves it open for its owner."""
-        ...
 
 
 @runtime_checkable
@@ -286,7 +266,6 @@ class SupportsArguments(Protocol):
 
         It raises `errors.UsageError` if an environment has no such argument.
         """
-        ...
 
 
 @runtime_checkable
@@ -302,7 +281,6 @@ class SupportsRender(Protocol):
 
     def make_shown(self, id: str, render_mode: str) -> Env:
         """Return one environment with a `show`, made with Gymnasium's `render_mode`: `human` or `rgb_array`."""
-        ...
 
 
 @runtime_checkable
@@ -311,7 +289,6 @@ class SupportsExport(Protocol):
 
     def exported(self) -> nn.Module:
         """Return a module from observations [B, ...] to the best actions [B, ...]; it draws no random numbers."""
-        ...
 
 
 @runtime_checkable
@@ -320,7 +297,6 @@ class SupportsPart(Protocol):
 
     def part(self, first: int) -> None:
         """Make its first environment number `first` of the whole; called before the first reset."""
-        ...
 
 
 @runtime_checkable
@@ -329,7 +305,6 @@ class SupportsEvaluation(Protocol):
 
     def in_evaluation(self, config: Any) -> object:
         """Return its options in evaluations; None leaves it out. Spaces must be the same."""
-        ...
 
 
 @runtime_checkable
@@ -345,7 +320,6 @@ class SupportsSources(Buffer[Any], Protocol):
 
     def restart_source(self, source: int) -> None:
         """Start new rows for one source: its next steps do not follow its last ones."""
-        ...
 
 
 class Evaluated(Protocol):
@@ -399,39 +373,3 @@ class SupportsSettings(Protocol):
         It is called before the first episode, and again after every event. If a value has changed, the
         environments have it from each row's next episode on.
         """
-        ...
-
-
-__all__ = [
-    "ActorLink",
-    "Agent",
-    "AnyBuffer",
-    "AnyLearner",
-    "Buffer",
-    "Controller",
-    "Env",
-    "Evaluated",
-    "Learner",
-    "Link",
-    "Provider",
-    "Show",
-    "Stateful",
-    "SupportsAdopt",
-    "SupportsAdoptVector",
-    "SupportsArguments",
-    "SupportsDevice",
-    "SupportsEnded",
-    "SupportsEvaluated",
-    "SupportsEvaluation",
-    "SupportsExport",
-    "SupportsFinish",
-    "SupportsHold",
-    "SupportsPart",
-    "SupportsRender",
-    "SupportsRestart",
-    "SupportsSettings",
-    "SupportsSources",
-    "SupportsTensors",
-    "TensorEnv",
-    "Wrapper",
-]

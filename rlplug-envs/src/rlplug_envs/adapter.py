@@ -17,9 +17,9 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.families.limits import entry_limit
 from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
+from rlplug_envs.rows import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.shown import numbers, of_rows, success, value_of_rows
 from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
-from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import (
     Watch,
     check_counted,

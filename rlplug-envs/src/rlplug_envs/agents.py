@@ -22,9 +22,9 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
+from rlplug_envs.rows import check_last, check_state, refusal, row_seed
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
-from rlplug_envs.vector import check_last, check_state, refusal, row_seed
 from rlplug_envs.watch import NUMBERS, check_counted, check_info, check_reward, close_env
 
 Make: TypeAlias = Callable[[], Game]

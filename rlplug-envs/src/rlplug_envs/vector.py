@@ -15,17 +15,14 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from rlplug_core.errors import BadEnv, UsageError
-from rlplug_core.nets.actions import one_of
 from rlplug_core.plugins.single_wrappers import Single, repeating
 from rlplug_core.protocols import Show
-from rlplug_core.seeds import Seeds
 from rlplug_core.types import (
     MASK,
     Array,
     Episode,
     GymEnv,
     Obs,
-    Space,
     Spec,
     State,
     Timestep,
@@ -41,19 +38,16 @@ from rlplug_envs.observation_dtypes import (
     LARGEST,
     LEAST,
     WHOLE,
-    DtypeMismatch,
     fit,
-    misfit,
-    unusable,
 )
 from rlplug_envs.raw_return import find_raw_return, with_raw_return
+from rlplug_envs.rows import check_state, choosing, refusal, row_seed, two_sets
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
-from rlplug_envs.spaces import INT64, View, allocate, masked, put
+from rlplug_envs.spaces import INT64, View, masked, put
 from rlplug_envs.watch import (
     FLAGS,
     NUMBERS,
-    OLD_GYM,
     Watch,
     check_info,
     check_late_mask,
@@ -62,6 +56,7 @@ from rlplug_envs.watch import (
     check_reward,
     check_signature,
     close_env,
+    explain,
 )
 
 Make: TypeAlias = Callable[[], GymEnv]
@@ -70,45 +65,6 @@ Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 #: Why environments inside wrappers cannot be captured, by their entry in the registry or by what makes them (itself: of
 #: its name alone another one may come to be called); tested once per process.
 _TESTED: dict[tuple[object, Wrap], str] = {}
-
-
-def row_seed(seed: int, row: int) -> int:
-    """The seed of one environment: independent of the others', and of how many there are."""
-    return Seeds(seed).child("row", row).integer()
-
-
-def listing(space: Space) -> Callable[[Array], list[Any]] | None:
-    """Return a function that makes a list of `Discrete` actions [N], `np.int64` as sampled; None for other spaces.
-
-    Gymnasium's check of an `int` costs CartPole a fifth of a step. Spaces of narrower integers refuse `np.int64`, and
-    get an `int`.
-    """
-    if not isinstance(space, spaces.Discrete):
-        return None
-    return list if space.dtype == np.int64 else np.ndarray.tolist
-
-
-def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[Array], Any]:
-    """Return a function from canonical actions [N, ...] to a sequence of actions for single environments."""
-    listed = listing(space)
-    if listed is not None:
-        return listed if to_env is None else lambda action: listed(to_env(action))
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        assert to_env is not None  # canonical actions concatenate their parts
-        return lambda action: [one_of(to_env(action), row) for row in range(len(action))]
-    return to_env or np.asarray
-
-
-def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:
-    """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended, and with a watch."""
-    sets = []
-    for _ in range(2):
-        obs = allocate(spec.obs, spec.num_envs)
-        reward = np.zeros(spec.num_envs, np.float32)
-        sets.append(
-            (Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, spec.id))
-        )
-    return sets
 
 
 class SerialEnvs:
@@ -142,20 +98,17 @@ class SerialEnvs:
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
         # Only a reset shows whether there is a mask; the first real reset seeds this row again.
-        check_signature(id or type(env.unwrapped).__name__, env)
-        _, info = check_reset(id or type(env.unwrapped).__name__, env.reset(seed=0))
-        self._view = View(
-            env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__
-        )
-        view = self._view
+        id = id or type(env.unwrapped).__name__
+        check_signature(id, env)
+        _, info = check_reset(id, env.reset(seed=0))
+        self._view = view = View(env.observation_space, env.action_space, info, id)
         known = min(filter(None, (limit, limit_of(env))), default=0)
         self.spec = with_goals(
             Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env
         )
         self.action_space = env.action_space
-        self._own_returns = [
-            one for one in map(find_raw_return, self.envs) if one
-        ]  # of every row, or of none
+        # Of every row, or of none.
+        self._own_returns = [one for one in map(find_raw_return, self.envs) if one]
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
         self._flat = not isinstance(self._view.obs, spaces.Dict)
@@ -166,9 +119,8 @@ class SerialEnvs:
         self._maskless = not masked(self._view.obs)
         self._to_env = self._view.to_env
         self._choose = choosing(env.action_space, self._to_env)
-        self._action_shape: tuple[int, ...] | None = (
-            None  # until the first reset, so that `step` refuses
-        )
+        #: None before the first reset, so that `step` refuses every action.
+        self._action_shape: tuple[int, ...] | None = None
         self._never = np.zeros(num_envs, np.bool_)
         self._always = np.ones(num_envs, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
@@ -243,7 +195,7 @@ class SerialEnvs:
                     ended = ended or {}
                     ended[row] = bool(terminated)
         except (ValueError, TypeError, OverflowError) as error:
-            self._explain(row, error, result)
+            explain(self._where(row), obs, error, result)
             raise
         self._time += 1
         for measure, part, enough in watch.parts:  # `watch.suspects()`, without two calls
@@ -257,30 +209,6 @@ class SerialEnvs:
         """Raise BadEnv for NaN, infinity and wrong states; warn of numbers far outside their bounds."""
         if watch.suspects():
             watch.examine([self._time - begun for begun in self._begun])
-
-    def _explain(self, row: int, error: Exception, result: Any) -> None:
-        """Raise BadEnv if an error of `step` is not the environment's own, but due to its result."""
-        where = self._where(row)
-        if isinstance(error, DtypeMismatch):
-            raise BadEnv(f"{where}: {error}") from None
-        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            return
-        if (
-            isinstance(error, OverflowError)
-            and result
-            and (told := misfit(self._now[1], result[0]))
-        ):
-            raise BadEnv(f"{where}: {told}") from None  # an integer too large for any array
-        if isinstance(error, ValueError) or not isinstance(
-            result, tuple
-        ):  # a TypeError may come of its arguments
-            five = "(observation, reward, terminated, truncated, info)"
-            old = ""
-            if isinstance(result, tuple) and len(result) == 4:
-                old = f", but four values, as in {OLD_GYM}: split its 'done' into terminated and truncated"
-            raise BadEnv(
-                f"{where}: step() returned something else than {five}{old or f': {error}'}"
-            ) from error
 
     def _check_info(self, row: int, info: Any) -> None:
         """Raise BadEnv if info is not a dictionary, or has a mask that the first reset did not have."""
@@ -313,9 +241,8 @@ class SerialEnvs:
         totals = self.running_returns().tolist()
         for row in sorted(ended):
             terminated[row], first[row] = ended[row], True
-            info = self._infos[row] = dict(
-                self._infos[row]
-            )  # the reset may change the environment's own
+            # A copy: the reset may change the environment's own.
+            info = self._infos[row] = dict(self._infos[row])
             episodes.append(
                 Episode(row, totals[row], time - self._begun[row], success(info), numbers(info))
             )
@@ -403,9 +330,8 @@ class SerialEnvs:
 
         def wrap_each(env: GymEnv) -> GymEnv:
             env = TimeLimit(env, limit) if limit else env
-            return wrap(
-                with_raw_return(env) if isinstance(wrap, Single) else env
-            )  # our own sum rewards at most
+            # Our own wrappers at most sum rewards.
+            return wrap(with_raw_return(env) if isinstance(wrap, Single) else env)
 
         return wrap_each
 
@@ -464,38 +390,11 @@ class SerialEnvs:
         self._settings.load_state_dict(state, self.envs)
         restore(self.envs, state["envs"])
         self._begin(list(state["lengths"]), list(state["totals"]))
-        for one, total in zip(
-            self._own_returns, state["totals"], strict=False
-        ):  # none, or one for each row
-            one.total = total
+        if self._own_returns:
+            for one, total in zip(self._own_returns, state["totals"], strict=True):
+                one.total = total
 
     def close(self) -> None:
         """Close every environment; one that raises in `close` ends nothing."""
         for env in self.envs:
             close_env(env.close, self.spec.id)
-
-
-def check_last(final_obs: Obs, id: str) -> None:
-    """Raise BadEnv if last observations of episodes are NaN or infinite.
-
-    One that comes apart from the others passes no watch.
-    """
-    if told := unusable(final_obs):
-        raise BadEnv(f"{id}: {told}")
-
-
-def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:
-    """Return why these actions cannot be taken; `expected` is None before the first reset."""
-    if expected is None:
-        return BadEnv(f"{id}: step was called before reset")
-    return BadEnv(f"{id}: the actions have shape {action.shape}, expected {expected}")
-
-
-def check_state(state: State, num_envs: int, spec: Spec) -> None:
-    """Raise BadEnv if a saved state does not fit an environment."""
-    if "inexact" in state:
-        raise BadEnv(f"{spec.id}: its state was not saved ({state['inexact']}); reset it instead")
-    if num_envs != spec.num_envs:
-        raise BadEnv(
-            f"{spec.id}: the saved state is of {num_envs} environments, these are {spec.num_envs}"
-        )

@@ -17,7 +17,14 @@ from rlplug_core.errors import BadEnv, plain, warn
 from rlplug_core.nets.one_hot import Ranged, bounds, stray
 from rlplug_core.plugins.single_wrappers import INSTEAD, learns
 from rlplug_core.types import MASK, Array, GymEnv, Obs, Space
-from rlplug_envs.observation_dtypes import LARGEST, LEAST, count_unusable, wrong
+from rlplug_envs.observation_dtypes import (
+    LARGEST,
+    LEAST,
+    DtypeMismatch,
+    count_unusable,
+    misfit,
+    wrong,
+)
 
 #: The interface before Gymnasium.
 OLD_GYM = "the old package gym"
@@ -266,3 +273,30 @@ def _raise_limit(watched: Watched) -> Watched:
         return watched
     # Squares of large finite numbers overflow, and tell nothing of infinity any more.
     return (measure, part, LARGEST) if measure(part) <= LARGEST else (count_unusable, part, 0)
+
+
+def explain(where: str, obs: Obs, error: Exception, result: Any) -> None:
+    """Raise BadEnv if an error of `step` is not the environment's own, but due to its result.
+
+    Args:
+        where: the environment and its step.
+        obs: the arrays that observations are written to.
+        error: the error.
+        result: the return value of `step`.
+    """
+    if isinstance(error, DtypeMismatch):
+        raise BadEnv(f"{where}: {error}") from None
+    if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+        return
+    if isinstance(error, OverflowError) and result and (told := misfit(obs, result[0])):
+        raise BadEnv(f"{where}: {told}") from None  # an integer too large for any array
+    if isinstance(error, ValueError) or not isinstance(
+        result, tuple
+    ):  # a TypeError may come of its arguments
+        five = "(observation, reward, terminated, truncated, info)"
+        old = ""
+        if isinstance(result, tuple) and len(result) == 4:
+            old = f", but four values, as in {OLD_GYM}: split its 'done' into terminated and truncated"
+        raise BadEnv(
+            f"{where}: step() returned something else than {five}{old or f': {error}'}"
+        ) from error

@@ -74,7 +74,7 @@ def test_a_kind_is_for_environments_that_no_table_names(
 
 def test_a_kind_that_there_is_not(preset_file: Path) -> None:
     preset_file.write_text("[kind.pixel]\n")
-    with pytest.raises(PluginError, match=r"'kind.pixel' is no table of a kind; did you mean 'pixels'\?"):
+    with pytest.raises(PluginError, match=r"'kind.pixel' is not a table of a kind; did you mean 'pixels'\?"):
         presets.preset("foo", "Cart")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count, islice
 from typing import Any, Protocol
 
@@ -38,31 +39,15 @@ def explorer(
         random_steps: env steps at the start with random actions.
         eval_eps: the chance of a random action in evaluation.
     """
+    make: Callable[..., EpsilonGreedy]
     if q_network.noisy:
-        return NoisyGreedy(
-            q_network,
-            q_network.draw,
-            seeds,
-            inference_backend=inference_backend,
-            warmup=random_steps,
-            evaluation=eval_eps,
-        )
-    if softmax_temperature is not None:
-        return Softmax(
-            q_network,
-            softmax_temperature,
-            seeds,
-            inference_backend=inference_backend,
-            warmup=random_steps,
-            evaluation=eval_eps,
-        )
-    return EpsilonGreedy(
-        q_network,
-        epsilon,
-        seeds,
-        inference_backend=inference_backend,
-        warmup=random_steps,
-        evaluation=eval_eps,
+        make = partial(NoisyGreedy, q_network, q_network.draw)
+    elif softmax_temperature is not None:
+        make = partial(Softmax, q_network, softmax_temperature)
+    else:
+        make = partial(EpsilonGreedy, q_network, epsilon)
+    return make(
+        seeds, inference_backend=inference_backend, warmup=random_steps, evaluation=eval_eps
     )
 
 

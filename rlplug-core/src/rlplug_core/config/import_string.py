@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from importlib.abc import Loader
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -94,14 +95,18 @@ def _from_file(path: Path, target: str) -> ModuleType:
         raise UsageError(f"'{target}': {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     importable(resolved.parent)
+    _execute(spec.loader, module, target)
+    return module
+
+
+def _execute(loader: Loader, module: ModuleType, target: str) -> None:
+    name = module.__name__
     sys.modules[name] = module  # dataclasses look their module up there while it is executed
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            spec.loader.exec_module(module)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a user's file may raise anything while it is executed
+            loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        # A user's file may raise anything while it is executed.
         del sys.modules[name]
         if isinstance(error, ModuleNotFoundError) and error.name:
             sentence = (
@@ -111,7 +116,6 @@ def _from_file(path: Path, target: str) -> ModuleType:
         raise PluginError(
             f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
         ) from error
-    return module
 
 
 def attribute_of(module: ModuleType, attribute: str, what: str) -> object:

@@ -136,17 +136,11 @@ def _default(config: type[object], field: dataclasses.Field[object]) -> object:
 
 def _option(name: str, hint: object, default: object, help: str, search: Range | None) -> Option:
     hint, optional = _strip_optional(hint)
-    minimum = maximum = None
-    is_open = False
     notes = []
     if typing.get_origin(hint) is Annotated:
         hint, *notes = typing.get_args(hint)
-        for meta in (note for note in notes if isinstance(note, msgspec.Meta)):
-            minimum = meta.ge if meta.ge is not None else meta.gt
-            maximum = meta.le
-            is_open = meta.gt is not None
+    limits = next((note for note in notes if isinstance(note, msgspec.Meta)), msgspec.Meta())
     marked = [note for note in notes if isinstance(note, str)]
-    scheduled = Follows in notes
     kind, choices = (marked[0], ()) if marked else _kind(name, hint)
     return Option(
         name,
@@ -154,12 +148,12 @@ def _option(name: str, hint: object, default: object, help: str, search: Range |
         default,
         help,
         choices=choices,
-        minimum=minimum,
-        maximum=maximum,
-        open_minimum=is_open,
+        minimum=limits.gt if limits.ge is None else limits.ge,
+        maximum=limits.le,
+        open_minimum=limits.gt is not None,
         optional=optional,
         search=search,
-        scheduled=scheduled,
+        scheduled=Follows in notes,
     )
 
 

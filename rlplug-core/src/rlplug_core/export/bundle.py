@@ -121,6 +121,13 @@ def _write_into(
         "program": graph,
         "sha256": {TENSORS: hashlib.sha256(data).hexdigest()},
     }
+    _write_programs(directory, flat, onnx, torchscript)
+    (directory / TENSORS).write_bytes(data)
+    (directory / JSON).write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+def _write_programs(directory: Path, flat: Flat, onnx: bool, torchscript: bool) -> None:
+    """Write the policy as `policy.onnx` and `policy.pt`, if wanted."""
     if onnx:
         from rlplug_core.export.onnx import write_onnx
 
@@ -129,8 +136,6 @@ def _write_into(
         from rlplug_core.export.torchscript import write_torchscript
 
         write_torchscript(directory / "policy.pt", flat)
-    (directory / TENSORS).write_bytes(data)
-    (directory / JSON).write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
 def _traced(

@@ -23,31 +23,18 @@ def space_to_json(space: Space) -> dict[str, object]:
         UsageError: the space is not a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
     """
     if isinstance(space, spaces.Box):
-        shape = list(space.shape)
-        dtype = space.dtype.name
-        return {
-            "kind": "Box",
-            "shape": shape,
-            "dtype": dtype,
-            "low": _bound(space.low),
-            "high": _bound(space.high),
-        }
+        limits = {"low": _bound(space.low), "high": _bound(space.high)}
+        return {"kind": "Box", "shape": list(space.shape), "dtype": space.dtype.name, **limits}
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.MultiDiscrete):
-        numbers = {
-            "nvec": space.nvec.tolist(),
-            "start": space.start.tolist(),
-            "dtype": np.dtype(space.dtype).name,
-        }
-        return {"kind": "MultiDiscrete", **numbers}
+        numbers = {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        return {"kind": "MultiDiscrete", **numbers, "dtype": np.dtype(space.dtype).name}
     if isinstance(space, spaces.MultiBinary):
         return {"kind": "MultiBinary", "shape": list(space.shape)}
     if isinstance(space, spaces.Dict):
-        return {
-            "kind": "Dict",
-            "parts": [[name, space_to_json(part)] for name, part in space.spaces.items()],
-        }
+        parts = [[name, space_to_json(part)] for name, part in space.spaces.items()]
+        return {"kind": "Dict", "parts": parts}
     if isinstance(space, spaces.Tuple):
         return {"kind": "Tuple", "parts": [space_to_json(part) for part in space.spaces]}
     raise UsageError(

@@ -90,10 +90,8 @@ class Optimizer:
         #: The current values of the two schedules; constants are not computed again.
         self.rate = self.learning_rate(0.0)
         self.clip = None if self.max_grad_norm is None else self.max_grad_norm(0.0)
-        self.moving = not all(
-            isinstance(schedule, Constant | None)
-            for schedule in (self.learning_rate, self.max_grad_norm)
-        )
+        schedules = (self.learning_rate, self.max_grad_norm)
+        self.moving = not all(isinstance(schedule, Constant | None) for schedule in schedules)
         self.flat, self.gradient = flatten(self.parameters)
         self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from rlplug_core.loop.episode_stats import means
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import preserve_generators
-from rlplug_core.types import Episode
+from rlplug_core.types import Episode, Spec
 
 #: Steps after which an episode is cut: thirty minutes of Atari at four frames per step.
 LONGEST = 27_000
@@ -168,18 +168,25 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         episodes = [
             ended.get(row) or Episode(row, float(totals[row]), step + 1) for row in range(num_envs)
         ]
-        successes = _successes(ended, num_envs)
-        has_info = any(episode.info for episode in episodes)
-        infos = tuple(episode.info for episode in episodes) if has_info else ()
-        returns = tuple(episode.total for episode in episodes)
-        lengths = tuple(episode.length for episode in episodes)
-        return Evaluation(
-            returns, lengths, successes, infos, agents=env.spec.agents, cut=num_envs - len(ended)
+    return _evaluation_of(episodes, ended, env.spec)
+
+
+def _evaluation_of(
+    episodes: Sequence[Episode], ended: Mapping[int, Episode], spec: Spec
+) -> Evaluation:
+    """Return the evaluation of one episode for each row; those that are not in `ended` were cut."""
+    successes: tuple[bool | None, ...] = ()
+    if any(episode.success is not None for episode in ended.values()):
+        # An episode that was cut had no success.
+        successes = tuple(
+            episode.success if episode.row in ended else False for episode in episodes
         )
-
-
-def _successes(ended: Mapping[int, Episode], num_envs: int) -> tuple[bool | None, ...]:
-    """Return the success of each row's episode: None if unknown, False if it was cut and others report success."""
-    if all(episode.success is None for episode in ended.values()):
-        return ()
-    return tuple(ended[row].success if row in ended else False for row in range(num_envs))
+    has_info = any(episode.info for episode in episodes)
+    return Evaluation(
+        tuple(episode.total for episode in episodes),
+        tuple(episode.length for episode in episodes),
+        successes,
+        tuple(episode.info for episode in episodes) if has_info else (),
+        agents=spec.agents,
+        cut=len(episodes) - len(ended),
+    )

@@ -171,23 +171,27 @@ class Events:
         ):  # the start of workers and environments does not count as speed
             self.lap = (self.now(), steps)
         if steps >= self.next:
-            before = self.steps
-            self.steps = steps
-            self._schedule()
-            if due(before, steps, self.log_every):
-                self.log()
-            if due(before, steps, self.eval_every):
-                with self._aside("evaluation"):
-                    self.evaluate()
-            if (
-                due(before, steps, self.checkpoint_every) or not self.saved
-            ) and not self.clock.done:
-                with self._aside("checkpoint"):
-                    self.checkpoint("step", "periodic" if self.saved else "begin")
+            self._do_due_tasks(steps)
         if self.now() >= self.wake:
             self.wake = self.now() + TICK
             self._spent()
             self.sink.watch(self.progress("training"))
+
+    def _do_due_tasks(self, steps: int) -> None:
+        """Log, evaluate and save, each if it is due at this env step."""
+        before = self.steps
+        self.steps = steps
+        every = (self.log_every, self.eval_every, self.checkpoint_every)
+        self.next = min(steps - steps % k + k for k in every if k)
+        if due(before, steps, self.log_every):
+            self.log()
+        if due(before, steps, self.eval_every):
+            with self._aside("evaluation"):
+                self.evaluate()
+        save = due(before, steps, self.checkpoint_every) or not self.saved
+        if save and not self.clock.done:
+            with self._aside("checkpoint"):
+                self.checkpoint("step", "periodic" if self.saved else "begin")
 
     def finish(self) -> None:
         """The last log record and evaluation of a run that reached its end, unless they were just made."""
@@ -227,23 +231,8 @@ class Events:
         result = self.sink.evaluate(learner)
         self.last = result.mean
         is_best = self.best is None or result.mean > self.best or result.zero_sum
-        success = {} if result.success_rate is None else {"eval/success_rate": result.success_rate}
-        info = {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
-        self.sink.record(
-            "evaluation",
-            self._point(self.eval_every, at_end),
-            {
-                "eval/return_mean": result.mean,
-                "eval/return_std": result.std,
-                "eval/return_min": result.minimum,
-                "eval/return_max": result.maximum,
-                "eval/length_mean": result.length_mean,
-                **success,
-                **info,
-                **{f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()},
-                "best": is_best,
-            },
-        )
+        metrics = {**evaluation_metrics(result), "best": is_best}
+        self.sink.record("evaluation", self._point(self.eval_every, at_end), metrics)
         if is_best:
             self.best = result.mean
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
@@ -394,6 +383,18 @@ class Events:
         if episodes and self.crew.listens:
             self._steer(lambda: self.crew.ended([episode for _, _, episode in episodes]))
 
-    def _schedule(self) -> None:
-        every = (self.log_every, self.eval_every, self.checkpoint_every)
-        self.next = min(self.steps - self.steps % k + k for k in every if k)
+
+def evaluation_metrics(result: Evaluation) -> dict[str, float]:
+    """Return the numbers of an evaluation for a record."""
+    metrics = {
+        "eval/return_mean": result.mean,
+        "eval/return_std": result.std,
+        "eval/return_min": result.minimum,
+        "eval/return_max": result.maximum,
+        "eval/length_mean": result.length_mean,
+    }
+    if result.success_rate is not None:
+        metrics["eval/success_rate"] = result.success_rate
+    metrics |= {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
+    metrics |= {f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()}
+    return metrics

@@ -56,6 +56,10 @@ def _reasons(
         yield "replay_ratio draws how many steps a learner takes, each for itself; leave it at 0"
     if values.get("popart"):
         yield "popart scales values by what one learner has seen; leave it at false"
+    yield from _reasons_of_options(learner, options)
+
+
+def _reasons_of_options(learner: type[Any], options: RunOptions) -> Iterator[str]:
     if options.env_workers != 1:
         yield "each learner steps its own environments; leave out --env-workers"
     if options.dataset and not gets_dataset(learner):

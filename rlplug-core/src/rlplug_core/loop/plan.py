@@ -195,8 +195,6 @@ class Plan:
                 f"workers of the runner '{self.runner}' step environments of their own; leave out --env-workers, or "
                 "use --runner sync"
             )
-        if usable_device(self.options.device, "--device").type != "cpu" and self.runner == "async":
-            raise UsageError("async workers share parameters in host memory; use --device cpu")
         if self.options.cudagraphs and torch.device(self.options.device).type != "cuda":
             raise UsageError("--cudagraphs replays gradient steps on a GPU; add --device cuda")
         if self.options.learners > 1:
@@ -211,7 +209,10 @@ class Plan:
         self._check_source()
 
     def _check_place(self) -> None:
+        """Refuse devices and nodes that this machine or the runner does not have."""
         o = self.options
+        if usable_device(o.device, "--device").type != "cpu" and self.runner == "async":
+            raise UsageError("async workers share parameters in host memory; use --device cpu")
         usable_device(o.actor_device, "--actor-device")
         if o.actor_device != "cpu" and (self.runner != "decoupled" or o.inline or o.on != LOCAL):
             raise UsageError(

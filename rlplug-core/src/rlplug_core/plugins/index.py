@@ -232,27 +232,30 @@ def _check_search(name: str, search: Any) -> None:
         raise ValueError(f"option '{name}' has a search range of a wrong type")
 
 
+#: The keys of an option that always have a value, with its type.
+_OPTION_KEYS = {
+    "name": str,
+    "type": str,
+    "help": str,
+    "choices": list,
+    "optional": bool,
+    "open_minimum": bool,
+    "scheduled": bool,
+}
+
+
 def _check_option(data: Any, stands_alone: bool) -> None:
     """Check an option. Options of wrappers are typed after their names; those of algorithms share a namespace with the
     options of every run."""
     from rlplug_core.plugins.reserved import RESERVED
 
-    wanted = {
-        "name": str,
-        "type": str,
-        "help": str,
-        "choices": list,
-        "optional": bool,
-        "open_minimum": bool,
-        "scheduled": bool,
-    }
-    for name, kind in wanted.items():
+    for name, kind in _OPTION_KEYS.items():
         if not isinstance(data[name], kind):
             raise ValueError(f"an option's '{name}' is of a wrong type")
     name = plain(data["name"])
     if not all(part.isidentifier() for part in name.split(".")):
         raise ValueError(f"'{name}' cannot be an option's name")
-    if set(data) != {*wanted, "default", "minimum", "maximum", "search"}:
+    if set(data) != {*_OPTION_KEYS, "default", "minimum", "maximum", "search"}:
         raise ValueError(f"option '{name}' has other keys than this version knows")
     _check_search(name, data["search"])
     if not all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,19 +60,24 @@ def read(record: Record) -> Presets:
             raise PluginError(
                 f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text"
             )
+    _check_tables(content, f"{record}: the preset file {path}")
+    kinds = content.pop("kind", {})
+    return Presets(path, content, **words, kinds=kinds)
+
+
+def _check_tables(content: Mapping[str, object], where: str) -> None:
+    """Raise PluginError for an option outside a table, or a table for an unknown kind."""
     for name, table in content.items():
         if not isinstance(table, dict):
-            raise PluginError(
-                f"{record}: the preset file {path}: '{name}' stands outside a table; put it under [default]"
-            )
-    kinds = content.pop("kind", {})
+            raise PluginError(f"{where}: '{name}' stands outside a table; put it under [default]")
+    kinds = content.get("kind", {})
+    assert isinstance(kinds, dict)
     for name, table in kinds.items():
         if name not in KINDS or not isinstance(table, dict):
             raise PluginError(
-                f"{record}: the preset file {path}: 'kind.{name}' is no table of a kind{did_you_mean(name, KINDS)} "
+                f"{where}: 'kind.{name}' is not a table of a kind{did_you_mean(name, KINDS)} "
                 f"({', '.join(KINDS)})"
             )
-    return Presets(path, content, **words, kinds=kinds)
 
 
 def chain(record: Record) -> list[Presets]:

@@ -89,6 +89,18 @@ class Recording:
     returns: tuple[float, ...]
 
 
+def _check_recording(path: Path, steps: int, num_envs: int) -> None:
+    """Raise UsageError if a data set cannot be written to this path, or the numbers make no sense."""
+    check_whole("steps", steps, 1)
+    check_whole("num_envs", num_envs, 1)
+    if path.suffix != ".npz":
+        raise UsageError(f"a data set is a file that ends with .npz, and {path} does not")
+    if path.exists():
+        raise UsageError(
+            f"{path} exists already, and a run may know it by its hash; choose another name"
+        )
+
+
 def record(
     plan: Plan,
     directory: RunDirectory,
@@ -107,14 +119,7 @@ def record(
         UsageError: the file exists, a number makes no sense, or the checkpoint does not exist.
         NotWritten: the disk takes no more.
     """
-    if path.suffix != ".npz":
-        raise UsageError(f"a data set is a file that ends with .npz, and {path} does not")
-    if path.exists():
-        raise UsageError(
-            f"{path} exists already, and a run may know it by its hash; choose another name"
-        )
-    check_whole("steps", steps, 1)
-    check_whole("num_envs", num_envs, 1)
+    _check_recording(path, steps, num_envs)
     used = seed_of(plan, seed)
     applied = conditions.applied(plan)
     name = as_given(directory.path, directory.config, applied.env)

@@ -61,14 +61,8 @@ class RunDirectory:
         Raises:
             UsageError: its name cannot be printed or is a path, it exists already or cannot be written.
         """
-        if name is not None and not (isinstance(name, str) and name and name.isprintable()):
-            raise UsageError(
-                f"--name {plain(repr(name))}: a name has printable characters; choose another"
-            )
-        if name is not None and (Path(name).name != name or name == ".."):
-            raise UsageError(
-                f"--name {name}: it names a directory; 'out' says where it is, and the name has no '/'"
-            )
+        if name is not None:
+            _check_name(name)
         path = out / (
             name or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{time.strftime('%Y%m%d-%H%M%S')}"
         )
@@ -86,13 +80,7 @@ class RunDirectory:
                     f"run directory {path} cannot be written: {reason}; choose another place with --out"
                 ) from error
             if not _is_abandoned(path):
-                begun = (path / "config.json").exists()
-                onward = f"'rlplug resume {shell_word(path)}' to go on with it"
-                way = f", or {onward}" if begun else "; it holds no run"
-                way = ", or delete the sweep in it" if (path / SWEEP).exists() else way
-                raise UsageError(
-                    f"run directory {path} exists already; choose another --name{way}"
-                ) from error
+                raise UsageError(_existing(path)) from error
         directory = cls(path.absolute())
         directory.lock()
         return directory
@@ -279,6 +267,28 @@ def _descriptor(
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with opened(path) as file:
         return os.dup(file.fileno())
+
+
+def _check_name(name: str) -> None:
+    """Raise UsageError if a name cannot be printed, or is a path."""
+    if not (isinstance(name, str) and name and name.isprintable()):
+        raise UsageError(
+            f"--name {plain(repr(name))}: a name has printable characters; choose another"
+        )
+    if Path(name).name != name or name == "..":
+        raise UsageError(
+            f"--name {name}: it names a directory; 'out' says where it is, and the name has no '/'"
+        )
+
+
+def _existing(path: Path) -> str:
+    """Return the error for a directory that exists already, with the ways out."""
+    way = "; it holds no run"
+    if (path / SWEEP).exists():
+        way = ", or delete the sweep in it"
+    elif (path / "config.json").exists():
+        way = f", or 'rlplug resume {shell_word(path)}' to go on with it"
+    return f"run directory {path} exists already; choose another --name{way}"
 
 
 def _is_abandoned(path: Path) -> bool:

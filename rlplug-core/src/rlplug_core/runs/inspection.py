@@ -65,14 +65,11 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
         found = walk(RandomAgent(env.spec.action, Seeds(0)), env)
     finally:
         env.close()
-    spec, bare = (
-        env.spec,
-        complete(env).action_space,
-    )
+    spec = env.spec
     return Inspection(
         env=source.name,
         observation=space_text(spec.obs),
-        action=space_text(bare),
+        action=space_text(complete(env).action_space),
         takes=type(spec.action).__name__,
         kind=kind_of(spec),
         limit=spec.limit,

@@ -114,6 +114,12 @@ def last_number(path: Path) -> int:
 
 def _search(file: IO[bytes], number: int) -> tuple[Record, int] | None:
     """Search a record by halves; None if it is not found between numbers that fit."""
+    low = _block_of(file, number)
+    return None if low is None else _search_block(file, number, low)
+
+
+def _block_of(file: IO[bytes], number: int) -> int | None:
+    """Return the start of the block with a record; None if a line on the way is damaged."""
     low = 0
     high = os.fstat(file.fileno()).st_size
     while high - low > BLOCK:
@@ -128,9 +134,13 @@ def _search(file: IO[bytes], number: int) -> tuple[Record, int] | None:
             low = start
         else:
             high = middle
-    file.seek(low)
+    return low
+
+
+def _search_block(file: IO[bytes], number: int, position: int) -> tuple[Record, int] | None:
+    """Search a record from a position on, line by line."""
+    file.seek(position)
     found: tuple[Record, int] | None = None
-    position = low
     for line in _lines(file):
         position += len(line)
         record = parse_record(line)

@@ -44,33 +44,37 @@ def resume_from_checkpoint(
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:
         warn(f"{warning}; falling back to {saved.path.name}")
-    if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
-        raise UsageError(
-            f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "
-            "all its steps, those before the stop included: give more, or leave it out to reach what the run began with"
-        )
+    _check_total(run, saved, total_timesteps)
     if status != "finished":
         total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
     limit = total_timesteps or components["clock"]["limit"]
     if rescale:
         total_timesteps = limit  # recorded, so that a reproduction of the run rescales there too
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
-        if status == "finished":
-            if run.directory.hooks_pending:
-                session(plan).call_hooks_again()
-                return
-            raise _finish(run, saved, limit, components["events"]["ended"])
-        session(plan).conclude(saved.step, components["events"]["ended"])
+        ended = components["events"]["ended"]
+        if status != "finished":
+            session(plan).conclude(saved.step, ended)
+        elif run.directory.hooks_pending:
+            session(plan).call_hooks_again()
+        else:
+            raise _finish(run, saved, limit, ended)
         return
     then = manifest["environment"]
     now = environment(plan)
     for difference in differences(then, now):
         warn(f"this resume will not give the same bits: {difference}")
-    plan.make_env(
-        1
-    ).close()  # an environment that cannot be made is reported before the run changes
+    plan.make_env(1).close()  # one that cannot be made is reported before the run changes
     point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
     session(plan).train(point, total_timesteps, rescale)
+
+
+def _check_total(run: Run, saved: Saved, total_timesteps: int | None) -> None:
+    """Raise UsageError if a stopped run is already behind the new total."""
+    if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
+        raise UsageError(
+            f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "
+            "all its steps, those before the stop included: give more, or leave it out to reach the first total"
+        )
 
 
 def _check_none_gone(run: Run, status: str) -> None:

@@ -18,7 +18,7 @@ from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families.envpool_arrays import Stepped, own, stepper
 from rlplug_envs.families.listed import Listed
-from rlplug_envs.vector import row_seed
+from rlplug_envs.rows import row_seed
 
 NAMESPACE = "envpool:"
 INSTALL = "python -m pip install 'rlplug-envs[envpool]'"

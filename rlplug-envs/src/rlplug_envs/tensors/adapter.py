@@ -16,9 +16,9 @@ from rlplug_core.plugins.env_base import EnvBase
 from rlplug_core.plugins.tensor_world import select_rows
 from rlplug_core.protocols import Show, Stateful, TensorEnv
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep, tree_map
+from rlplug_envs.rows import check_state, row_seed
 from rlplug_envs.spaces import canonical_action, canonical_obs
 from rlplug_envs.tensors.actions import to_tensor_actions
-from rlplug_envs.vector import check_state, row_seed
 
 #: The names of the last observations of episodes in `info`: Gymnasium's, and an older one that simulators use.
 FINALS = ("final_obs", "final_observation")

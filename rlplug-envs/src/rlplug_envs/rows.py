@@ -1,0 +1,82 @@
+"""Parts of vectors of environments: seeds, actions and arrays of rows, and checks of actions and states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.nets.actions import one_of
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
+from rlplug_envs.observation_dtypes import unusable
+from rlplug_envs.spaces import allocate
+from rlplug_envs.watch import Watch
+
+
+def row_seed(seed: int, row: int) -> int:
+    """The seed of one environment: independent of the others', and of how many there are."""
+    return Seeds(seed).child("row", row).integer()
+
+
+def listing(space: Space) -> Callable[[Array], list[Any]] | None:
+    """Return a function that makes a list of `Discrete` actions [N], `np.int64` as sampled; None for other spaces.
+
+    Gymnasium's check of an `int` costs CartPole a fifth of a step. Spaces of narrower integers refuse `np.int64`, and
+    get an `int`.
+    """
+    if not isinstance(space, spaces.Discrete):
+        return None
+    return list if space.dtype == np.int64 else np.ndarray.tolist
+
+
+def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[Array], Any]:
+    """Return a function from canonical actions [N, ...] to a sequence of actions for single environments."""
+    listed = listing(space)
+    if listed is not None:
+        return listed if to_env is None else lambda action: listed(to_env(action))
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        assert to_env is not None  # canonical actions concatenate their parts
+        return lambda action: [one_of(to_env(action), row) for row in range(len(action))]
+    return to_env or np.asarray
+
+
+def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:
+    """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended, and with a watch."""
+    sets = []
+    for _ in range(2):
+        obs = allocate(spec.obs, spec.num_envs)
+        reward = np.zeros(spec.num_envs, np.float32)
+        sets.append(
+            (Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, spec.id))
+        )
+    return sets
+
+
+def check_last(final_obs: Obs, id: str) -> None:
+    """Raise BadEnv if last observations of episodes are NaN or infinite.
+
+    One that comes apart from the others passes no watch.
+    """
+    if told := unusable(final_obs):
+        raise BadEnv(f"{id}: {told}")
+
+
+def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:
+    """Return why these actions cannot be taken; `expected` is None before the first reset."""
+    if expected is None:
+        return BadEnv(f"{id}: step was called before reset")
+    return BadEnv(f"{id}: the actions have shape {action.shape}, expected {expected}")
+
+
+def check_state(state: State, num_envs: int, spec: Spec) -> None:
+    """Raise BadEnv if a saved state does not fit an environment."""
+    if "inexact" in state:
+        raise BadEnv(f"{spec.id}: its state was not saved ({state['inexact']}); reset it instead")
+    if num_envs != spec.num_envs:
+        raise BadEnv(
+            f"{spec.id}: the saved state is of {num_envs} environments, these are {spec.num_envs}"
+        )
