@@ -18,7 +18,6 @@ from gymnasium import spaces
 
 from rlplug_core import load, train
 from rlplug_core.errors import BadEnv, MissingPackage, PluginError
-from rlplug_core.plugins.env_kind import integer_parts
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing import env_checks
 
@@ -305,23 +304,9 @@ class Parts(Plain):
 
 
 @pytest.mark.parametrize(("env", "which"), [(Memory, ""), (Parts, " 'screen'")])
-def test_integers_that_enter_the_network_unscaled_are_said(
-    env: Any, which: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train("ppo", env, SHORT, out=tmp_path, hooks=False)
-    said = f"observations{which} of {__name__}:{env.__name__} are integers that enter the network unscaled"
-    assert said in capsys.readouterr().err
+def test_check_says_which_integers_networks_divide(env: Any, which: str) -> None:
     (scale,) = (check for check in env_checks(f"{__name__}:{env.__name__}") if check.name == "env-scale")
-    assert "integers that networks take unscaled; observe floats" in scale.outcome().message
-    train("ppo", env, {**SHORT, "net.normalize_obs": True}, out=tmp_path, hooks=False)
-    assert "unscaled" not in capsys.readouterr().err
-
-
-def test_floats_and_images_are_not_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train("ppo", Plain, SHORT, out=tmp_path, hooks=False)
-    assert "unscaled" not in capsys.readouterr().err
-    image = spaces.Dict(picture=spaces.Box(0, 255, (84, 84, 4), np.uint8), count=spaces.Box(0, 9, (3,), np.uint8))
-    assert integer_parts(image) == []
+    assert f"observations{which} are integers, which networks divide by their bound" in scale.outcome().message
 
 
 def test_the_render_modes_are_consulted_before_render(tmp_path: Path) -> None:

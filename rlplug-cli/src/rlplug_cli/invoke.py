@@ -113,15 +113,15 @@ def _subject(words: list[str]) -> str:
 
 def _report_unexpected(words: list[str], error: BaseException) -> int:
     """Report an unexpected exception in one sentence."""
-    from rlplug_core.config import describe, place_of
+    from rlplug_core.config import describe, explain_import, place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return _say(
             f"'{str(error.filename)[:40]}…' is too long for a path; name an existing file or run",
             2,
         )
-    said = plain(f"{describe(error)}{place_of(error)}{_remedy(error)}", 1000)
-    return _say(f"{_subject(words)}: {said} (--traceback shows where)", 1)
+    said = f"{describe(error)}{place_of(error)}{_remedy(error)}{explain_import(error)}"
+    return _say(f"{_subject(words)}: {plain(said, 1000)} (--traceback shows where)", 1)
 
 
 def take_global_options(words: list[str]) -> tuple[list[str], bool]:

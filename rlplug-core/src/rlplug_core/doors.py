@@ -37,7 +37,14 @@ def open_door(room: str) -> Door:
         if name not in places:
             raise AttributeError(f"module '{room}' has no attribute '{name}'")
         module, inner = places[name]
-        value = getattr(import_module(module), inner)
+        try:
+            value = getattr(import_module(module), inner)
+        except ImportError as error:
+            from rlplug_core.config.conflicts import explain_import  # slow, and errors are rare
+
+            if why := explain_import(error):
+                raise ImportError(f"{error}{why}") from error
+            raise
         setattr(package, name, value)
         return value
 

@@ -41,6 +41,7 @@ OBSERVATIONS = {
     "bits": spaces.MultiBinary(5),
     "numbers": spaces.MultiDiscrete([3, 4], start=[5, -1]),
     "scalar": spaces.Box(-1, 1, (), np.float32),
+    "bytes": spaces.Box(0, 255, (3, 5), np.uint8),
     "discrete": spaces.Discrete(5, start=2),
     "image": spaces.Box(0, 255, (1, 10, 10), np.uint8),
     "image-last": spaces.Box(0, 255, (40, 40, 3), np.uint8),
@@ -120,7 +121,7 @@ def test_every_network_acts_on_every_observation(kind: str, name: str) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["vector", "matrix", "bits", "scalar", "numbers", "discrete"])
+@pytest.mark.parametrize("name", ["vector", "matrix", "bits", "scalar", "numbers", "discrete", "bytes"])
 def test_vectors_and_numbers_of_places_go_through_numpy(name: str) -> None:
     assert fast_forward(build("policy", OBSERVATIONS[name], Net())).backend == "numpy"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -10,10 +11,12 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.continuous import beside
 from rlplug_core.nets.encoders import Image, encoder, usual_convolutions
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.number_scale import number_scale
 from rlplug_core.nets.one_hot import OneHot
-from rlplug_core.types import channels_last
+from rlplug_core.types import Spec, channels_last
 from tests.tables import for_each
 
 NONE = Net(hidden=())
@@ -132,3 +135,40 @@ def test_the_encoder_scales_with_the_image(side: int) -> None:
         count = sum(parameter.numel() for parameter in image.parameters())
         assert count < {32: 120_000, 84: 300_000}[side]
         assert image(torch.zeros(2, side, side, 1, dtype=torch.uint8)).shape == (2, 64)
+
+
+#: Spaces, and what their numbers are multiplied by.
+SCALES = [
+    (spaces.Box(0, 255, (128,), np.uint8), 1 / 255),
+    (spaces.Box(0, 255, (9, 9), np.uint8), 1 / 255),
+    (spaces.Box(-128, 127, (3,), np.int8), 1 / 128),
+    (spaces.Box(0, 400, (3,), np.int16), 1 / 400),
+    (spaces.Box(0, 9, (3,), np.uint8), 1.0),  # counts
+    (spaces.Box(0, 255, (7, 7, 3), np.uint8), 1.0),  # codes of a grid, as MiniGrid has them
+    (spaces.Box(0, 255, (84, 84, 4), np.uint8), 1 / 255),
+    (spaces.Box(-400, 400, (3,), np.float32), 1.0),
+    (spaces.Box(0, 10**6, (3,), np.int64), 1.0),
+]
+
+
+@for_each("space, scale", SCALES)
+def test_small_integers_are_divided_by_their_bound(space: spaces.Box, scale: float) -> None:
+    assert number_scale(space) == pytest.approx(scale)
+
+
+def test_bytes_enter_every_network_from_0_to_1() -> None:
+    """Those of the actor, of a critic with actions, and those of a Dict; not those that `net.normalize_obs` scales."""
+    space = spaces.Box(0, 255, (5,), np.uint8)
+    obs = torch.tensor([[0, 51, 102, 204, 255]], dtype=torch.uint8)
+    wanted = torch.tensor([[0, 0.2, 0.4, 0.8, 1.0]])
+    empty = Net(hidden=())
+    torch.testing.assert_close(encoder(space, empty)[0](obs), wanted)
+    both, _ = encoder(spaces.Dict(a=space, b=spaces.Box(-1, 1, (1,))), empty)
+    with_one = torch.cat([wanted, torch.ones(1, 1)], 1)
+    torch.testing.assert_close(both({"a": obs, "b": torch.ones(1, 1)}), with_one)
+    critic, _ = beside(Spec(space, spaces.Box(-1, 1, (1,)), 1, "Test"), empty)
+    torch.testing.assert_close(critic({"obs": obs, "action": torch.ones(1, 1)})[:, 1:], wanted)
+    plain = encoder(space, replace(empty, normalize_obs=True))[0](obs)
+    torch.testing.assert_close(plain, obs.float().clamp(max=10))  # its moments are still 0 and 1
+    normed, _ = beside(Spec(space, spaces.Box(-1, 1, (1,)), 1, "Test"), replace(empty, normalize_obs=True))
+    torch.testing.assert_close(normed({"obs": obs, "action": torch.ones(1, 1)})[:, 1:], plain)

@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium import spaces
 
 import rlplug_core as rl
-from rlplug_core.nets.encoders import pixel_scale
 from rlplug_core.nets.keys import select, select_space
+from rlplug_core.nets.number_scale import number_scale
 from rlplug_core.nets.one_hot import Counted, OneHot
 from rlplug_core.types import Space
 
@@ -72,7 +72,7 @@ def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
     if isinstance(space, Counted):
         vectors = OneHot(space).on_host(obs.reshape(-1, *(space.shape or ())))
         return vectors.reshape(*shape, -1)
-    return np.asarray(obs, np.float32).reshape(*shape, -1) * np.float32(pixel_scale(space))
+    return np.asarray(obs, np.float32).reshape(*shape, -1) * np.float32(number_scale(space))
 
 
 def _size(space: Space) -> int:

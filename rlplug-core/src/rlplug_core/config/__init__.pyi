@@ -1,5 +1,6 @@
 """Names of this room for front ends and plugins: the one list that type checkers, editors and `__init__.py` read."""
 
+from rlplug_core.config.conflicts import explain_import as explain_import
 from rlplug_core.config.files import as_type as as_type
 from rlplug_core.config.files import content as file_content
 from rlplug_core.config.files import from_json as read_json
@@ -35,6 +36,7 @@ __all__ = [
     "RunOptions",
     "as_type",
     "describe",
+    "explain_import",
     "figures",
     "file_content",
     "flat",

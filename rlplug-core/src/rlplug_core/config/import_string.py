@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.module_search import importable, look_here, nowhere
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
@@ -79,7 +80,7 @@ def _from_module(module: str, target: str) -> ModuleType:
         SystemExit,
     ) as error:  # a foreign module may raise anything while it is imported
         raise PluginError(
-            f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where"
+            f"'{target}' cannot be loaded: {describe(error)}{explain_import(error, module)}; --traceback shows where"
         ) from error
 
 

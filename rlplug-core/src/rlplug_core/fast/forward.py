@@ -20,9 +20,9 @@ from rlplug_core.fast.layer_ops import (
     LinearOp,
     LogStdOp,
     NoisyLinearOp,
-    OneHotOp,
     Op,
     ScaleOp,
+    VectorsOp,
 )
 from rlplug_core.fast.numba_loops import acting_loops
 from rlplug_core.fast.program import ConcatOp, DuelingOp, fuse
@@ -31,6 +31,7 @@ from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalized
 from rlplug_core.nets.normalize import RunningNorm
+from rlplug_core.nets.number_scale import Scaled
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.popart import PopArt
@@ -79,7 +80,7 @@ def _in_numpy(module: nn.Module) -> Function | None:
     if type(module) not in NETWORKS or next(module.parameters()).device.type != "cpu":
         return None
     encoder = module.encoder.encoder if isinstance(module.encoder, Normalized) else module.encoder
-    if type(encoder) is not MLP or not isinstance(encoder.vectors, OneHot | None):
+    if type(encoder) is not MLP or not isinstance(encoder.vectors, OneHot | Scaled | None):
         return None
     method, finish_of = NETWORKS[type(module)]
     try:
@@ -193,7 +194,7 @@ def _concat(op: ConcatOp) -> Function:
 STEPS: dict[type, Callable[[Any], Function]] = {
     ElementwiseOp: lambda op: lambda values: op.function(values, None),
     LogStdOp: lambda op: op.outputs,
-    OneHotOp: lambda op: op.vectors.on_host,
+    VectorsOp: lambda op: op.vectors.on_host,
     ScaleOp: _normalize,
     DuelingOp: _dueling,
     ConcatOp: _concat,

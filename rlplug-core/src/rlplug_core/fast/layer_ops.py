@@ -18,6 +18,7 @@ from rlplug_core.fast.constants import ones
 from rlplug_core.fast.matmul import WORTH, matmul, small_in_numpy
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.normalize import RunningNorm
+from rlplug_core.nets.number_scale import Scaled
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import Array
 
@@ -210,12 +211,12 @@ class ScaleOp:
         return gradient * inside * scale if inputs else None
 
 
-class OneHotOp:
-    """`OneHot`; observations have no gradient."""
+class VectorsOp:
+    """`OneHot` or `Scaled`; observations have no gradient."""
 
     parameters: Sequence[nn.Parameter] = ()
 
-    def __init__(self, vectors: OneHot) -> None:
+    def __init__(self, vectors: OneHot | Scaled) -> None:
         self.vectors = vectors
 
     def refresh_views(self) -> None:

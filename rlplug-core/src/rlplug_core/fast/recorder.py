@@ -23,14 +23,15 @@ from rlplug_core.fast.layer_ops import (
     LinearOp,
     LogStdOp,
     NoisyLinearOp,
-    OneHotOp,
     Op,
     ScaleOp,
+    VectorsOp,
 )
 from rlplug_core.fast.program import Chain, ConcatOp, DuelingOp
 from rlplug_core.nets.heads.gaussian import LogStd
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.normalize import RunningNorm
+from rlplug_core.nets.number_scale import Scaled
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.nets.q_networks import dueling
 
@@ -186,7 +187,8 @@ OPERATIONS: dict[Function, Callable[..., Applied]] = {
     functional.linear: _linear,
     functional.layer_norm: _layer_norm,
     NoisyLinear.forward: _noisy,
-    OneHot.forward: lambda vectors, values: (values, OneHotOp(vectors)),
+    OneHot.forward: lambda vectors, values: (values, VectorsOp(vectors)),
+    Scaled.forward: lambda vectors, values: (values, VectorsOp(vectors)),
     RunningNorm.forward: lambda norm, values: (values, ScaleOp(norm)),
     LogStd.forward: lambda layer, values: (values, LogStdOp(layer.log_std)),
 }

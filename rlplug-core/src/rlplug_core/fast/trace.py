@@ -17,11 +17,12 @@ from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.dispatch import FUNCTIONS
 from rlplug_core.fast.gradients import Gradients, NoFastPath, PerGradient
 from rlplug_core.fast.hooks import of_modules
-from rlplug_core.fast.layer_ops import NoisyLinearOp, OneHotOp, Op
+from rlplug_core.fast.layer_ops import NoisyLinearOp, Op, VectorsOp
 from rlplug_core.fast.parallel_dense import ParallelDense
 from rlplug_core.fast.program import Chain, ConcatOp, DuelingOp, Step
 from rlplug_core.fast.recorder import OPERATIONS, NoiseRecorder, Recorder, record
 from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import Array
 
 #: The largest number of one-hot features for which the fast path is faster: a step of DQN takes 0.65 of the time with
@@ -45,7 +46,7 @@ class Program:
         self.chain = Chain(recorded.ops)
         self.row_shape = recorded.row_shape
         self.noisy = list(_noisy_ops(self.chain))
-        self.one_hot = any(isinstance(op, OneHotOp) for op in self.chain.ops)
+        self.makes_vectors = any(isinstance(op, VectorsOp) for op in self.chain.ops)
         inner = list(module.modules())
         #: For each parameter, the dictionary in which its module stores it, its name there, and the parameter.
         self.owners = [owner._parameters for owner in inner for _ in owner._parameters]
@@ -167,7 +168,9 @@ def _record(method: Function, module: nn.Module, noisy: bool) -> Program | str:
     for op in recorded.ops:
         if isinstance(op, ConcatOp):
             return "torch.cat"
-        if isinstance(op, OneHotOp) and op.vectors.features > MOST_FEATURES:
+        if not isinstance(op, VectorsOp) or not isinstance(op.vectors, OneHot):
+            continue
+        if op.vectors.features > MOST_FEATURES:
             return f"OneHot of more than {MOST_FEATURES} features"
     return Program(module, recorded)
 
@@ -188,7 +191,7 @@ def network_call(
         program.check()
     else:
         program = program_of(method, module, noise is not None)
-    if not program.one_hot and features.value.ndim != 2:
+    if not program.makes_vectors and features.value.ndim != 2:
         raise NoFastPath("observations that are not vectors")
     return program(features, None if noise is None else noise.value)
 

@@ -61,14 +61,14 @@ def beside(spec: Spec, net: Net, norm: ObservationNorm | None = None) -> tuple[n
     norm = norm or observation_norm(spec.obs, net)
     part = replace(spec, obs=select_space(spec.obs, net.obs))
     inner = replace(net.part(slice(0)), normalize_obs=False, obs=())
-    vectors, features = _beside(part, inner)
+    vectors, features = _beside(part, inner, scales=norm is None)
     vectors = vectors if norm is None else NormalizedVectors(norm, vectors)
     return (KeyVectors(net.obs, vectors) if net.obs else vectors), features
 
 
-def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
+def _beside(spec: Spec, net: Net, scales: bool) -> tuple[nn.Module, int]:
     if net.factory is None:
-        return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net)
+        return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net, scales=scales)
     obs, features = encoder(spec.obs, net)
     action, numbers = encoder(
         spec.action, replace(net, factory=None, channels=(), kernels=(), strides=())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -19,6 +19,7 @@ from rlplug_core.nets.initial_weights import initialize, linear
 from rlplug_core.nets.keys import KeyEncoder, select_space
 from rlplug_core.nets.net import Net, at_layer, several
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
+from rlplug_core.nets.number_scale import Scaled, has_images, is_image, number_scale
 from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import MASK, Obs, Space, channels_last
 
@@ -113,7 +114,7 @@ class Image(nn.Module):
             len(set(space.shape)) == 1
         ):  # old weights, for channels first, have the same shapes: this name they lack
             self.register_buffer("has_channels_last", torch.ones(()))
-        self.scale = pixel_scale(space)
+        self.scale = number_scale(space)
         kernels = list(zip(net.channels, net.kernels, net.strides, strict=True))
         kernels = kernels or usual_convolutions(*shape[1:])
         _check_fit(min(shape[1:]), kernels)
@@ -173,15 +174,6 @@ def usual_convolutions(height: int, width: int) -> list[tuple[int, int, int]]:
     return layers
 
 
-def pixel_scale(space: Space) -> float:
-    """Return what brings the numbers of a space into [0, 1], if it is one of uint8 images by their bound; else 1."""
-    return (
-        1 / max(float(space.high.max()), 1.0)
-        if _is_image(space) and space.dtype == np.uint8
-        else 1.0
-    )
-
-
 def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
     """Raise UsageError if a window is wider than its input from the convolutions before it."""
     left = side
@@ -234,13 +226,16 @@ class Normalized(nn.Module):
         return features
 
 
-def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
+def encoder(
+    space: Space, net: Net, norm: ObservationNorm | None = None, *, scales: bool = True
+) -> tuple[nn.Module, int]:
     """Make the encoder for an observation space; return it and its number of features.
 
     Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
-    Dict part by part; all but plain images then go through the hidden layers of `net`. `net.factory` replaces
-    all of this. With `net.normalize_obs` observations are normalized first, by `norm` if the network shares one. With
-    `net.obs` the encoder reads these keys of a Dict.
+    Dict part by part; all but plain images then go through the hidden layers of `net`. Bytes and other small integers
+    are divided by their bound, unless `scales` is false. `net.factory` replaces all of this. With `net.normalize_obs`
+    observations are normalized instead, by `norm` if the network shares one. With `net.obs` the encoder reads these
+    keys of a Dict.
 
     Raises:
         UsageError: the space is none of these, or has no image for the named convolutions, or no key of `net.obs`, or
@@ -250,7 +245,8 @@ def encoder(space: Space, net: Net, norm: ObservationNorm | None = None) -> tupl
     check_apart(net)
     norm = norm or observation_norm(space, net)
     part = select_space(space, net.obs)
-    module, features = _encoder(part, replace(net, normalize_obs=False, obs=()), norm)
+    inner = replace(net, normalize_obs=False, obs=())
+    module, features = _encoder(part, inner, norm, scales and norm is None)
     module = module if norm is None else Normalized(norm, module)
     return (KeyEncoder(net.obs, module) if net.obs else module), features
 
@@ -264,11 +260,13 @@ def check_apart(net: Net) -> None:
         )
 
 
-def _encoder(space: Space, net: Net, norm: ObservationNorm | None) -> tuple[nn.Module, int]:
+def _encoder(
+    space: Space, net: Net, norm: ObservationNorm | None, scales: bool
+) -> tuple[nn.Module, int]:
     """Make the encoder after `norm`, which also normalizes the trial observations of a factory's module."""
     if net.factory is not None:
         return custom(space, net, norm)
-    if _is_image(space):
+    if is_image(space):
         image = Image(space, net)
         return image, image.features
     if net.channels and not has_images(space):
@@ -276,7 +274,7 @@ def _encoder(space: Space, net: Net, norm: ObservationNorm | None) -> tuple[nn.M
             f"net.channels, kernels and strides are of convolutions over images, and there are none in {space}; leave "
             "them out"
         )
-    vectors, width = _vectors(space, net)
+    vectors, width = _vectors(space, net, scales)
     layers = MLP(width, net, None if isinstance(vectors, Vector) else vectors)
     return layers, layers.features
 
@@ -310,46 +308,32 @@ def _norm(space: Space) -> RunningNorm | PartNorms | None:
         parts = {name: norm for name, norm in norms.items() if norm is not None}
         return PartNorms(parts) if parts else None
     return (
-        RunningNorm(space.shape) if isinstance(space, spaces.Box) and not _is_image(space) else None
+        RunningNorm(space.shape) if isinstance(space, spaces.Box) and not is_image(space) else None
     )
 
 
-def _is_image(space: Space) -> TypeGuard[spaces.Box[Any]]:
-    return (
-        isinstance(space, spaces.Box)
-        and len(space.shape) == 3
-        and min(sorted(space.shape)[1:]) >= 8
-    )
-
-
-def has_images(space: Space) -> bool:
-    """Return whether a part of the observation is an image."""
-    return (
-        any(map(has_images, space.spaces.values()))
-        if isinstance(space, spaces.Dict)
-        else _is_image(space)
-    )
-
-
-def _vectors(space: Space, net: Net) -> tuple[nn.Module, int]:
+def _vectors(space: Space, net: Net, scales: bool) -> tuple[nn.Module, int]:
     if isinstance(space, spaces.Dict):
-        parts = {name: _part(part, net) for name, part in space.spaces.items() if name != MASK}
+        parts = {
+            name: _part(part, net, scales) for name, part in space.spaces.items() if name != MASK
+        }
         return Concat({name: module for name, (module, _) in parts.items()}), sum(
             size for _, size in parts.values()
         )
-    return _part(space, net)
+    return _part(space, net, scales)
 
 
-def _part(space: Space, net: Net) -> tuple[nn.Module, int]:
+def _part(space: Space, net: Net, scales: bool) -> tuple[nn.Module, int]:
     if isinstance(space, spaces.Dict):
-        return _vectors(space, net)
-    if _is_image(space):
+        return _vectors(space, net, scales)
+    if is_image(space):
         return encoder(space, net)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         hot = OneHot(space)
         return hot, hot.features
     if isinstance(space, spaces.Box | spaces.MultiBinary):
-        return Vector(), int(np.prod(space.shape))
+        scale = number_scale(space) if scales else 1.0
+        return (Vector() if scale == 1 else Scaled(scale)), int(np.prod(space.shape))
     raise UsageError(
         f"no encoder for observations in {space}; flatten it with a wrapper or bring your own network"
     )

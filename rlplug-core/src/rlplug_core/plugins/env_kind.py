@@ -13,7 +13,7 @@ from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
 
 if TYPE_CHECKING:
-    from rlplug_core.types import Space, Spec
+    from rlplug_core.types import Spec
 
 
 def kind_of(spec: Spec) -> str:
@@ -21,32 +21,13 @@ def kind_of(spec: Spec) -> str:
 
     `pixels` means image observations, `continuous` that a part of the action is a `Box`.
     """
-    from rlplug_core.nets.encoders import has_images  # with torch, so only here
+    from rlplug_core.nets.number_scale import has_images  # with torch, so only here
 
     if spec.agents:
         return "multi-agent"
     return (
         "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
     )
-
-
-def integer_parts(space: Space) -> list[str]:
-    """Return the names of parts with small integers beyond 10 that are not images; "" is the whole space.
-
-    Networks take them unscaled, such as the 128 bytes of an Atari game's memory, and learn badly.
-    """
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
-        return [
-            f"{name}/{part}".rstrip("/")
-            for name, inner in space.spaces.items()
-            for part in integer_parts(inner)
-        ]
-    if not isinstance(space, spaces.Box) or len(space.shape) == 3:
-        return []
-    small = space.dtype.kind in "iu" and space.dtype.itemsize <= 2
-    return [""] if small and space.high.max(initial=0) > 10 else []
 
 
 def kind_for(algorithm: str, source: EnvSource, wrap: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.import_string import attribute_of, describe, import_quietly
 from rlplug_core.errors import MissingPackage, PluginError, plain
 from rlplug_core.plugins.crashes import name_on_crash
@@ -43,7 +44,8 @@ def _import(module: str, record: Record) -> ModuleType:
         SystemExit,
     ) as error:  # a foreign module may raise anything while it is imported
         raise PluginError(
-            f"{record} cannot be loaded: {describe(error)}; 'rlplug plugins' shows all, --traceback shows where"
+            f"{record} cannot be loaded: {describe(error)}{explain_import(error, module)}; 'rlplug plugins' shows all, "
+            "--traceback shows where"
         ) from error
 
 

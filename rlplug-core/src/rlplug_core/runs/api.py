@@ -15,11 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.files import keep_directory
 from rlplug_core.config.import_path import import_path
 from rlplug_core.config.numbers import plain
-from rlplug_core.errors import UsageError, warn
+from rlplug_core.errors import UsageError
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_ignored
 from rlplug_core.loop.plan import Plan
@@ -30,7 +29,7 @@ from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.runs.data import with_dataset
-from rlplug_core.runs.messages import remarks, scale_warning, survey
+from rlplug_core.runs.messages import remarks, survey
 from rlplug_core.runs.network_text import network_text
 from rlplug_core.runs.new_run import (
     check_plan,
@@ -121,8 +120,6 @@ def start(
         learner = check_plan(plan)
         buffer = initial_buffer(warm, learner, plan)
         plan, disk = with_checkpoints(plan, learner)
-        if isinstance(learner, Algorithm) and (warning := scale_warning(plan, learner.spec)):
-            warn(warning)
         if say is not None:
             messages = (*remarks(plan, origins), timing, disk, survey(plan), network_text(learner))
             for found in filter(None, messages):

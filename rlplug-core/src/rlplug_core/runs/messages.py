@@ -19,7 +19,7 @@ from rlplug_core.config.schema import flatten
 from rlplug_core.errors import BadCheckpoint, Interrupted, NotWritten, Stopped, quote_all
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_kind import integer_parts, kind_of
+from rlplug_core.plugins.env_kind import kind_of
 from rlplug_core.plugins.families import time_limit
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
@@ -54,19 +54,6 @@ def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
     yield from _without_effect(plan, given)
     if "env_workers" in given:
         yield from _idle(plan)
-
-
-def scale_warning(plan: Plan, spec: Spec) -> str:
-    """Return a sentence about observations that enter the network unscaled; "" if there are none."""
-    parts = integer_parts(spec.obs)
-    if not parts or plan.flat.get("net.normalize_obs") or plan.flat.get("net.factory"):
-        return ""
-    names = quote_all(filter(None, parts))
-    option = "--net.normalize-obs" if "net.normalize_obs" in plan.flat else "--wrap normalize-obs"
-    return (
-        f"observations{names and ' ' + names} of {spec.id} are integers that enter the network unscaled, and it learns "
-        f"badly from them; add {option}"
-    )
 
 
 def _batches(plan: Plan) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
+from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.import_string import describe, import_quietly
 from rlplug_core.config.module_search import look_here
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
@@ -307,7 +308,9 @@ def import_registrars() -> None:
         try:
             import_quietly(module)
         except Exception as error:  # noqa: BLE001 - a foreign package may raise anything while it is imported
-            warn(f"the environments of '{module}' are left out: {describe(error)}")
+            warn(
+                f"the environments of '{module}' are left out: {describe(error)}{explain_import(error, module)}"
+            )
 
 
 def with_options(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
@@ -428,6 +431,9 @@ def _vector(spec: EnvSpec, num_envs: int) -> GymVector:
 
 def _missing(spec: EnvSpec, error: Exception) -> MissingPackage:
     where = str(spec.entry_point or spec.vector_entry_point)
+    is_missing = isinstance(error, ModuleNotFoundError)
+    if not is_missing and (why := explain_import(error, where.partition(":")[0])):
+        return MissingPackage(f"'{spec.id}' cannot be imported: {error}{why}")
     known = (
         package
         for prefix, package in INSTALL.items()

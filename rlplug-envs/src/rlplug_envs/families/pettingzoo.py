@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
 
+from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.import_string import import_quietly
 from rlplug_core.config.module_search import look_here, nowhere
-from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
+from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
 from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_envs.agents import Agents
@@ -119,6 +120,9 @@ def find(id: str) -> ModuleType:
                 return import_quietly(f"{place}.{versions[-1] if versions else name}")
     except ModuleNotFoundError as error:
         raise _missing(id, error) from error
+    except ImportError as error:
+        said = f"'{id}' cannot be imported: {plain(str(error))}"
+        raise MissingPackage(f"{said}{explain_import(error, place)}") from error
     bare = re.sub(r"_v\d+$", "", name)
     newer = [one for one in known if re.fullmatch(re.escape(bare) + r"_v\d+", one)]
     hint = f"; there is '{newer[-1]}'" if newer else did_you_mean(name, known)

@@ -10,9 +10,9 @@ from rlplug_core.batches import rows_of
 from rlplug_core.errors import RlplugError, UnknownEnv, quote_all
 from rlplug_core.nets.actions import shape_of, stuck
 from rlplug_core.nets.heads.masks import mask_of
+from rlplug_core.nets.number_scale import scaled_parts
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.env_base import complete
-from rlplug_core.plugins.env_kind import integer_parts
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copy_leaves, play, rows
 from rlplug_core.testing.kit.leaks import children
@@ -46,14 +46,14 @@ def spaces(subject: EnvSubject) -> None:
 
 
 def scale(subject: EnvSubject) -> None:
-    """Small integers are observed only in images, which networks scale by themselves."""
+    """Say which observations networks divide by their bound, as bytes that are not an image."""
     env = subject.make()
     env.close()
-    if parts := integer_parts(env.spec.obs):
+    if parts := scaled_parts(env.spec.obs):
         names = quote_all(filter(None, parts))
         raise Skipped(
-            f"observations{names and ' ' + names} are integers that networks take unscaled; observe floats from 0 to "
-            "1, or train with --net.normalize-obs"
+            f"observations{names and ' ' + names} are integers, which networks divide by their bound; a network of "
+            "your own gets them as they are"
         )
 
 

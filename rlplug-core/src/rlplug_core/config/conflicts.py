@@ -1,0 +1,95 @@
+"""Packages whose installed version another package does not accept: what pip leaves after a pin pulled one down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+
+#: Distributions of rlplug itself, whose requirements count for every failed import.
+OWN = ("rlplug-core", "rlplug-envs", "rlplug-algos", "rlplug-cli")
+
+
+def explain_import(error: BaseException, module: str = "") -> str:
+    """Return why a failed import may have failed, with what to type, as the end of a sentence; "" if nothing is known.
+
+    Args:
+        error: an `ImportError`, or an `AttributeError` of a package that has changed.
+        module: the module that was to be imported.
+    """
+    if not isinstance(error, ImportError | AttributeError):
+        return ""
+    names = [*(name for name in [_owner(module)] if name), *OWN]
+    return next((f"; {found}" for name in names for found in conflicts(name)), "")
+
+
+def conflicts(name: str) -> Iterator[str]:
+    """Yield a sentence for each package that is installed in a version which `name`, or what it requires, refuses."""
+    from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and rarely needed
+
+    waiting, seen = [name], {name}
+    while waiting:
+        needing = _distribution(waiting.pop())
+        for line in (needing.requires if needing else None) or ():
+            try:
+                needed = Requirement(line)
+            except InvalidRequirement:
+                continue
+            found = _distribution(needed.name)
+            if found is None or (needed.marker and not needed.marker.evaluate({"extra": ""})):
+                continue
+            if not needed.specifier.contains(found.version, prereleases=True):
+                yield _sentence(
+                    needing.name if needing else name,
+                    needed.name,
+                    str(needed.specifier),
+                    found.version,
+                )
+            if needed.name not in seen:
+                seen.add(needed.name)
+                waiting.append(needed.name)
+
+
+def _sentence(needing: str, name: str, wanted: str, version: str) -> str:
+    """Return what is needed, what is there, which other package asks for that, and the remedy."""
+    others = [one for one in _pinning(name, version) if one != needing]
+    pulled = f", which {' and '.join(others)} asked for" if others else ""
+    return (
+        f"{needing} needs {name}{wanted}, and {version} is installed{pulled}: "
+        f"python -m pip install '{name}{wanted}'"
+    )
+
+
+def _pinning(name: str, version: str) -> Iterator[str]:
+    """Yield installed distributions that accept this version of a package and refuse newer ones."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for one in distributions():
+        for line in one.requires or ():
+            try:
+                needed = Requirement(line)
+            except InvalidRequirement:
+                continue
+            bounds = any(
+                each.operator in ("==", "<", "<=", "~=", "===") for each in needed.specifier
+            )
+            if (
+                needed.name == name
+                and bounds
+                and needed.specifier.contains(version, prereleases=True)
+            ):
+                yield one.name
+
+
+def _distribution(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except (PackageNotFoundError, ValueError):
+        return None
+
+
+def _owner(module: str) -> str:
+    """Return the distribution of a module's package, or ""."""
+    from importlib.metadata import packages_distributions
+
+    top = module.partition(".")[0]
+    return next(iter(packages_distributions().get(top, [])), "") if top else ""
