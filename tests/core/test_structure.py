@@ -25,7 +25,7 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 
 #: The rooms of rlplug_core from the ground up: each imports only from those above it. The first is the vocabulary.
 ROOMS = (
-    ("doors", "errors", "types", "clock", "processor", "seeds", "accelerator"),
+    ("conflicts", "doors", "errors", "types", "clock", "processor", "seeds", "accelerator"),
     ("arrays", "batches", "learner_dataset", "protocols"),
     ("config",),
     ("named_parts",),

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 Door = tuple[Callable[[str], object], Callable[[], list[str]], list[str]]
 
@@ -37,14 +38,7 @@ def open_door(room: str) -> Door:
         if name not in places:
             raise AttributeError(f"module '{room}' has no attribute '{name}'")
         module, inner = places[name]
-        try:
-            value = getattr(import_module(module), inner)
-        except ImportError as error:
-            from rlplug_core.config.conflicts import explain_import  # slow, and errors are rare
-
-            if why := explain_import(error):
-                raise ImportError(f"{error}{why}") from error
-            raise
+        value = getattr(_import(module), inner)
         setattr(package, name, value)
         return value
 
@@ -53,6 +47,19 @@ def open_door(room: str) -> Door:
         return sorted(special | places.keys())
 
     return load, names, sorted(places)
+
+
+def _import(module: str) -> ModuleType:
+    """Import a module; an error names the package whose version is the cause, if it is known."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        from rlplug_core.conflicts import explain_import  # slow, and errors are rare
+
+        why = explain_import(error)
+        if not why:
+            raise
+        raise ImportError(f"{error}{why}") from error
 
 
 def read_stub(stub: Path) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:

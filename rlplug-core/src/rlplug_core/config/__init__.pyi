@@ -1,6 +1,5 @@
 """Names of this room for front ends and plugins: the one list that type checkers, editors and `__init__.py` read."""
 
-from rlplug_core.config.conflicts import explain_import as explain_import
 from rlplug_core.config.files import as_type as as_type
 from rlplug_core.config.files import content as file_content
 from rlplug_core.config.files import from_json as read_json
@@ -28,6 +27,7 @@ from rlplug_core.config.schema import Option as Option
 from rlplug_core.config.schema import flat as flat
 from rlplug_core.config.schema import schema as schema_of
 from rlplug_core.config.synonyms import nearest as nearest
+from rlplug_core.conflicts import explain_import as explain_import
 
 __all__ = [
     "Config",

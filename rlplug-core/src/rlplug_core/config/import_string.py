@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.module_search import importable, look_here, nowhere
+from rlplug_core.conflicts import explain_import
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
 #: Prefix of the names of modules loaded from a file; the rest encodes its path.

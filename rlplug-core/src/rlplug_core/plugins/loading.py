@@ -7,8 +7,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.import_string import attribute_of, describe, import_quietly
+from rlplug_core.conflicts import explain_import
 from rlplug_core.errors import MissingPackage, PluginError, plain
 from rlplug_core.plugins.crashes import name_on_crash
 from rlplug_core.plugins.records import Record, canonical

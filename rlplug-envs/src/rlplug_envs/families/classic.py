@@ -17,9 +17,9 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
-from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.import_string import describe, import_quietly
 from rlplug_core.config.module_search import look_here
+from rlplug_core.conflicts import explain_import
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
 from rlplug_core.plugins.families import family_of
 from rlplug_core.plugins.user_envs import check_arguments

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
 
-from rlplug_core.config.conflicts import explain_import
 from rlplug_core.config.import_string import import_quietly
 from rlplug_core.config.module_search import look_here, nowhere
+from rlplug_core.conflicts import explain_import
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
 from rlplug_core.plugins.user_envs import check_arguments
 from rlplug_core.protocols import Env
@@ -118,11 +118,8 @@ def find(id: str) -> ModuleType:
                     "ignore", DeprecationWarning
                 )  # PettingZoo would rather be asked by its registry
                 return import_quietly(f"{place}.{versions[-1] if versions else name}")
-    except ModuleNotFoundError as error:
-        raise _missing(id, error) from error
     except ImportError as error:
-        said = f"'{id}' cannot be imported: {plain(str(error))}"
-        raise MissingPackage(f"{said}{explain_import(error, place)}") from error
+        raise _missing(id, error) from error
     bare = re.sub(r"_v\d+$", "", name)
     newer = [one for one in known if re.fullmatch(re.escape(bare) + r"_v\d+", one)]
     hint = f"; there is '{newer[-1]}'" if newer else did_you_mean(name, known)
@@ -137,11 +134,15 @@ def _alone(id: str, name: str) -> ModuleType:
         )
     try:
         return import_quietly(name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise _missing(id, error) from error
 
 
-def _missing(id: str, error: ModuleNotFoundError) -> MissingPackage:
+def _missing(id: str, error: ImportError) -> MissingPackage:
+    if not isinstance(error, ModuleNotFoundError):
+        place = id.removeprefix(NAMESPACE).rpartition(".")[0]
+        why = explain_import(error, place)
+        return MissingPackage(f"'{id}' cannot be imported: {plain(str(error))}{why}")
     module = str(error.name).partition(".")[0]
     said = f"'{id}' needs the Python module '{error.name}', which is not installed"
     if module in re.split("[/.]", id)[1:] and module not in BROUGHT:  # someone's own

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlplug_core.config.conflicts import conflicts, explain_import
 from rlplug_core.config.import_string import load_target
+from rlplug_core.conflicts import conflicts, explain_import
 from rlplug_core.doors import open_door
 from rlplug_core.errors import PluginError
 
@@ -61,7 +61,7 @@ def test_a_door_whose_module_fails_names_what_rlplug_needs(
     (tmp_path / "house").mkdir()
     (tmp_path / "house" / "__init__.py").write_text("")
     (tmp_path / "house" / "__init__.pyi").write_text("from needs_it import Env as Env\n")
-    monkeypatch.setattr("rlplug_core.config.conflicts.OWN", ("needs-it",))
+    monkeypatch.setattr("rlplug_core.conflicts.OWN", ("needs-it",))
     import house  # type: ignore[import-not-found]  # noqa: F401
 
     load, _, _ = open_door("house")
