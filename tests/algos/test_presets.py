@@ -35,6 +35,7 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "LunarLander-v3": (box(8), spaces.Discrete(4)), "Pendulum-v1": (box(3), box(1)),
     "BipedalWalker-v3": (box(24), box(4)), "FrozenLake-v1": (spaces.Discrete(16), spaces.Discrete(4)),
     "HalfCheetah-v5": (box(17), box(6)), "ALE/Pong-v5": (spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6)),
+    "tensor/MinAtar-Breakout-v1": (spaces.Box(0, 1, (10, 10, 4), np.bool_), spaces.Discrete(3)),
     "MinAtar/Breakout-v1": (spaces.Box(0, 1, (10, 10, 4), np.bool_), spaces.Discrete(3)),
     "MiniGrid-Empty-8x8-v0": (
         spaces.Dict({"direction": spaces.Discrete(4), "image": spaces.Box(0, 255, (7, 7, 3), np.uint8)}),

@@ -18,9 +18,11 @@ NAMESPACE = "tensor/"
 #: The module and the class of each world.
 WORLDS = {
     "Acrobot-v1": ("acrobot", "Acrobot"),
+    "MinAtar-Breakout-v1": ("breakout", "Breakout"),
     "CartPole-v1": ("cart_pole", "CartPole"),
     "MountainCar-v0": ("mountain_car", "MountainCar"),
     "Pendulum-v1": ("pendulum", "Pendulum"),
+    "MinAtar-SpaceInvaders-v1": ("space_invaders", "SpaceInvaders"),
 }
 
 

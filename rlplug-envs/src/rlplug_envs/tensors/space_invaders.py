@@ -1,0 +1,142 @@
+"""MinAtar's Space Invaders in torch, N rows at a time; rules: Young and Tian, 2019, arXiv:1903.03176."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from rlplug_core.arrays import DeviceGenerator
+from rlplug_core.plugins.tensor_world import Moved, Rows, TensorWorld
+from rlplug_core.types import Array
+from rlplug_envs.tensors.grid import SIZE, colors, one_hot, sticky_action
+
+BOTTOM = SIZE - 1
+#: Steps between two shots of the cannon, and of the aliens.
+RELOAD = 5
+ALIEN_RELOAD = 10
+#: The most steps between two moves of the aliens: in the first wave, and after many.
+SLOWEST = 12
+FASTEST = 6
+
+
+class SpaceInvaders(TensorWorld):
+    """A cannon shoots at aliens for a reward of 1 each; an episode ends if a bullet or an alien reaches it.
+
+    After each wave the next one moves faster. The state is the place of the cannon, the maps of aliens and of bullets
+    of both sides, the direction of the aliens, and the steps until they move and both sides can shoot.
+    """
+
+    single_observation_space = Box(0, 1, (SIZE, SIZE, 6), np.bool_)
+    single_action_space = Discrete(4)  # wait, left, right, fire
+    #: The probability that the last action is repeated.
+    sticky = 0.1
+
+    def start(self, draw: DeviceGenerator) -> Rows:
+        count = self.num_envs
+        zeros = torch.zeros(count, dtype=torch.int64, device=self.device)
+        sky = torch.zeros((count, SIZE, SIZE), dtype=torch.bool, device=self.device)
+        return {
+            "cannon": zeros + SIZE // 2,
+            "aliens": self._wave().expand(count, -1, -1).clone(),
+            "shots": sky,
+            "alien_shots": sky.clone(),
+            "direction": zeros - 1,
+            "interval": zeros + SLOWEST,
+            "until_move": zeros + SLOWEST,
+            "until_alien_shot": zeros + ALIEN_RELOAD,
+            "until_shot": zeros,
+            "action": zeros.clone(),
+        }
+
+    def _wave(self) -> Tensor:
+        wave = torch.zeros((SIZE, SIZE), dtype=torch.bool, device=self.device)
+        wave[:4, 2:8] = True
+        return wave
+
+    def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
+        action = sticky_action(action, rows["action"], self.sticky, draw)
+        cannon, shots, until_shot = _fire(rows, action)
+        here = one_hot(torch.full_like(cannon, BOTTOM), cannon)
+        alien_shots = _shift(rows["alien_shots"], 1)
+        ended = _any(alien_shots & here) | _any(rows["aliens"] & here)
+        aliens, direction, until_move, landed = _march(rows)
+        ended = ended | landed | _any(aliens & here)
+        due = rows["until_alien_shot"] == 0
+        alien_shots = alien_shots | (_nearest(aliens, cannon) & due.view(-1, 1, 1))
+        killed = aliens & shots
+        aliens = aliens & ~killed
+        cleared = ~_any(aliens)
+        moved = {
+            "cannon": cannon,
+            "aliens": torch.where(cleared.view(-1, 1, 1), self._wave(), aliens),
+            "shots": shots & ~killed,
+            "alien_shots": alien_shots,
+            "direction": direction,
+            "interval": (rows["interval"] - cleared.long()).clamp(min=FASTEST),
+            "until_move": until_move - 1,
+            "until_alien_shot": torch.where(due, ALIEN_RELOAD, rows["until_alien_shot"]) - 1,
+            "until_shot": (until_shot - 1).clamp(min=0),
+            "action": action,
+        }
+        return moved, killed.sum((1, 2)).float(), ended
+
+    def observe(self, rows: Rows) -> Tensor:
+        here = one_hot(torch.full_like(rows["cannon"], BOTTOM), rows["cannon"])
+        left = (rows["direction"] < 0).view(-1, 1, 1)
+        aliens = rows["aliens"]
+        parts = [here, aliens, aliens & left, aliens & ~left, rows["shots"], rows["alien_shots"]]
+        return torch.stack(parts, 3)
+
+    def render(self, row: int = 0) -> Array:
+        return colors(self.observe(self.rows)[row])
+
+
+def _any(places: Tensor) -> Tensor:
+    """Return which of the maps [N, SIZE, SIZE] hold something [N]."""
+    return places.any(2).any(1)
+
+
+def _shift(places: Tensor, down: int) -> Tensor:
+    """Return maps [N, SIZE, SIZE] moved down by one row or, with -1, up; the new row is empty."""
+    moved = places.roll(down, 1)
+    moved[:, 0 if down > 0 else BOTTOM] = False
+    return moved
+
+
+def _fire(rows: Rows, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the place of the cannon [N], its shots after their move, and the steps until it can shoot [N]."""
+    fires = (action == 3) & (rows["until_shot"] == 0)
+    before = one_hot(torch.full_like(action, BOTTOM), rows["cannon"])
+    shots = _shift(rows["shots"] | (before & fires.view(-1, 1, 1)), -1)
+    move = (action == 2).long() - (action == 1).long()
+    cannon = (rows["cannon"] + move).clamp(0, BOTTOM)
+    return cannon, shots, torch.where(fires, RELOAD, rows["until_shot"])
+
+
+def _march(rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the aliens after their move, their direction [N], the steps until the next, and who has landed [N]."""
+    aliens = rows["aliens"]
+    direction = rows["direction"]
+    due = rows["until_move"] == 0
+    at_edge = torch.where(direction < 0, aliens[:, :, 0].any(1), aliens[:, :, BOTTOM].any(1))
+    turns = due & at_edge
+    landed = turns & aliens[:, BOTTOM].any(1)
+    aside = torch.where((direction < 0).view(-1, 1, 1), aliens.roll(-1, 2), aliens.roll(1, 2))
+    moved = torch.where(turns.view(-1, 1, 1), aliens.roll(1, 1), aside)
+    moved = torch.where(due.view(-1, 1, 1), moved, aliens)
+    interval = aliens.sum((1, 2)).minimum(rows["interval"])
+    until_move = torch.where(due, interval, rows["until_move"])
+    return moved, torch.where(turns, -direction, direction), until_move, landed
+
+
+def _nearest(aliens: Tensor, cannon: Tensor) -> Tensor:
+    """Return masks [N, SIZE, SIZE] of the lowest alien in the column that is nearest to the cannon, the left of two."""
+    numbers = torch.arange(SIZE, device=aliens.device)
+    distance = (numbers - cannon.unsqueeze(1)).abs() * SIZE + numbers
+    column = distance.masked_fill(~aliens.any(1), SIZE * SIZE).argmin(1)
+    height = (aliens * (numbers + 1).view(-1, 1)).amax(
+        1
+    ) - 1  # of the lowest alien in each column, or -1
+    return one_hot(height.gather(1, column.unsqueeze(1)).squeeze(1), column)
