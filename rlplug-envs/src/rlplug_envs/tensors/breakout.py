@@ -10,10 +10,8 @@ from torch import Tensor
 from rlplug_core.arrays import DeviceGenerator
 from rlplug_core.plugins.tensor_world import Moved, Rows, TensorWorld
 from rlplug_core.types import Array
-from rlplug_envs.tensors.grid import SIZE, colors, one_hot, sticky_action
+from rlplug_envs.tensors.grid import SIZE, colors, move_aside, one_hot, sticky_action
 
-#: The horizontal moves of the actions: wait, left, right.
-MOVES = (0, -1, 1)
 #: The rows of the bricks.
 BRICKS = slice(1, 4)
 BOTTOM = SIZE - 1
@@ -27,7 +25,7 @@ class Breakout(TensorWorld):
     """
 
     single_observation_space = Box(0, 1, (SIZE, SIZE, 4), np.bool_)
-    single_action_space = Discrete(len(MOVES))
+    single_action_space = Discrete(3)  # wait, left, right
     #: The probability that the last action is repeated.
     sticky = 0.1
 
@@ -53,34 +51,26 @@ class Breakout(TensorWorld):
 
     def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
         action = sticky_action(action, rows["action"], self.sticky, draw)
-        move = (action == 2).long() - (action == 1).long()
-        paddle = (rows["paddle"] + move).clamp(0, BOTTOM)
-        before = rows["ball"]
-        speed_y, speed_x = rows["speed"].unbind(1)
-        y, x = (before + rows["speed"]).unbind(1)
-        speed_x = torch.where((x < 0) | (x > BOTTOM), -speed_x, speed_x)
-        x = x.clamp(0, BOTTOM)
-        ceiling = y < 0
-        y = y.clamp(min=0)
-        here = one_hot(y, x)
-        brick = (rows["bricks"] & here).any(2).any(1) & ~ceiling
-        hit = brick & ~rows["struck"]
+        paddle = move_aside(action, rows["paddle"])
+        place, speed, ceiling = _fly(rows)
+        here = one_hot(*place.unbind(1))
+        struck = (rows["bricks"] & here).any(2).any(1) & ~ceiling
+        hit = struck & ~rows["struck"]
         bricks = rows["bricks"] & ~(here & hit.view(-1, 1, 1))
-        low = (y == BOTTOM) & ~ceiling & ~brick
+        low = (place[:, 0] == BOTTOM) & ~struck
         empty = low & ~bricks.any(2).any(1)
-        bricks = torch.where(empty.view(-1, 1, 1), self._wall(), bricks)
-        under = low & (before[:, 1] == paddle)
-        aside = low & ~under & (x == paddle)
-        y = torch.where(hit | under | aside, before[:, 0], y)
-        speed_y = torch.where(ceiling | hit | under | aside, -speed_y, speed_y)
-        speed_x = torch.where(aside, -speed_x, speed_x)
+        under = low & (rows["ball"][:, 1] == paddle)
+        aside = low & ~under & (place[:, 1] == paddle)
+        bounces = hit | under | aside
+        y = torch.where(bounces, rows["ball"][:, 0], place[:, 0])
+        turned = 1 - 2 * torch.stack([bounces, aside], 1).long()
         moved = {
-            "ball": torch.stack([y, x], 1),
-            "before": before,
-            "speed": torch.stack([speed_y, speed_x], 1),
+            "ball": torch.stack([y, place[:, 1]], 1),
+            "before": rows["ball"],
+            "speed": speed * turned,
             "paddle": paddle,
-            "bricks": bricks,
-            "struck": brick,
+            "bricks": torch.where(empty.view(-1, 1, 1), self._wall(), bricks),
+            "struck": struck,
             "action": action,
         }
         return moved, hit.float(), low & ~under & ~aside
@@ -97,3 +87,12 @@ class Breakout(TensorWorld):
 
     def render(self, row: int = 0) -> Array:
         return colors(self.observe(self.rows)[row])
+
+
+def _fly(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the next place and speed of the ball [N, 2] inside the walls, and whether it meets the ceiling [N]."""
+    y, x = (rows["ball"] + rows["speed"]).unbind(1)
+    ceiling = y < 0
+    wall = (x < 0) | (x > BOTTOM)
+    turned = 1 - 2 * torch.stack([ceiling, wall], 1).long()
+    return torch.stack([y.clamp(min=0), x.clamp(0, BOTTOM)], 1), rows["speed"] * turned, ceiling

@@ -1,4 +1,4 @@
-"""What the games on a grid share: places, sticky actions, pictures."""
+"""Functions for games on a grid: masks of places, sticky actions, pictures."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def one_hot(y: Tensor, x: Tensor) -> Tensor:
     """Return masks [N, SIZE, SIZE] that are True at the places `y, x` [N]; nowhere for places outside."""
     numbers = torch.arange(SIZE, device=y.device)
     return (y.unsqueeze(1) == numbers).unsqueeze(2) & (x.unsqueeze(1) == numbers).unsqueeze(1)
+
+
+def move_aside(action: Tensor, place: Tensor) -> Tensor:
+    """Return places [N] in the bottom row after actions [N]: 1 moves to the left, 2 to the right."""
+    move = (action == 2).long() - (action == 1).long()
+    return (place + move).clamp(0, SIZE - 1)
 
 
 def sticky_action(action: Tensor, last: Tensor, chance: float, draw: DeviceGenerator) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlplug_core.arrays import DeviceGenerator
 from rlplug_core.plugins.tensor_world import Moved, Rows, TensorWorld
 from rlplug_core.types import Array
-from rlplug_envs.tensors.grid import SIZE, colors, one_hot, sticky_action
+from rlplug_envs.tensors.grid import SIZE, colors, move_aside, one_hot, sticky_action
 
 BOTTOM = SIZE - 1
 #: Steps between two shots of the cannon, and of the aliens.
@@ -57,30 +57,29 @@ class SpaceInvaders(TensorWorld):
 
     def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
         action = sticky_action(action, rows["action"], self.sticky, draw)
-        cannon, shots, until_shot = _fire(rows, action)
+        cannon = move_aside(action, rows["cannon"])
         here = one_hot(torch.full_like(cannon, BOTTOM), cannon)
         alien_shots = _shift(rows["alien_shots"], 1)
-        ended = _any(alien_shots & here) | _any(rows["aliens"] & here)
-        aliens, direction, until_move, landed = _march(rows)
-        ended = ended | landed | _any(aliens & here)
+        marched = _march(rows)
+        reached = (alien_shots | rows["aliens"] | marched["aliens"]) & here
         due = rows["until_alien_shot"] == 0
-        alien_shots = alien_shots | (_nearest(aliens, cannon) & due.view(-1, 1, 1))
-        killed = aliens & shots
-        aliens = aliens & ~killed
+        shot = _nearest(marched["aliens"], cannon) & due.view(-1, 1, 1)
+        fired = _fire(rows, action)
+        killed = marched["aliens"] & fired["shots"]
+        aliens = marched["aliens"] & ~killed
         cleared = ~_any(aliens)
         moved = {
+            **marched,
+            **fired,
             "cannon": cannon,
             "aliens": torch.where(cleared.view(-1, 1, 1), self._wave(), aliens),
-            "shots": shots & ~killed,
-            "alien_shots": alien_shots,
-            "direction": direction,
+            "shots": fired["shots"] & ~killed,
+            "alien_shots": alien_shots | shot,
             "interval": (rows["interval"] - cleared.long()).clamp(min=FASTEST),
-            "until_move": until_move - 1,
             "until_alien_shot": torch.where(due, ALIEN_RELOAD, rows["until_alien_shot"]) - 1,
-            "until_shot": (until_shot - 1).clamp(min=0),
             "action": action,
         }
-        return moved, killed.sum((1, 2)).float(), ended
+        return moved, killed.sum((1, 2)).float(), _any(reached) | _landed(rows)
 
     def observe(self, rows: Rows) -> Tensor:
         here = one_hot(torch.full_like(rows["cannon"], BOTTOM), rows["cannon"])
@@ -105,30 +104,43 @@ def _shift(places: Tensor, down: int) -> Tensor:
     return moved
 
 
-def _fire(rows: Rows, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the place of the cannon [N], its shots after their move, and the steps until it can shoot [N]."""
+def _fire(rows: Rows, action: Tensor) -> Rows:
+    """Return the shots of the cannon after their move, and the steps until it can shoot again."""
     fires = (action == 3) & (rows["until_shot"] == 0)
-    before = one_hot(torch.full_like(action, BOTTOM), rows["cannon"])
-    shots = _shift(rows["shots"] | (before & fires.view(-1, 1, 1)), -1)
-    move = (action == 2).long() - (action == 1).long()
-    cannon = (rows["cannon"] + move).clamp(0, BOTTOM)
-    return cannon, shots, torch.where(fires, RELOAD, rows["until_shot"])
+    cannon = one_hot(torch.full_like(action, BOTTOM), rows["cannon"])
+    until_shot = torch.where(fires, RELOAD, rows["until_shot"])
+    return {
+        "shots": _shift(rows["shots"] | (cannon & fires.view(-1, 1, 1)), -1),
+        "until_shot": (until_shot - 1).clamp(min=0),
+    }
 
 
-def _march(rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the aliens after their move, their direction [N], the steps until the next, and who has landed [N]."""
+def _turning(rows: Rows) -> Tensor:
+    """Return which rows [N] have aliens at the edge that they move to; they turn and come down."""
+    left = rows["aliens"][:, :, 0].any(1)
+    right = rows["aliens"][:, :, BOTTOM].any(1)
+    return (rows["until_move"] == 0) & torch.where(rows["direction"] < 0, left, right)
+
+
+def _landed(rows: Rows) -> Tensor:
+    """Return which rows [N] have aliens in the bottom row that come down."""
+    return _turning(rows) & rows["aliens"][:, BOTTOM].any(1)
+
+
+def _march(rows: Rows) -> Rows:
+    """Return the aliens after their move, their direction, and the steps until the next one."""
     aliens = rows["aliens"]
     direction = rows["direction"]
     due = rows["until_move"] == 0
-    at_edge = torch.where(direction < 0, aliens[:, :, 0].any(1), aliens[:, :, BOTTOM].any(1))
-    turns = due & at_edge
-    landed = turns & aliens[:, BOTTOM].any(1)
+    turns = _turning(rows)
     aside = torch.where((direction < 0).view(-1, 1, 1), aliens.roll(-1, 2), aliens.roll(1, 2))
     moved = torch.where(turns.view(-1, 1, 1), aliens.roll(1, 1), aside)
-    moved = torch.where(due.view(-1, 1, 1), moved, aliens)
     interval = aliens.sum((1, 2)).minimum(rows["interval"])
-    until_move = torch.where(due, interval, rows["until_move"])
-    return moved, torch.where(turns, -direction, direction), until_move, landed
+    return {
+        "aliens": torch.where(due.view(-1, 1, 1), moved, aliens),
+        "direction": torch.where(turns, -direction, direction),
+        "until_move": torch.where(due, interval, rows["until_move"]) - 1,
+    }
 
 
 def _nearest(aliens: Tensor, cannon: Tensor) -> Tensor:
