@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,19 @@ def _rollout(learner: PPOLag, env: Chain) -> Rollout:
         now = after
     (rollout,) = buffer.batches(clock)
     return rollout
+
+
+def test_the_best_evaluation_keeps_the_limit() -> None:
+    """Of returns and costs: the highest safe return, then the lowest cost."""
+    learner, _ = made(cost_limit=1.0)
+    numbers = [(6.0, 3.0), (5.0, 1.5), (1.0, 0.0), (4.0, 1.0)]
+    ranks = [
+        learner.evaluation_rank(
+            SimpleNamespace(mean=total, signals={"cost": (cost - 0.5, cost + 0.5)})
+        )
+        for total, cost in numbers
+    ]
+    assert sorted(ranks) == ranks
 
 
 def test_multiplier_rises_above_the_limit_and_falls_to_0() -> None:

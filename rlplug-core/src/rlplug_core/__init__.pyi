@@ -171,6 +171,7 @@ from rlplug_core.plugins.transform import Transform as Transform
 from rlplug_core.protocols import Agent as Agent
 from rlplug_core.protocols import Buffer as Buffer
 from rlplug_core.protocols import Env as Env
+from rlplug_core.protocols import Evaluated as Evaluated
 from rlplug_core.protocols import Learner as Learner
 from rlplug_core.runs.api import load as load
 from rlplug_core.runs.api import resume as resume

@@ -335,6 +335,17 @@ class Evaluated(Protocol):
     def success_rate(self) -> float | None: ...
     @property
     def info_means(self) -> Mapping[str, float]: ...
+    @property
+    def signals(self) -> Mapping[str, Sequence[float]]: ...
+
+
+@runtime_checkable
+class SupportsEvaluationRank(Protocol):
+    """A learner that says which of two evaluations is better; without it the mean return decides."""
+
+    def evaluation_rank(self, evaluation: Evaluated) -> float | tuple[float, ...]:
+        """Return a number, or several of which the first that differs decides; larger is better."""
+        ...
 
 
 @runtime_checkable

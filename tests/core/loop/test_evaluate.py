@@ -10,13 +10,17 @@ import pytest
 
 from rlplug_core.clock import Clock
 from rlplug_core.context import Context
+from rlplug_core.errors import PluginError
 from rlplug_core.films.player import play
 from rlplug_core.loop import evaluate as module
+from rlplug_core.loop.best import BestEvaluation
 from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.seeds import Seeds, global_state
 from rlplug_core.testing.envs import Chain, Masked, Truncated
 from rlplug_core.types import Act, Array, State, Timestep
 from tests.core.fakes import Dicey, Tiny, TinyConfig, assert_same
+from tests.core.signals import Costly, cost_of
 
 
 class Constant:
@@ -161,3 +165,53 @@ class Ages(Truncated):
 
 def test_an_agents_memory_goes_along() -> None:
     assert evaluate(Remembers(0), Ages(4), 0, Clock(1)).returns == (10.0,) * 4
+
+
+def test_signals_are_summed_over_each_episode() -> None:
+    """As a loop over the steps does; what a row does after its episode does not count."""
+    env = Costly(3)
+    assert evaluate(Constant(1), env, 4, Clock(1)).signals == {}
+    found = evaluate(Constant(1), env, 4, Clock(1), signals=InfoColumns.of(Ranking(), env))  # type: ignore[arg-type]
+    env = Costly(3)
+    obs, running, totals = env.reset(4).obs, np.ones(3, bool), np.zeros(3)
+    while running.any():
+        totals += running * cost_of(obs, np.ones(3))
+        after = env.step(np.ones(3, np.int64))
+        running &= ~(after.terminated | after.truncated)
+        obs = after.obs
+    assert found.signals == {"cost": pytest.approx(tuple(totals))}
+    assert found.signal_means == {"cost": pytest.approx(totals.mean())}
+
+
+class Ranking:
+    """A learner with a limit of 1 on costs."""
+
+    signals = ("cost",)
+
+    def evaluation_rank(self, evaluation: Any) -> Any:
+        cost = evaluation.signal_means["cost"]
+        return (0, -cost) if cost > 1 else (1, evaluation.mean)
+
+
+def test_the_best_evaluation_is_that_of_the_learners_rule() -> None:
+    """And the state brings it back, also one of an older version, which has only the mean."""
+    numbers = [(5.0, 3.0), (2.0, 1.5), (1.0, 0.0), (3.0, 1.0), (2.0, 0.5), (6.0, 2.0)]
+    evaluations = [Evaluation((total,), (4,), signals={"cost": (cost,)}) for total, cost in numbers]
+    best, again = BestEvaluation(), BestEvaluation()
+    found = []
+    for evaluation in evaluations:
+        again.load_state_dict(best.state_dict())
+        found.append(best.improves(Ranking(), evaluation))  # type: ignore[arg-type]
+        assert again.improves(Ranking(), evaluation) == found[-1]  # type: ignore[arg-type]
+    assert found == [True, True, True, True, False, False]
+    assert best.mean == 3.0
+    again.load_state_dict({"best": 4.0})
+    assert [again.improves(object(), one) for one in evaluations[:1] * 2] == [True, False]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["high", (), (1.0, None)])
+def test_a_rule_that_gives_no_numbers_is_refused(wrong: Any) -> None:
+    learner = Ranking()
+    learner.evaluation_rank = lambda evaluation: wrong  # type: ignore[method-assign]
+    with pytest.raises(PluginError, match=r"evaluation_rank of Ranking returned .* larger for better evaluations"):
+        BestEvaluation().improves(learner, Evaluation((1.0,), (1,)))  # type: ignore[arg-type]

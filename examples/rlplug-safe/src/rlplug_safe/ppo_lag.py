@@ -83,6 +83,13 @@ class PPOLag(rl.Algorithm[rl.Rollout]):
         own = {"cost/episode": self.cost.clone(), "cost/multiplier": self.multiplier.clone()}
         return rl.Result({**metrics, **own})
 
+    def evaluation_rank(self, evaluation: rl.Evaluated) -> tuple[float, ...]:
+        """Rank what keeps the limit first, then by the return; of the others the lowest cost is best."""
+        cost = float(np.mean(evaluation.signals["cost"]))
+        if cost > self.config.cost_limit:
+            return 0.0, -cost
+        return 1.0, evaluation.mean
+
     def move_multiplier(self, rollout: rl.Rollout, now: PPOLagConfig) -> None:
         """Take a step of gradient ascent on the multiplier, which stays at 0 or above.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.numbers import figures
 from rlplug_core.loop.actor import StepAgent
 from rlplug_core.loop.episode_stats import means
+from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import preserve_generators
-from rlplug_core.types import Episode, Spec
+from rlplug_core.types import Array, Episode, Spec
 
 #: Steps after which an episode is cut: thirty minutes of Atari at four frames per step.
 LONGEST = 27_000
@@ -34,6 +35,8 @@ class Evaluation:
         infos: the numbers in the `info` of each last step.
         agents: with many agents in one world, the agent of each return.
         cut: the number of episodes that had not ended after `longest` steps; they count with their rewards so far.
+        signals: for a learner that ranks evaluations, the sum of each of its signals over each episode; signals with
+            several numbers are left out.
     """
 
     returns: tuple[float, ...]
@@ -42,6 +45,7 @@ class Evaluation:
     infos: tuple[Mapping[str, float], ...] = ()
     agents: tuple[str, ...] = ()
     cut: int = 0
+    signals: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         success = "" if self.success_rate is None else f", success rate {self.success_rate:.2f}"
@@ -132,6 +136,11 @@ class Evaluation:
         """Return the mean of each number in `info` over the episodes that have it."""
         return means(self.infos)
 
+    @property
+    def signal_means(self) -> dict[str, float]:
+        """Return the mean of each signal's sum over the episodes."""
+        return {name: float(np.mean(totals)) for name, totals in self.signals.items()}
+
 
 def longest(env: Env, clock: Clock) -> int:
     """Return the number of steps after which an unfinished episode is cut."""
@@ -140,7 +149,41 @@ def longest(env: Env, clock: Clock) -> int:
     return min(LONGEST, max(SHORT_RUN, clock.total))
 
 
-def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:
+class SignalTotals:
+    """The sums of signals over the first episode of each environment."""
+
+    def __init__(self, columns: InfoColumns | None) -> None:
+        self.columns = columns
+        self.totals: dict[str, Array] = {}
+
+    def add(self, valid: Array, ended: Collection[int]) -> None:
+        """Add the step that the environment just made.
+
+        Args:
+            valid: [N] the rows with a transition.
+            ended: the rows that ended before this step.
+        """
+        if self.columns is None:
+            return
+        counts = valid.copy()
+        counts[list(ended)] = False
+        for name, column in self.columns.add_to({}, valid).items():
+            if column.ndim == 1:
+                self.totals[name] = self.totals.get(name, 0.0) + np.where(counts, column, 0.0)
+
+    def by_episode(self) -> dict[str, tuple[float, ...]]:
+        """Return the sum of each signal in each row."""
+        return {name: tuple(map(float, sums)) for name, sums in self.totals.items()}
+
+
+def evaluate(
+    agent: Agent,
+    env: Env,
+    seed: int,
+    clock: Clock,
+    explore: bool = False,
+    signals: InfoColumns | None = None,
+) -> Evaluation:
     """Play one episode in each environment; more from fast ones would count short episodes more often.
 
     Args:
@@ -149,15 +192,18 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         seed: of the environments.
         clock: for schedules of exploration.
         explore: act as in training at the clock's progress; False for greedy actions.
+        signals: gathers signals from the environment.
     """
     with preserve_generators():
         num_envs = env.spec.num_envs
         player = StepAgent(agent, env, seed)
         ended: dict[int, Episode] = {}
         running = np.zeros(num_envs)
+        sums = SignalTotals(signals)
         for step in range(longest(env, clock)):  # noqa: B007  # the length of a cut episode is read below
             player.step(clock, explore)
             running += to_host(player.now.reward)
+            sums.add(player.now.valid, ended)
             for episode in player.now.episodes:
                 ended.setdefault(episode.row, episode)
             if len(ended) == num_envs:
@@ -168,11 +214,14 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         episodes = [
             ended.get(row) or Episode(row, float(totals[row]), step + 1) for row in range(num_envs)
         ]
-    return _evaluation_of(episodes, ended, env.spec)
+    return _evaluation_of(episodes, ended, env.spec, sums.by_episode())
 
 
 def _evaluation_of(
-    episodes: Sequence[Episode], ended: Mapping[int, Episode], spec: Spec
+    episodes: Sequence[Episode],
+    ended: Mapping[int, Episode],
+    spec: Spec,
+    signals: Mapping[str, tuple[float, ...]],
 ) -> Evaluation:
     """Return the evaluation of one episode for each row; those that are not in `ended` were cut."""
     successes: tuple[bool | None, ...] = ()
@@ -189,4 +238,5 @@ def _evaluation_of(
         tuple(episode.info for episode in episodes) if has_info else (),
         agents=spec.agents,
         cut=len(episodes) - len(ended),
+        signals=signals,
     )

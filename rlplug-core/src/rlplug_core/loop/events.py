@@ -12,6 +12,7 @@ from typing import Protocol
 
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
+from rlplug_core.loop.best import BestEvaluation
 from rlplug_core.loop.controllers import ControllerGroup, Limits, controllers_of
 from rlplug_core.loop.episode_stats import INFO, EpisodeStats, columns
 from rlplug_core.loop.evaluate import Evaluation
@@ -136,7 +137,7 @@ class Events:
         self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
         self.steps = self.clock.steps
         self.logged = self.evaluated = -1
-        self.best: float | None = None
+        self.best = BestEvaluation()
         self.last: float | None = None
         self.episodes = self.logged_episodes = 0
         self.recent = EpisodeStats(options.stats_window_size)
@@ -221,20 +222,16 @@ class Events:
         self.sink.record("metrics", step, metrics)
 
     def evaluate(self, at_end: bool = False) -> None:
-        """Evaluate the current weights; keep them if they are the best so far.
-
-        In a zero-sum game the mean ranks nothing, and the newest weights are kept.
-        """
+        """Evaluate the current weights; keep them if they are the best so far."""
         self.sink.watch(self.progress("evaluating"))
         self.evaluated = steps = self.clock.steps
         learner = self.runner.snapshot()
         result = self.sink.evaluate(learner)
         self.last = result.mean
-        is_best = self.best is None or result.mean > self.best or result.zero_sum
+        is_best = self.best.improves(learner, result)
         metrics = {**evaluation_metrics(result), "best": is_best}
         self.sink.record("evaluation", self._point(self.eval_every, at_end), metrics)
         if is_best:
-            self.best = result.mean
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
         self._steer(lambda: self.crew.evaluated(result))
 
@@ -270,7 +267,7 @@ class Events:
             episodes=self.episodes,
             return_mean=self.recent.return_mean,
             evaluation=self.last,
-            best=self.best,
+            best=self.best.mean,
             phase=phase,
             losses=self.losses,
             schedules=self.scheduled,
@@ -308,7 +305,7 @@ class Events:
             "steps": self.steps,
             "logged": self.logged,
             "evaluated": self.evaluated,
-            "best": self.best,
+            **self.best.state_dict(),
             "last": self.last,
             "episodes": self.episodes,
             "logged_episodes": self.logged_episodes,
@@ -326,7 +323,7 @@ class Events:
         self.steps = state["steps"]
         self.logged = state["logged"]
         self.evaluated = state["evaluated"]
-        self.best = state["best"]
+        self.best.load_state_dict(state)
         self.last = state["last"]
         self.episodes = state["episodes"]
         self.logged_episodes = state.get("logged_episodes", 0)
@@ -396,5 +393,6 @@ def evaluation_metrics(result: Evaluation) -> dict[str, float]:
     if result.success_rate is not None:
         metrics["eval/success_rate"] = result.success_rate
     metrics |= {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
+    metrics |= {f"eval/signal/{name}": mean for name, mean in result.signal_means.items()}
     metrics |= {f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()}
     return metrics

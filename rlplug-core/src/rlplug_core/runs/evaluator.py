@@ -7,9 +7,10 @@ import time
 from rlplug_core.clock import Clock
 from rlplug_core.errors import plain, warn
 from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.transform import freeze
-from rlplug_core.protocols import AnyLearner, Env
+from rlplug_core.protocols import AnyLearner, Env, SupportsEvaluationRank
 from rlplug_core.types import State
 
 #: Seconds of evaluations in a run above which a warning names them.
@@ -40,7 +41,9 @@ class Evaluator:
             self.env = self.plan.make_eval_env(self.plan.options.eval_episodes)
         freeze(self.env, wrappers)
         started = time.monotonic()
-        result = evaluate(learner.agent(), self.env, self.seed, clock)
+        ranks = isinstance(learner, SupportsEvaluationRank)
+        signals = InfoColumns.of(learner, self.env) if ranks else None
+        result = evaluate(learner.agent(), self.env, self.seed, clock, signals=signals)
         first = self.episode_seconds == 0.0
         self.episode_seconds = (time.monotonic() - started) / result.episodes
         if first:

@@ -28,7 +28,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Overflow
 class Summary:
     """One run; `problem` says why it cannot be read, and the rest is empty then.
 
-    `best` is the highest mean return of an evaluation, `last` that of the last one; `final_eval` is the result of the
+    `best` is the mean return of the best evaluation, `last` that of the last one; `final_eval` is the result of the
     final evaluation of the best checkpoint, and under `last_…` of the last weights. `extensions` are the totals that
     resumes gave it, each above the one before, and whether its schedules were stretched to it.
     """
@@ -164,7 +164,8 @@ def _summary(path: Path) -> Summary:
     first = int(config["options"].get("total_timesteps") or 0)
     journal = list(records(path, "start", "evaluation", "final_eval", "end"))
     starts = [record.data for record in journal if record.kind == "start"]
-    means = [record.data["eval/return_mean"] for record in journal if record.kind == "evaluation"]
+    evaluations = [record.data for record in journal if record.kind == "evaluation"]
+    means = [data["eval/return_mean"] for data in evaluations]
     finals = [record.data for record in journal if record.kind == "final_eval"]
     steps, seconds = _extent(path)
     return Summary(
@@ -176,13 +177,21 @@ def _summary(path: Path) -> Summary:
         seed=config["options"].get("seed"),
         steps=max([steps, *(one.step for one in journal if one.kind in MEASURED)]),
         total_timesteps=_total(config["options"], starts),
-        best=max(means, default=None),
+        best=_best(evaluations),
         last=means[-1] if means else None,
         final_eval=finals[-1] if finals else None,
         group=str(config["group"]),
         created=float(config["created"]),
         seconds=seconds,
         extensions=_risen(first, extensions(first, starts)),
+    )
+
+
+def _best(evaluations: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean return of the evaluation whose weights are the best checkpoint; None without evaluations."""
+    kept = [data["eval/return_mean"] for data in evaluations if data.get("best")]
+    return (
+        kept[-1] if kept else max((data["eval/return_mean"] for data in evaluations), default=None)
     )
 
 
