@@ -17,6 +17,7 @@ from rlplug_cli import arguments
 from rlplug_cli.collecting import collect
 from rlplug_cli.parameters import SchemaOption, parse_option, variable
 from rlplug_core import __version__
+from rlplug_core.config import flat, read_toml
 from rlplug_core.config.options import Config, Fraction
 from rlplug_core.config.parse import convert
 from rlplug_core.config.run_options import RunOptions
@@ -140,6 +141,16 @@ def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
     assert options["gamma"]["default"] == 0.99
     assert {option["name"] for option in data["run_options"]} > {"seed", "total_timesteps"}
     assert isinstance(data["preset"], dict)
+
+
+def test_info_shows_the_preset_of_the_kind_that_a_run_takes(rlplug: Callable[..., Any]) -> None:
+    env = "rlplug_core.testing.envs:Continuous"
+    shown = json.loads(rlplug("info", "ppo", env, "--json").out)["preset"]
+    Path("taken.toml").write_text(rlplug("run", "ppo", env, "--print-config").out, encoding="utf-8")
+    taken = flat(read_toml(Path("taken.toml")))
+    assert shown
+    assert {name: taken[name] for name in shown} == shown
+    assert shown != json.loads(rlplug("info", "ppo", "rlplug_core.testing.envs:Chain", "--json").out)["preset"]
 
 
 def test_info_says_that_it_does_not_know_an_environment(rlplug: Callable[..., Any]) -> None:

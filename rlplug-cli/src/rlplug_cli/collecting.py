@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlplug_cli.arguments import PREFIXES
-from rlplug_cli.parameters import check_value, flat_toml, from_file, from_pairs, variable
+from rlplug_cli.parameters import (
+    FACTORY,
+    check_value,
+    flat_toml,
+    from_file,
+    from_pairs,
+    network_prefixes,
+    variable,
+)
 from rlplug_core.config import Option, nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.plugins import merge_layers
-
-#: The last part of the option that names a function which makes a network.
-FACTORY = "factory"
-
-
-def network_prefixes(options: Iterable[Option], flag: str = "--net") -> list[str]:
-    """Return the prefixes of the options that `--net` or `--critic-net` sets: `net.`, `critic_net.`.
-
-    `--net` also sets those of a critic that has no defaults by `net`.
-    """
-    own = {option.name: option for option in options}
-    prefixes = [name.removesuffix(FACTORY) for name in own if name.endswith(f"net.{FACTORY}")]
-    if flag == "--critic-net":
-        return [prefix for prefix in prefixes if prefix == "critic_net."]
-    return [prefix for prefix in prefixes if f"{prefix}shared" in own]
 
 
 def from_network(

@@ -45,6 +45,8 @@ _PYTHON: dict[str, type | tuple[type, ...]] = {
 }
 #: Types of options that can be typed several times.
 REPEATABLE = ("repeated", "strs")
+#: The last part of the option that names a function which makes a network.
+FACTORY = "factory"
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -329,3 +331,15 @@ def read_tables(path: Path, noun: str) -> dict[str, Any]:
         raise UsageError(f"the {noun} file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"the {noun} file {path} is not TOML: {error}") from error
+
+
+def network_prefixes(options: Iterable[Option], flag: str = "--net") -> list[str]:
+    """Return the prefixes of the options that `--net` or `--critic-net` sets: `net.`, `critic_net.`.
+
+    `--net` also sets those of a critic that has no defaults by `net`.
+    """
+    own = {option.name: option for option in options}
+    prefixes = [name.removesuffix(FACTORY) for name in own if name.endswith(f"net.{FACTORY}")]
+    if flag == "--critic-net":
+        return [prefix for prefix in prefixes if prefix == "critic_net."]
+    return [prefix for prefix in prefixes if f"{prefix}shared" in own]

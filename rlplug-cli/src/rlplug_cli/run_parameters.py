@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from rlplug_cli.collecting import network_prefixes
 from rlplug_cli.completion import assignments, run_names
+from rlplug_cli.parameters import network_prefixes
 from rlplug_core import plugins
 from rlplug_core.config import Option
 from rlplug_core.plugins import Group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -283,6 +284,24 @@ def test_a_malformed_entry_point_is_broken_and_stops_nobody(
     (found,) = [one for one in plugins.records() if one.distribution == "rlplug-foo"]
     assert found.status == "broken"
     assert reason in found.reason
+    assert record("good").status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        ("rlplug.algorithm", r"^there is no entry point group 'rlplug.algorithm'; did you mean 'algorithms'\?$"),
+        ("rlplug.commands", r"'rlplug.commands'; the groups are rlplug.algorithms, rlplug.envs, "),
+    ],
+)
+def test_a_group_that_there_is_not_is_named(install: Callable[..., None], group: str, reason: str) -> None:
+    """It takes no name away from what works."""
+    install("rlplug-foo", "good")
+    points = {group: {"foo": "rlplug_bar:Foo", "good": "rlplug_bar:Good"}}
+    install("rlplug-bar", entry_points=points, files={"rlplug_bar/__init__.py": "1/0"})
+    assert re.search(reason, record("foo").reason)
+    assert record("foo").status == "broken"
+    assert record("good").distribution == "rlplug-foo"
     assert record("good").status == "ok"
 
 

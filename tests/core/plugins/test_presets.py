@@ -161,3 +161,28 @@ def test_usual_defaults_are_those_of_the_default_table(preset_file: Path) -> Non
     assert lr == Option("learning_rate", "float", 1.0, "step size", search=log(1e-4, 1.0))
     assert seed == options[1]
     assert presets.usual("./x.py:Foo", options) == options
+
+
+OTHERS = """
+["Foggy-v*"]
+learning_rate = 7.0
+["CartPole-v1"]
+num_envs = 9
+"""
+
+
+def test_a_package_of_environments_has_presets_for_anothers_algorithm(
+    preset_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For its own environments; a table for all of them is left out with a word."""
+    files = {"rlplug_fog/__init__.py": "1/0", "rlplug_fog/presets/foo.toml": OTHERS}
+    write_distribution(tmp_path, "rlplug-fog", {"rlplug.envs": {"fog": "rlplug_fog.fog:Fog"}}, files)
+    plugins.refresh()
+    assert presets.preset("foo", "Foggy-v1")["learning_rate"] == 7.0
+    assert presets.is_known("foo", "Foggy-v1")
+    assert not presets.is_known("bar", "Foggy-v1")
+    assert presets.preset("foo", "CartPole-v1")["num_envs"] == 9
+    assert presets.preset("foo", "Acrobot-v1")["learning_rate"] == 1.0
+    (tmp_path / "rlplug_fog/presets/foo.toml").write_text("[default]\nlearning_rate = 5.0\n", encoding="utf-8")
+    assert presets.preset("foo", "Foggy-v1")["learning_rate"] == 1.0
+    assert "'default' is about all environments, and only rlplug-foo may set these for foo" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from rlplug_core.errors import RlplugError, UsageError, did_you_mean, warn
 from rlplug_core.plugins import (
     NOUNS,
     Group,
+    RunRequest,
     family_of,
     is_environment,
     names_code,
@@ -90,7 +91,7 @@ def _algorithm(name: str, env: str | None, json: bool) -> None:
     own = usual_options(name, options_of("algorithms", name))
     every = usual_options(name, schema_of(RunOptions))
     about = _about(name)
-    values = preset_values(name, env) if env else {}
+    values = _preset(name, env) if env else {}
     if env and not is_target(env) and env not in (known := list(plugins.env_ids())):
         warn(f"no environment '{env}' is known here{did_you_mean(env, known)}")
     if json:
@@ -109,6 +110,15 @@ def _algorithm(name: str, env: str | None, json: bool) -> None:
         echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
     if env:
         echo(f"\n{_networks(name, env)}")
+
+
+def _preset(algorithm: str, env: str) -> dict[str, object]:
+    """Return the preset that a run takes; without that of the kind if the environment cannot be made."""
+    try:
+        request = RunRequest.make(algorithm, env, {}).with_presets()
+    except RlplugError:  # `_networks` says why
+        return preset_values(algorithm, env)
+    return dict(request.values)
 
 
 def _networks(algorithm: str, env: str) -> str:

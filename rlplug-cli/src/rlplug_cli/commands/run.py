@@ -15,7 +15,6 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli import arguments, sections
 from rlplug_cli.arguments import TakesArguments
-from rlplug_cli.collecting import collect
 from rlplug_cli.completion import environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
@@ -201,7 +200,8 @@ class AlgorithmCommand(TakesArguments):
         Raises:
             UsageError, BadConfig: a typed option is wrong.
         """
-        from rlplug_core.plugins import RunRequest, absolute  # slow, and help does not need it
+        from rlplug_cli.collecting import collect  # help needs neither
+        from rlplug_core.plugins import RunRequest, absolute
 
         params = context.params
         typed = {name: params[name] for name in params if _was_typed(context, name)}

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 
 import rlplug_core
-from rlplug_core.errors import plain
+from rlplug_core.errors import did_you_mean, plain
 from rlplug_core.plugins import index
 from rlplug_core.plugins.installed import Installed, contributing
 from rlplug_core.plugins.known import KNOWN
@@ -79,12 +79,26 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
             Record("algorithms", distribution.name, "", *about[:2], status="broken", reason=reason)
         ]
     unmet = _unmet(distribution) or _other_contract(points)
-    return [
+    found = [
         _judge(Record(group, plain(id, 60), target, *about), switches, unmet)
         for group in GROUPS
         for section, id, target in points
         if section == f"rlplug.{group}"
     ]
+    return found + [
+        _in_unknown_group(section, Record("algorithms", plain(id, 60), target, *about))
+        for section, id, target in points
+        if section.startswith("rlplug.")
+        and section != DECLARED
+        and section.removeprefix("rlplug.") not in GROUPS
+    ]
+
+
+def _in_unknown_group(section: str, record: Record) -> Record:
+    """Return the record of an entry point in a group that rlplug does not have, such as a misspelt one."""
+    groups = ", ".join(f"rlplug.{group}" for group in GROUPS)
+    near = did_you_mean(section.removeprefix("rlplug."), GROUPS) or f"; the groups are {groups}"
+    return _with(record, "broken", f"there is no entry point group '{plain(section, 60)}'{near}")
 
 
 def _judge(record: Record, switches: Switches, unmet: str) -> Record:

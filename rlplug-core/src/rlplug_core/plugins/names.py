@@ -93,7 +93,8 @@ def _matches(group: Group, name: str) -> list[Record]:
         record for record in here if record.status == "ok" and name in aliases(record)
     ]
     enabled = [record for record in found if record.status != "disabled"]
-    return enabled or found[:1]
+    working = [record for record in enabled if record.status != "broken"]
+    return working or enabled or found[:1]
 
 
 def _unknown(group: Group, name: str) -> str:

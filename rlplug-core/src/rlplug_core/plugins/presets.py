@@ -17,7 +17,8 @@ variant needs only an entry point with an existing class, and presets. The help 
 (`pixels`, `continuous`, `discrete`, `multi-agent`) overrides `default` for an environment that no pattern matches.
 
 A provider of environments may have such a file, too, with options for its environments under any algorithm, such as
-wrappers. The presets of algorithms override it.
+wrappers. The presets of algorithms override it. Its package may also have `presets/ppo.toml` with tables for its own
+environments under another package's `ppo`; where both name an environment, it overrides the file of that package.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flat
+from rlplug_core.errors import warn
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.names import env_parts, find
 from rlplug_core.plugins.preset_files import Presets, chain, read
@@ -55,7 +57,36 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, object]:
     extended = [] if is_target(algorithm) else chain(find("algorithms", algorithm))
     for presets in [*_of_providers(), *reversed(extended)]:
         values.update(_fitting(presets, env_id, kind))
+    for tables in _for_algorithm(algorithm):
+        values.update(_fitting(Presets(None, tables), env_id, ""))
     return values
+
+
+def _for_algorithm(algorithm: str) -> list[dict[str, dict[str, object]]]:
+    """Return the tables that packages of environments have for an algorithm of another package.
+
+    Raises:
+        PluginError: a file cannot be read.
+    """
+    if is_target(algorithm):
+        return []
+    record = find("algorithms", algorithm)
+    others = {
+        one.top_level: one
+        for one in records()
+        if one.group == "envs" and one.status == "ok" and one.top_level != record.top_level
+    }
+    found: list[dict[str, dict[str, object]]] = []
+    for presets in (read(replace(one, id=record.id)) for one in others.values()):
+        wide = {"default", "*"} & presets.tables.keys() | {f"kind.{kind}" for kind in presets.kinds}
+        if wide:
+            warn(
+                f"the preset file {presets.path} is left out: '{min(wide)}' is about all environments, and only "
+                f"{record.distribution} may set these for {record.id}; name your own environments"
+            )
+        else:
+            found.append(presets.tables)
+    return found
 
 
 def provider_preset(env_id: str) -> dict[str, Any]:
@@ -94,6 +125,7 @@ def is_known(algorithm: str, env_id: str) -> bool:
         []
         if is_target(algorithm)
         else [presets.tables for presets in chain(find("algorithms", algorithm))]
+        + _for_algorithm(algorithm)
     )
     return any(
         name != "default" and fnmatchcase(env_id, name) for table in tables for name in table

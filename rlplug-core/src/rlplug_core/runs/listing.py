@@ -165,7 +165,6 @@ def _summary(path: Path) -> Summary:
     journal = list(records(path, "start", "evaluation", "final_eval", "end"))
     starts = [record.data for record in journal if record.kind == "start"]
     evaluations = [record.data for record in journal if record.kind == "evaluation"]
-    means = [data["eval/return_mean"] for data in evaluations]
     finals = [record.data for record in journal if record.kind == "final_eval"]
     steps, seconds = _extent(path)
     return Summary(
@@ -178,7 +177,7 @@ def _summary(path: Path) -> Summary:
         steps=max([steps, *(one.step for one in journal if one.kind in MEASURED)]),
         total_timesteps=_total(config["options"], starts),
         best=_best(evaluations),
-        last=means[-1] if means else None,
+        last=evaluations[-1]["eval/return_mean"] if evaluations else None,
         final_eval=finals[-1] if finals else None,
         group=str(config["group"]),
         created=float(config["created"]),
