@@ -86,19 +86,20 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
         if section == f"rlplug.{group}"
     ]
     return found + [
-        _in_unknown_group(section, Record("algorithms", plain(id, 60), target, *about))
+        Record("algorithms", plain(id, 60), target, *about, status="broken", reason=reason)
         for section, id, target in points
-        if section.startswith("rlplug.")
-        and section != DECLARED
-        and section.removeprefix("rlplug.") not in GROUPS
+        if (reason := _unknown_group(section))
     ]
 
 
-def _in_unknown_group(section: str, record: Record) -> Record:
-    """Return the record of an entry point in a group that rlplug does not have, such as a misspelt one."""
+def _unknown_group(section: str) -> str:
+    """Return why rlplug does not read a group of entry points, such as a misspelt one; "" for others."""
+    name = section.removeprefix("rlplug.")
+    if name == section or section == DECLARED or name in GROUPS:
+        return ""
     groups = ", ".join(f"rlplug.{group}" for group in GROUPS)
-    near = did_you_mean(section.removeprefix("rlplug."), GROUPS) or f"; the groups are {groups}"
-    return _with(record, "broken", f"there is no entry point group '{plain(section, 60)}'{near}")
+    near = did_you_mean(name, GROUPS) or f"; the groups are {groups}"
+    return f"there is no entry point group '{plain(section, 60)}'{near}"
 
 
 def _judge(record: Record, switches: Switches, unmet: str) -> Record:
