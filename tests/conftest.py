@@ -54,15 +54,8 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def forget_loops() -> None:
-    from rlplug_core.fast.numba_loops import (
-        acting_loops,
-        has_scipy,
-        head_loops,
-        learning_loops,
-        memory_loops,
-        why_not_numba,
-    )
+    from rlplug_core.fast.numba_loops import has_scipy, loop_module, why_not_numba
     from rlplug_core.fast.parallel_dense import pass_loops
 
-    for cached in (why_not_numba, acting_loops, head_loops, memory_loops, learning_loops, has_scipy, pass_loops):
+    for cached in (why_not_numba, loop_module, has_scipy, pass_loops):
         cached.cache_clear()

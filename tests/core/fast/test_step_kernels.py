@@ -33,7 +33,7 @@ def test_the_kernel_alone_gives_the_bits_of_torchs_optimizer(
     ours: Adam, theirs: object, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It counts no steps by itself and is no public interface of torch: a release that changes it fails here."""
-    monkeypatch.setattr(kernels, "learning_loops", lambda: None)
+    monkeypatch.setattr(kernels, "loop_module", lambda name: None)
     parameters, reference = torch.ones(size), nn.Parameter(torch.ones(size))
     state, optimizer = ours.start(parameters), theirs(reference)  # type: ignore[operator]
     for gradient in gradients(size):

@@ -17,7 +17,7 @@ from rlplug_core.fast.array import FastTensor, Operand, array_of
 from rlplug_core.fast.dispatch import Result
 from rlplug_core.fast.functions import concatenate, huber, pooled, stack
 from rlplug_core.fast.gradients import Gradients, NoFastPath
-from rlplug_core.fast.numba_loops import head_loops, learning_loops
+from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.fast.parallel_dense import ParallelDense
 from rlplug_core.fast.trace import program_of
 from rlplug_core.learning.estimators import standardize
@@ -38,7 +38,7 @@ from rlplug_core.types import Array
 
 
 def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> Result:
-    loops = head_loops()
+    loops = loop_module("heads")
     value = ratio.value
     factor = array_of(advantage)
     if loops is None or not value.dtype == factor.dtype == np.float32:
@@ -50,7 +50,7 @@ def _surrogate(ratio: FastTensor, advantage: Operand, clip_range: float) -> Resu
 
 
 def _standardize(values: FastTensor, weight: Operand, epsilon: float = 1e-8) -> Result:
-    loops = learning_loops()
+    loops = loop_module("learning")
     value = values.value
     factor = array_of(weight)
     fits = value.dtype == factor.dtype == np.float32 and value.flags.c_contiguous
@@ -76,7 +76,7 @@ def _projection(
     probability: FastTensor, reward: Operand, discount: Operand, support: Operand
 ) -> FastTensor:
     arrays = probability.value, array_of(reward), array_of(discount)
-    loops = learning_loops() if all(one.dtype == np.float32 for one in arrays) else None
+    loops = loop_module("learning") if all(one.dtype == np.float32 for one in arrays) else None
     atoms = array_of(support)
     if loops is None:
         tensors = map(torch.from_numpy, (*arrays, atoms))

@@ -24,7 +24,7 @@ from rlplug_core.fast.layer_ops import (
     ScaleOp,
     VectorsOp,
 )
-from rlplug_core.fast.numba_loops import acting_loops
+from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.fast.program import ConcatOp, DuelingOp, fuse
 from rlplug_core.fast.recorder import record
 from rlplug_core.nets.continuous import DeterministicPolicy
@@ -139,7 +139,7 @@ def dense(layers: Sequence[LinearOp]) -> Function:
     fits = last.then is None and all(
         layer.weight.flags.c_contiguous and layer.loops for layer in hidden
     )
-    loops = acting_loops() if fits and len(names) == 1 and last.bias else None
+    loops = loop_module("acting") if fits and len(names) == 1 and last.bias else None
     pairs = tuple((layer.weight, *layer.bias) for layer in hidden)
     end = (last.weight, *last.bias)
     smooth = "tanh" in names

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rlplug_core.fast.array import FastTensor, Operand, operand
 from rlplug_core.fast.dispatch import FUNCTIONS, REFLECTED
 from rlplug_core.fast.gradients import Gradients, NoFastPath
-from rlplug_core.fast.numba_loops import head_loops
+from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.types import Array
 
 
@@ -108,7 +108,7 @@ def pooled(parts: FastTensor) -> FastTensor:
 def huber(error: FastTensor) -> FastTensor:
     """Compute the Huber loss: half of the square within 1, and the absolute value minus a half beyond."""
     value = error.value
-    loops = head_loops()
+    loops = loop_module("heads")
     if loops is None or value.ndim != 1 or value.dtype != np.float32:
         inside = error.detach().clamp(-1, 1)
         return inside * (error - 0.5 * inside)

@@ -6,26 +6,24 @@ For arguments that loops do not take, and without numba, the heads' own code run
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from types import ModuleType
+from typing import Literal
 
 import numpy as np
 
 from rlplug_core.fast.array import FastTensor, Operand, array_of
 from rlplug_core.fast.dispatch import FUNCTIONS, Result
 from rlplug_core.fast.gradients import Gradients
-from rlplug_core.fast.numba_loops import head_loops
+from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.nets.heads.categorical import Categorical
 from rlplug_core.nets.heads.gaussian import Gaussian
 from rlplug_core.nets.heads.tanh import SquashedGaussian
 from rlplug_core.types import Array
 
 
-def loops_for(
-    outputs: Array, which: Callable[[], ModuleType | None] = head_loops
-) -> ModuleType | None:
+def loops_for(outputs: Array, name: Literal["acting", "heads"] = "heads") -> ModuleType | None:
     """Return numba's loops if they take these outputs."""
-    return which() if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
+    return loop_module(name) if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
 
 
 def _categorical(head: Categorical, outputs: FastTensor, action: Operand) -> Result:

@@ -18,7 +18,7 @@ from rlplug_core.fast import array_batches, memory
 from rlplug_core.fast.dispatch import Result
 from rlplug_core.fast.heads import loops_for
 from rlplug_core.fast.matmul import linear
-from rlplug_core.fast.numba_loops import acting_loops, learning_loops
+from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.learning.estimators import explained_variance, gae
 from rlplug_core.learning.losses import STEEP, loss_and_derivative
 from rlplug_core.learning.targets import Target
@@ -67,7 +67,7 @@ def on_host(tensor: Tensor, lr: float | Tensor) -> bool:
 
 def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> Result:
     fits = rollout.whole and value.dtype == rollout.reward.dtype == np.float32
-    loops = learning_loops() if fits else None
+    loops = loop_module("learning") if fits else None
     if loops is None:
         return NotImplemented
     advantage = np.empty(value.shape, value.dtype)
@@ -79,7 +79,7 @@ def _gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: f
 
 def _explained_variance(rollout: Rollout, advantage: Array, target: Array) -> Result:
     fits = rollout.whole and advantage.dtype == target.dtype == np.float32
-    loops = learning_loops() if fits else None
+    loops = loop_module("learning") if fits else None
     if loops is None:
         return NotImplemented
     return loops.explained_variance(advantage.reshape(-1), target.reshape(-1))
@@ -89,7 +89,7 @@ def _loss_and_derivative(
     quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
 ) -> Result:
     plain = quantiles.is_cpu and quantiles.dtype is torch.float32
-    loops = learning_loops() if plain else None
+    loops = loop_module("learning") if plain else None
     if loops is None:
         return NotImplemented
     arrays = [
@@ -105,7 +105,7 @@ def _loss_and_derivative(
 def _adam(
     rule: Adam, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor
 ) -> Result:
-    loops = learning_loops() if rule.decays_gradient and on_host(parameters, lr) else None
+    loops = loop_module("learning") if rule.decays_gradient and on_host(parameters, lr) else None
     if loops is None:
         return NotImplemented
     *changed, steps = arrays_of(rule, parameters, gradient, *state.values())
@@ -122,7 +122,7 @@ def _rmsprop(
     state: dict[str, Tensor],
     lr: float | Tensor,
 ) -> Result:
-    loops = learning_loops() if on_host(parameters, lr) else None
+    loops = loop_module("learning") if on_host(parameters, lr) else None
     if loops is None:
         return NotImplemented
     arrays = arrays_of(rule, parameters, gradient, state["square"])
@@ -132,7 +132,7 @@ def _rmsprop(
 
 def _lerp(target: Target, own: list[Tensor], followed: list[Tensor], tau: float) -> Result:
     """Move by a loop: torch's first call after many of numpy's takes longer."""
-    loops = learning_loops() if tau < 1 and len(own) == 1 and on_host(own[0], tau) else None
+    loops = loop_module("learning") if tau < 1 and len(own) == 1 and on_host(own[0], tau) else None
     if loops is None:
         return NotImplemented
     loops.toward(*arrays_of(target, own[0], followed[0]), tau)
@@ -140,7 +140,7 @@ def _lerp(target: Target, own: list[Tensor], followed: list[Tensor], tau: float)
 
 
 def _sample(head: Gaussian, outputs: Array, noise: Array) -> Result:
-    loops = loops_for(outputs, acting_loops) if noise.ndim == 2 else None
+    loops = loops_for(outputs, "acting") if noise.ndim == 2 else None
     if loops is None or type(head) is not Gaussian:  # several draws [n, B, d] are numpy's
         return NotImplemented
     action: Array = loops.sample(outputs, noise)
@@ -148,7 +148,7 @@ def _sample(head: Gaussian, outputs: Array, noise: Array) -> Result:
 
 
 def _host_log_prob(head: Gaussian, outputs: Array, action: Array) -> Result:
-    loops = loops_for(outputs, acting_loops)
+    loops = loops_for(outputs, "acting")
     if loops is None:
         return NotImplemented
     flat = action if action.ndim == 2 else action.reshape(len(outputs), head.dims)

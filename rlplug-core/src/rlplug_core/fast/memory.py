@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import has_torch_function
 
-from rlplug_core.fast.numba_loops import memory_loops
+from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.nets.recurrent import step_by_step
 from rlplug_core.types import Array
 
@@ -54,7 +54,7 @@ def fits(cell: nn.RNNCellBase, features: Tensor) -> bool:
     return (
         type(cell) in KINDS
         and type(features) is Tensor
-        and memory_loops() is not None
+        and loop_module("memory") is not None
         and not has_torch_function((features,))
         and features.is_cpu
         and features.dtype is cell.weight_hh.dtype is torch.float32
@@ -155,7 +155,7 @@ class Steps:
         self.saved = np.empty((steps, rows, kind.saved * weight.shape[1]), weight.dtype)
         #: Each part of the state before each step [T, N, H], zero at the start of an episode.
         self.kept: list[Array] = []
-        loops = memory_loops()
+        loops = loop_module("memory")
         self.forward_step = getattr(loops, f"{kind.name}_forward")
         self.backward_step = getattr(loops, f"{kind.name}_backward")
 

@@ -1,4 +1,4 @@
-"""Loops over numbers: numba's, where it is installed, in the place of several calls of numpy's."""
+"""Finds the modules of numba's loops: one compiled loop does the work of several NumPy calls."""
 
 from __future__ import annotations
 
@@ -10,101 +10,67 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from threading import Lock
 from types import ModuleType
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 
 from rlplug_core.types import Array
 
-#: For values [B, F] of a layer before its bias [F]: the activation of both in their place; and for slopes [B, F] at
-#: such values: those below, into an array [B, F], with their sum over rows added to an array [F].
+#: The loops of an activation. The first one adds a bias [F] to values [B, F] and replaces them by their activation. The
+#: second one takes gradients [B, F] at the activation and its values [B, F], writes the gradients before it into an
+#: array [B, F], and adds their sum over rows to an array [F].
 Pair: TypeAlias = tuple[
     Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]
 ]
-#: The simplest of numba's pools of threads must not be asked by two threads at once.
+#: Two threads must not use the simplest of numba's thread pools at once.
 TURN = Lock()
 
 
 def available() -> bool:
-    """Return whether loops are numba's."""
+    """Return whether numba compiles loops here."""
     return not why_not_numba()
 
 
 @cache
 def why_not_numba() -> str:
-    """Return why loops are not numba's, or nothing where they are."""
+    """Return why numba compiles no loops here, or ""."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return "NUMBA_DISABLE_JIT is set"
     if find_spec("numba") is None:
         return "numba is not installed"
-    try:  # an older numba may be there for something else, and refuse this numpy
+    try:  # an older numba may refuse this NumPy
         import_module("numba")
     except ImportError as error:
         return f"numba {version('numba')} is no use here: {error}"
     return ""
 
 
+@cache
+def loop_module(
+    name: Literal["acting", "heads", "layers", "learning", "memory"],
+) -> ModuleType | None:
+    """Return a module of `fast.loops`, or None without numba, which it imports."""
+    return import_module(f"rlplug_core.fast.loops.{name}") if available() else None
+
+
 def pair(activation: str) -> Pair | None:
-    """Return numba's loops for an activation, or None where there are none."""
-    if not available():
-        return None
-    from rlplug_core.fast.loops.layers import PAIRS  # here alone, since it needs numba
-
-    return PAIRS.get(activation)
-
-
-@cache
-def head_loops() -> ModuleType | None:
-    """Return the module of numba's loops for heads and losses, or None."""
-    if not available():
-        return None
-    from rlplug_core.fast.loops import heads
-
-    return heads
-
-
-@cache
-def acting_loops() -> ModuleType | None:
-    """Return the module of numba's loops for acting, or None."""
-    if not available():
-        return None
-    from rlplug_core.fast.loops import acting
-
-    return acting
-
-
-@cache
-def memory_loops() -> ModuleType | None:
-    """Return the module of numba's loops for recurrent cells, or None."""
-    if not available():
-        return None
-    from rlplug_core.fast.loops import memory
-
-    return memory
-
-
-@cache
-def learning_loops() -> ModuleType | None:
-    """Return the module of numba's loops for update rules and estimators, or None."""
-    if not available():
-        return None
-    from rlplug_core.fast.loops import learning
-
-    return learning
+    """Return the loops of an activation, or None if there are none."""
+    layers = loop_module("layers")
+    return None if layers is None else layers.PAIRS.get(activation)
 
 
 def call_on_threads(function: Callable[..., None], threads: int, *arguments: object) -> None:
-    """Call what was compiled `on_threads` on at most so many of numba's."""
-    import numba  # here alone, since it may not be there
+    """Call a function that was compiled `on_threads`, on at most so many threads of numba's."""
+    import numba
 
     with TURN:
-        _begin_threads()
+        _start_threads()
         before = numba.get_num_threads()
-        wanted = min(threads, numba.config.NUMBA_NUM_THREADS)
-        if before == wanted:  # to set them takes a while
+        number = min(threads, numba.config.NUMBA_NUM_THREADS)
+        if before == number:  # setting the number takes a while
             function(*arguments)
             return
-        numba.set_num_threads(wanted)
+        numba.set_num_threads(number)
         try:
             function(*arguments)
         finally:
@@ -112,23 +78,23 @@ def call_on_threads(function: Callable[..., None], threads: int, *arguments: obj
 
 
 @cache
-def _begin_threads() -> None:
-    """Let numba begin its threads, which gives OpenMP as many as the machine has, and torch back its own number."""
+def _start_threads() -> None:
+    """Start numba's threads, and restore torch's number, which the start sets to that of the machine's cores."""
     import numba
 
     before = torch.get_num_threads()
-    numba.get_num_threads()  # the first call begins them
+    numba.get_num_threads()  # the first call starts them
     torch.set_num_threads(before)
 
 
 @cache
 def has_scipy() -> bool:
-    """Return whether there are products for whole passes on threads, which numba takes from SciPy."""
+    """Return whether SciPy is installed: numba uses its products in passes on several threads."""
     return find_spec("scipy") is not None
 
 
 def made_by(threads: int = 1) -> str:
-    """Return what makes loops on so many threads here, for the record of a run: bits differ between them."""
+    """Return the library that computes loops on so many threads, for the record of a run: bits differ between them."""
     if not available():
         return "numpy"
     passes = threads > 1 and has_scipy()

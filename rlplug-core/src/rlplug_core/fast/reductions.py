@@ -9,7 +9,7 @@ import numpy as np
 from rlplug_core.fast.constants import row_numbers
 from rlplug_core.fast.gradients import Gradients, NoFastPath
 from rlplug_core.fast.node import Node
-from rlplug_core.fast.numba_loops import head_loops
+from rlplug_core.fast.numba_loops import loop_module
 from rlplug_core.types import Array
 
 N = TypeVar("N", bound=Node)
@@ -121,7 +121,8 @@ class Reductions(Node):
 
 def _log_softmax(logits: Array) -> tuple[Array, Array]:
     """Compute log-probabilities and probabilities of logits [R, n]."""
-    if (loops := head_loops()) is not None and logits.dtype == np.float32:
+    loops = loop_module("heads")
+    if loops is not None and logits.dtype == np.float32:
         log_probs = np.empty_like(logits)
         probs = np.empty_like(logits)
         loops.log_softmax(logits, log_probs, probs)

@@ -1,4 +1,4 @@
-"""`FastRoom`: what plain code finds behind the door `accelerator.room`."""
+"""`FastRoom`: the fast room, as `accelerator.room` returns it to plain code."""
 
 from __future__ import annotations
 
@@ -43,10 +43,8 @@ class FastRoom:
         return numba_loops.made_by(threads)
 
     def warm_up(self) -> None:
-        """Call a loop: what numba's first call brings along takes 40 MiB."""
-        if numba_loops.available():
-            from rlplug_core.fast.loops import acting, learning
-
-            assert acting
+        """Call a loop: numba's first call loads 40 MiB."""
+        learning = numba_loops.loop_module("learning")
+        if learning is not None and numba_loops.loop_module("acting") is not None:
             numbers = np.zeros(1, np.float32)
             learning.toward(numbers, numbers, 0.0)
