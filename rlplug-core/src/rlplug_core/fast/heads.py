@@ -109,7 +109,7 @@ def _draw(head: SquashedGaussian, outputs: FastTensor, noise: Operand) -> Result
     def of_log_prob(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(known)
         loops.of_squashed_log_prob(
-            gradient, action, apart, outputs=known, low=low, high=high, found=below
+            gradient, action, apart, outputs=known, low=low, high=high, below=below
         )
         return (below,)
 

@@ -1,7 +1,8 @@
-"""Dense networks that see the same inputs, in one call each way: every thread takes a network or a share of the rows.
+"""Dense networks on the same inputs, in one call forward and one backward, on several threads.
 
-Threads of torch's share each product, wait for each other behind it, and leave what is between two products to one of
-them. Here they part once for a whole pass. On one thread nothing is gained, so rules go layer by layer there.
+Torch's threads share each product and wait for each other after it; one of them computes everything between two
+products. Here each thread computes one network, or some of its rows, for the whole pass. On one thread nothing is
+gained, so networks are computed layer by layer there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from math import gcd
 from operator import is_not, mul
 from types import ModuleType
@@ -29,91 +31,88 @@ from rlplug_core.types import Array
 if TYPE_CHECKING:
     from rlplug_core.fast.loops.parallel import Networks
 
-#: Multiplications on the way up from which it pays.
+#: Multiplications of a forward pass from which threads pay.
 WORTH = 2**20
-#: Rows that a block has at least.
+#: The smallest number of rows in a block.
 ROWS = 64
 
 
 @cache
 def pass_loops() -> ModuleType | None:
-    """Return the module of numba's passes, or None; their products need SciPy and one thread for each of its own."""
+    """Return the module of numba's passes, or None: they need SciPy, and products on one thread each."""
     if not available() or not has_scipy() or faster() or not small_in_numpy():
         return None
-    from rlplug_core.fast.loops import parallel
-
-    return parallel
+    return import_module("rlplug_core.fast.loops.parallel")
 
 
 class Member(Protocol):
-    """A network that goes by rules: its tape, and where its parameters were when it was last asked `why_not`."""
+    """A recorded network: its operations, and the addresses of its parameters at its last check."""
 
     chain: Chain
     places: list[int]
 
 
-class Gradient(NamedTuple):
-    """A flat gradient, where each parameter [n, L, 2] begins there, -1 for those not wanted, and those that are."""
+class FlatGradient(NamedTuple):
+    """A flat gradient, the place of each parameter in it [n, L, 2] (-1: not trained), and the `id`s of trained ones."""
 
     array: Array
     places: Array
-    wanted: frozenset[int]
+    trained: frozenset[int]
 
 
 @dataclass(frozen=True)
 class Form:
-    """Networks of the same dense layers, wherever their parameters are.
+    """The layers of networks that are all alike.
 
     Attributes:
-        sizes, functions: as `compiled_passes.Networks` has them.
-        parameters: the weight and the bias of each layer, one after the other, of each network.
-        outputs, kept, weights: numbers of one network: its outputs, those of all layers, its parameters.
+        sizes, functions: as in `loops.parallel.Networks`.
+        parameters: for each network, the weight and the bias of each layer in turn.
+        outputs, saved, weights: numbers of one network: outputs of the last layer, of all layers, and parameters.
         work: multiplications of all networks for one row.
-        gradient: finds where gradient_above of the parameters are added up.
+        gradient: finds the places of the parameters in a flat gradient.
     """
 
     sizes: Array
     functions: Array
     parameters: list[list[nn.Parameter]]
     outputs: int
-    kept: int
+    saved: int
     weights: int
     work: int
-    gradient: PerGradient[Gradient]
+    gradient: PerGradient[FlatGradient]
 
 
 class ParallelDense:
-    """Ways up and down through networks that see the same inputs.
+    """Forward and backward passes of networks on the same inputs.
 
     Args:
-        members: they are asked `why_not` before each call.
+        members: the networks; the caller checks them before each call.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
-        self.asked = False
+        self.has_form = False
         self.form: Form | None = None
-        #: Where the parameters were when they were last looked up; no networks where they lie apart.
-        self.looked: list[list[int]] = []
+        #: The addresses of the parameters for which `networks` was made; None if the parameters are not adjacent.
+        self.places: list[list[int]] = []
         self.networks: Networks | None = None
 
     def pays(self, values: Array) -> bool:
-        """Return whether values [B, I] are better taken through here than layer by layer, on more than one thread."""
-        if not self.asked:
+        """Return whether threads are faster for values [B, I] than one layer after the other."""
+        if not self.has_form:
             self.form = _form([member.chain for member in self.members])
-            self.asked = True
+            self.has_form = True
         form = self.form
         if form is None or len(values) * form.work < WORTH or values.dtype != np.float32:
             return False
-        if len(self.looked) == 0 or any(
-            map(is_not, self.looked, [member.places for member in self.members])
-        ):
-            self.looked = [member.places for member in self.members]
+        places = [member.places for member in self.members]
+        if len(self.places) == 0 or any(map(is_not, self.places, places)):
+            self.places = places
             self.networks = _networks(form)
         return self.networks is not None
 
     def __call__(self, values: FastTensor) -> FastTensor:
-        """Outputs [n, B, O] of all networks: a node, or an array where torch's gradients are off. It pays."""
+        """Compute the outputs [n, B, O] of all networks, after `pays` returned True."""
         loops = pass_loops()
         form = self.form
         networks = self.networks
@@ -121,59 +120,58 @@ class ParallelDense:
         assert loops is not None
         assert form is not None
         assert networks is not None
-        array = _plain(values.value)
+        array = _writable(values.value)
         count = len(self.members)
         rows = len(array)
         blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
-        kept = np.empty((count, rows * form.kept), np.float32)
-        call_on_threads(loops.up, threads, *(networks, array, kept, blocks))
-        outputs = kept[:, -rows * form.outputs :].reshape(count, rows, form.outputs)
+        saved = np.empty((count, rows * form.saved), np.float32)
+        call_on_threads(loops.forward, threads, *(networks, array, saved, blocks))
+        outputs = saved[:, -rows * form.outputs :].reshape(count, rows, form.outputs)
         if not torch.is_grad_enabled():
             return FastTensor(outputs)
         sources = (values,) if values.requires_grad else ()
 
-        def back(gradient_above: Array, into: Gradients) -> list[Array]:
-            gradient = form.gradient(into)
-            own = np.empty((count * blocks, form.weights if gradient.wanted else 0), np.float32)
+        def backward(gradient: Array, into: Gradients) -> list[Array]:
+            flat = form.gradient(into)
+            own = np.empty((count * blocks, form.weights if flat.trained else 0), np.float32)
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
-            given = networks, (array, kept), blocks, _plain(gradient_above), (own, below)
-            call_on_threads(loops.down, threads, *given)
-            if gradient.wanted:
-                into.zero -= gradient.wanted
-                apart = own.reshape(count, blocks, -1)
-                call_on_threads(loops.add, threads, networks, apart, *gradient[:2])
+            arguments = networks, (array, saved), blocks, _writable(gradient), (own, below)
+            call_on_threads(loops.backward, threads, *arguments)
+            if flat.trained:
+                into.zero -= flat.trained
+                parts = own.reshape(count, blocks, -1)
+                call_on_threads(loops.add, threads, networks, parts, *flat[:2])
             return [np.add.reduce(below, 0)] if sources else []
 
-        return FastTensor(outputs, sources, back)
+        return FastTensor(outputs, sources, backward)
 
 
-def _plain(values: Array) -> Array:
-    """Return values as loops are compiled for: in order, and such that they could be written to."""
+def _writable(values: Array) -> Array:
+    """Return contiguous values that could be written to; loops are compiled for these only."""
     return values if values.flags.carray else np.array(values, order="C")
 
 
-def _gradient(parameters: list[list[nn.Parameter]], into: Gradients) -> Gradient:
+def _flat_gradient(parameters: list[list[nn.Parameter]], into: Gradients) -> FlatGradient:
     views = [[into.get(one) for one in each] for each in parameters]
-    wanted = [view for each in views for view in each if view is not None]
-    flat = wanted[0].base if wanted else np.empty(0, np.float32)
+    known = [view for each in views for view in each if view is not None]
+    flat = known[0].base if known else np.empty(0, np.float32)
     assert flat is not None
-    assert all(view.base is flat for view in wanted)  # `Gradients` says so
-    begin = flat.ctypes.data
+    assert all(view.base is flat for view in known)  # an optimizer's gradient is one array
+    start = flat.ctypes.data
     trained = frozenset(id(one) for each in parameters for one in each if one in into)
     places = [
-        [-1 if view is None else (view.ctypes.data - begin) // flat.itemsize for view in each]
+        [-1 if view is None else (view.ctypes.data - start) // flat.itemsize for view in each]
         for each in views
     ]
-    return Gradient(flat, np.array(places).reshape(len(views), -1, 2), trained)
+    return FlatGradient(flat, np.array(places).reshape(len(views), -1, 2), trained)
 
 
 def _networks(form: Form) -> Networks | None:
-    """Return the networks where all their parameters lie in the same memory, each once: threads add to all at once."""
+    """Return the networks if no two parameters are the same, and all are in one memory: threads write all at once."""
     every = [one for each in form.parameters for one in each]
-    in_one = len({one.untyped_storage().data_ptr() for one in every}) == 1 and all(
-        map(Tensor.is_contiguous, every)
-    )
-    if not in_one or len({one.data_ptr() for one in every}) < len(every):
+    memories = {one.untyped_storage().data_ptr() for one in every}
+    adjacent = len(memories) == 1 and all(map(Tensor.is_contiguous, every))
+    if not adjacent or len({one.data_ptr() for one in every}) < len(every):
         return None
     flat = torch.empty(0).set_(every[0].untyped_storage()).numpy()
     places = np.array([one.storage_offset() for one in every]).reshape(len(form.parameters), -1, 2)
@@ -181,35 +179,35 @@ def _networks(form: Form) -> Networks | None:
 
 
 def _form(chains: Sequence[Chain]) -> Form | None:
-    """Return the form of these tapes, or None where they have not the same one or no pass can go through them."""
+    """Return the form of networks, or None if they differ or loops cannot compute them."""
     loops = pass_loops()
-    known = list(chains)
     if loops is None:
         return None
-    kinds = [[_kind(op, loops.NAMES) for op in chain.ops] for chain in known]
+    kinds = [[_kind(op, loops.NAMES) for op in chain.ops] for chain in chains]
     layers = [layer for layer in kinds[0] if layer is not None]
     if not layers or len(layers) < len(kinds[0]) or any(kind != layers for kind in kinds):
         return None
-    widths, outs, functions = zip(*layers, strict=True)
-    work = sum(map(mul, widths, outs))
-    parameters = [chain.parameters for chain in known]
+    widths, outputs, functions = zip(*layers, strict=True)
+    work = sum(map(mul, widths, outputs))
+    parameters = [chain.parameters for chain in chains]
     return Form(
-        np.array([*widths, outs[-1]]),
+        np.array([*widths, outputs[-1]]),
         np.array(functions),
         parameters,
-        outputs=outs[-1],
-        kept=sum(outs),
-        weights=work + sum(outs),
-        work=len(known) * work,
-        gradient=PerGradient(partial(_gradient, parameters)),
+        outputs=outputs[-1],
+        saved=sum(outputs),
+        weights=work + sum(outputs),
+        work=len(chains) * work,
+        gradient=PerGradient(partial(_flat_gradient, parameters)),
     )
 
 
 def _kind(op: Op, names: tuple[str, ...]) -> tuple[int, int, int] | None:
-    """Return inputs, outputs and the number of the function of a linear layer with a bias; None for other layers."""
+    """Return inputs, outputs and the number of the activation of a linear layer with a bias; None for other layers."""
     if not isinstance(op, LinearOp) or len(op.bias) != 1:
         return None
     name = "" if op.then is None else op.then.name
-    fits = name in names and (op.then is None or name)
+    if name not in names or (op.then is not None and not name):
+        return None
     outputs, inputs = op.weight.shape
-    return (inputs, outputs, names.index(name)) if fits else None
+    return inputs, outputs, names.index(name)

@@ -1,4 +1,4 @@
-"""Loops of acting that numba compiles, as in `compiled`; B rows, which are few."""
+"""Loops of acting, for a few rows B."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from rlplug_core.fast.loops.layers import ZERO, loop, relu_over, tanh_over
+from rlplug_core.fast.loops.layers import ZERO, loop, relu_forward, tanh_forward
 from rlplug_core.types import Array
 
 
 @loop
 def _product(values: Array, weight: Array) -> Array:
-    """Values [B, I] times a weight [O, I] transposed."""
+    """Return values [B, I] times a weight [O, I] transposed."""
     outputs = np.empty((values.shape[0], weight.shape[0]), np.float32)
     for b in range(values.shape[0]):
         row = values[b]
@@ -30,13 +30,20 @@ def _product(values: Array, weight: Array) -> Array:
 def through(
     values: Array, hidden: tuple[tuple[Array, Array], ...], last: tuple[Array, Array], smooth: bool
 ) -> Array:
-    """Values [B, F] through hidden layers with tanh, or ReLU if not `smooth`, and a last one; each [O, I] and [O]."""
+    """Compute a network's outputs for values [B, F].
+
+    Args:
+        values: [B, F].
+        hidden: weight [O, I] and bias [O] of each hidden layer.
+        last: those of the last layer.
+        smooth: whether the activation is tanh; else it is ReLU.
+    """
     for weight, bias in hidden:
         values = _product(values, weight)
         if smooth:
-            tanh_over(values, bias)
+            tanh_forward(values, bias)
         else:
-            relu_over(values, bias)
+            relu_forward(values, bias)
     outputs = _product(values, last[0])
     bias = last[1]
     for b in range(outputs.shape[0]):
@@ -47,7 +54,7 @@ def through(
 
 @loop
 def sample(outputs: Array, noise: Array) -> Array:
-    """Actions [B, d] of means and log standard deviations [B, 2 d] and of standard normal noise [B, d]."""
+    """Return actions [B, d] from means and log standard deviations [B, 2 d] and standard normal noise [B, d]."""
     action = np.empty(noise.shape, np.float32)
     dims = noise.shape[1]
     for b in range(noise.shape[0]):
@@ -58,7 +65,7 @@ def sample(outputs: Array, noise: Array) -> Array:
 
 @loop
 def log_prob(outputs: Array, action: Array, constant: float) -> Array:
-    """log p [B] of actions [B, d] under means and log standard deviations [B, 2 d], plus a constant."""
+    """Return log p [B] of actions [B, d] for means and log standard deviations [B, 2 d]; a constant is added."""
     found = np.empty(action.shape[0], np.float32)
     dims = action.shape[1]
     for b in range(action.shape[0]):

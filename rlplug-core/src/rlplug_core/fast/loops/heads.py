@@ -1,4 +1,4 @@
-"""Loops of action heads and losses that numba compiles, as in `compiled`; B rows."""
+"""Loops of action heads and losses; B rows."""
 
 from __future__ import annotations
 
@@ -57,22 +57,22 @@ def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
 
 
 @loop
-def of_chosen(slopes: Array, shares: Array, action: Array, found: Array) -> None:
-    """Slopes [B] at log p[a] to those at the logits [B, A]: 1{a} - p times each."""
+def of_chosen(gradient: Array, shares: Array, action: Array, below: Array) -> None:
+    """Write gradients [B, A] at the logits from those at log p[a], [B]: 1{a} - p times each."""
     for b in range(shares.shape[0]):
         for a in range(shares.shape[1]):
-            found[b, a] = -slopes[b] * shares[b, a]
-        found[b, action[b]] += slopes[b]
+            below[b, a] = -gradient[b] * shares[b, a]
+        below[b, action[b]] += gradient[b]
 
 
 @loop
 def of_entropy(
-    slopes: Array, shares: Array, log_probs: Array, entropy: Array, found: Array
+    gradient: Array, shares: Array, log_probs: Array, entropy: Array, below: Array
 ) -> None:
-    """Slopes [B] at the entropies to those at the logits [B, A]: -p (log p + H) times each."""
+    """Write gradients [B, A] at the logits from those at the entropies, [B]: -p (log p + H) times each."""
     for b in range(shares.shape[0]):
         for a in range(shares.shape[1]):
-            found[b, a] = -slopes[b] * shares[b, a] * (log_probs[b, a] + entropy[b])
+            below[b, a] = -gradient[b] * shares[b, a] * (log_probs[b, a] + entropy[b])
 
 
 @loop
@@ -97,13 +97,13 @@ def gaussian(
 
 
 @loop
-def of_action(slopes: Array, scaled: Array, inverse: Array, found: Array) -> None:
-    """Slopes [B] at log p to those at means and log standard deviations: z / deviation and z² - 1 times each."""
+def of_action(gradient: Array, scaled: Array, inverse: Array, below: Array) -> None:
+    """Write gradients at means and log standard deviations: those at log p, [B], times z / deviation and z² - 1."""
     dims = scaled.shape[1]
     for b in range(scaled.shape[0]):
         for i in range(dims):
-            found[b, i] = slopes[b] * scaled[b, i] * inverse[b, i]
-            found[b, dims + i] = slopes[b] * (scaled[b, i] * scaled[b, i] - ONE)
+            below[b, i] = gradient[b] * scaled[b, i] * inverse[b, i]
+            below[b, dims + i] = gradient[b] * (scaled[b, i] * scaled[b, i] - ONE)
 
 
 @loop
@@ -118,7 +118,7 @@ def squashed(
 ) -> None:
     """Write y = tanh(x), x = mean + deviation * noise [B, d], of means and log standard deviations [B, 2 d] in bounds.
 
-    `apart` [B, d] gets deviation * noise where the bounds leave it a slope and 0 elsewhere, `log_prob` [B] the sums of
+    `apart` [B, d] gets deviation * noise inside the bounds and 0 outside, `log_prob` [B] the sums of
     -noise² / 2 - log deviation - log(1 - y²), without their constant.
     """
     dims = noise.shape[1]
@@ -133,33 +133,33 @@ def squashed(
             moved = math.exp(log_std) * noise[b, i]
             x = outputs[b, i] + moved
             size = abs(x)
-            slope = TWO * (LOG_2 - size - math.log1p(math.exp(-TWO * size)))
+            derivative = TWO * (LOG_2 - size - math.log1p(math.exp(-TWO * size)))
             action[b, i], apart[b, i] = _tanh(x), moved if log_std == given else ZERO
-            total -= HALF * noise[b, i] * noise[b, i] + log_std + slope
+            total -= HALF * noise[b, i] * noise[b, i] + log_std + derivative
         log_prob[b] = total
 
 
 @loop
-def of_squashed(slopes: Array, action: Array, apart: Array, found: Array) -> None:
-    """Slopes [B, d] at y to those at means and log standard deviations [B, 2 d]."""
+def of_squashed(gradient: Array, action: Array, apart: Array, below: Array) -> None:
+    """Write gradients [B, 2 d] at means and log standard deviations from those at y, [B, d]."""
     dims = action.shape[1]
     for b in range(action.shape[0]):
         for i in range(dims):
-            by_mean = slopes[b, i] * (ONE - action[b, i] * action[b, i])
-            found[b, i], found[b, dims + i] = by_mean, by_mean * apart[b, i]
+            by_mean = gradient[b, i] * (ONE - action[b, i] * action[b, i])
+            below[b, i], below[b, dims + i] = by_mean, by_mean * apart[b, i]
 
 
 @loop
 def of_squashed_log_prob(
-    slopes: Array,
+    gradient: Array,
     action: Array,
     apart: Array,
     outputs: Array,
     low: float,
     high: float,
-    found: Array,
+    below: Array,
 ) -> None:
-    """Slopes [B] at log p of y to those at means and log standard deviations [B, 2 d]."""
+    """Write gradients [B, 2 d] at means and log standard deviations from those at log p of y, [B]."""
     dims = action.shape[1]
     least = np.float32(low)
     most = np.float32(high)
@@ -168,31 +168,31 @@ def of_squashed_log_prob(
             by_mean = TWO * action[b, i]
             given = outputs[b, dims + i]
             inside = ONE if least <= given and given <= most else ZERO
-            found[b, i], found[b, dims + i] = (
-                by_mean * slopes[b],
-                (by_mean * apart[b, i] - inside) * slopes[b],
+            below[b, i], below[b, dims + i] = (
+                by_mean * gradient[b],
+                (by_mean * apart[b, i] - inside) * gradient[b],
             )
 
 
 @loop
 def clipped_product(
-    ratio: Array, factor: Array, low: float, high: float, smaller: Array, slope: Array
+    ratio: Array, factor: Array, low: float, high: float, smaller: Array, derivative: Array
 ) -> None:
-    """Write the smaller of ratio times factor, and of the ratio within bounds times it, [B], and its slopes."""
+    """Write the smaller of ratio times factor, and of the ratio within bounds times it, [B], and its derivatives."""
     least = np.float32(low)
     most = np.float32(high)
     for b in range(ratio.size):
         cut = least if ratio[b] < least else ratio[b]
         cut = (most if cut > most else cut) * factor[b]
         full = ratio[b] * factor[b]
-        slope[b] = factor[b] if full <= cut else ZERO
+        derivative[b] = factor[b] if full <= cut else ZERO
         smaller[b] = cut if full > cut else full
 
 
 @loop
-def huber(error: Array, loss: Array, slope: Array) -> None:
-    """Write half of the square of errors [B] within 1, the size less a half beyond, and the slopes [B]."""
+def huber(error: Array, loss: Array, derivative: Array) -> None:
+    """Write half of the squares of errors [B] within 1, the size minus a half outside, and the derivatives [B]."""
     for b in range(error.size):
         cut = -ONE if error[b] < -ONE else error[b]
         cut = ONE if cut > ONE else cut
-        slope[b], loss[b] = cut, cut * (error[b] - HALF * cut)
+        derivative[b], loss[b] = cut, cut * (error[b] - HALF * cut)

@@ -1,8 +1,7 @@
-"""Loops of layers that numba compiles for this processor: each does in one call what numpy needs several for.
+"""Loops of layers, which numba compiles for this processor; each replaces several NumPy calls.
 
-Imported only where numba is installed (`loops.available`). Arrays are contiguous. A loop is compiled at its first call,
-once for a machine: numba keeps it beside this file, or in the user's cache where that cannot be written. What is no
-number stays none, so that the optimizer finds it.
+Arrays are contiguous. A loop is compiled at its first call, once for a machine: numba keeps the result next to this
+file, or in the user's cache if that folder is read-only. NaN stays NaN, so that the optimizer finds it.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import numpy as np
 from rlplug_core.types import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: What may be reckoned otherwise than it is written: sums in another order, so that eight numbers go at a time. Nothing
-#: is assumed about numbers that are none. Loops count rows, since those that take them one by one stay scalar.
+#: Sums may be computed in another order, so that eight numbers are added at once; NaN is allowed for. Loops count rows,
+#: because LLVM does not vectorize loops that iterate over them.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-#: tanh(x) as x p(x²) / q(x²), as in Eigen (`Eigen/src/Core/MathFunctionsImpl.h`), off by less than 3e-7; with a larger
-#: bound on x it would pass 1, and the slope of a squashed action change its sign.
+#: tanh(x) is x p(x²) / q(x²), as in Eigen (`Eigen/src/Core/MathFunctionsImpl.h`), with an error below 3e-7. With a
+#: larger bound on x it would exceed 1, and the gradient of a squashed action would change its sign.
 BEYOND = np.float32(7.905)
-#: From here on float32 rounds tanh to 1, so that it has no gradient.
+#: From here float32 rounds tanh to 1, so that it has no gradient.
 FLAT = np.float32(9.011)
 P0, P1, P2, P3, P4, P5, P6, Q0, Q1, Q2, Q3 = (
     np.float32(x)
@@ -46,24 +45,22 @@ ONE = np.float32(1)
 
 
 def loop(function: F) -> F:
-    """Let numba compile `function` at its first call, and keep it where it finds a place to."""
+    """Let numba compile a function at its first call, and keep the result on disk."""
     return _compile(function)
 
 
 def on_threads(function: F) -> F:
-    """The same, with what `numba.prange` counts shared by threads."""
+    """Do the same, and let threads share the range of `numba.prange`."""
     return _compile(function, parallel=True)
 
 
 def _compile(function: F, **more: bool) -> F:
     options = {"fastmath": FAST, "error_model": "numpy", **more}
     try:
-        made: F = numba.njit(function, cache=True, **options)
-    except (
-        RuntimeError
-    ):  # neither this folder nor the user's cache can be written: each process compiles anew
-        made = numba.njit(function, **options)
-    return made
+        result: F = numba.njit(function, cache=True, **options)
+    except RuntimeError:  # both folders are read-only: each process compiles again
+        result = numba.njit(function, **options)
+    return result
 
 
 @loop
@@ -78,8 +75,8 @@ def _tanh(x: np.float32) -> np.float32:
 
 
 @loop
-def tanh_over(values: Array, bias: Array) -> None:
-    """Put tanh(values [B, F] + bias [F]) in the place of the values."""
+def tanh_forward(values: Array, bias: Array) -> None:
+    """Replace values [B, F] by tanh(values + bias [F])."""
     for b in range(values.shape[0]):
         row = values[b]
         for i in range(bias.size):
@@ -87,8 +84,8 @@ def tanh_over(values: Array, bias: Array) -> None:
 
 
 @loop
-def relu_over(values: Array, bias: Array) -> None:
-    """Put the larger of values [B, F] + bias [F] and 0 in the place of the values."""
+def relu_forward(values: Array, bias: Array) -> None:
+    """Replace values [B, F] by the larger one of values + bias [F] and 0."""
     for b in range(values.shape[0]):
         row = values[b]
         for i in range(bias.size):
@@ -97,24 +94,24 @@ def relu_over(values: Array, bias: Array) -> None:
 
 
 @loop
-def tanh_through(slopes: Array, told: Array, below: Array, total: Array) -> None:
-    """Slopes [B, F] at tanh's values `told` to those `below` it, and their sum `total` [F] over rows, added to it."""
-    for b in range(slopes.shape[0]):
+def tanh_backward(gradient: Array, outputs: Array, below: Array, total: Array) -> None:
+    """Write the gradients [B, F] before tanh into `below`, and add their sum over rows to `total` [F]."""
+    for b in range(gradient.shape[0]):
         for i in range(total.size):
-            slope = slopes[b, i] * (ONE - told[b, i] * told[b, i])
-            below[b, i] = slope
-            total[i] += slope
+            inner = gradient[b, i] * (ONE - outputs[b, i] * outputs[b, i])
+            below[b, i] = inner
+            total[i] += inner
 
 
 @loop
-def relu_through(slopes: Array, told: Array, below: Array, total: Array) -> None:
-    """The same for ReLU's values."""
-    for b in range(slopes.shape[0]):
+def relu_backward(gradient: Array, outputs: Array, below: Array, total: Array) -> None:
+    """Do the same for ReLU."""
+    for b in range(gradient.shape[0]):
         for i in range(total.size):
-            slope = ZERO if told[b, i] <= ZERO else slopes[b, i]
-            below[b, i] = slope
-            total[i] += slope
+            inner = ZERO if outputs[b, i] <= ZERO else gradient[b, i]
+            below[b, i] = inner
+            total[i] += inner
 
 
-#: For each activation, what puts its values in the place of a layer's and what takes slopes back through both.
-PAIRS = {"tanh": (tanh_over, tanh_through), "relu": (relu_over, relu_through)}
+#: The forward and the backward loop of each activation.
+PAIRS = {"tanh": (tanh_forward, tanh_backward), "relu": (relu_forward, relu_backward)}

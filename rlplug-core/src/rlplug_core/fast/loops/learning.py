@@ -1,4 +1,4 @@
-"""Loops of update rules and estimators that numba compiles, as in `nets.compiled`."""
+"""Loops of update rules, estimators and losses on distributions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def adam(
     eps: float,
     decay: float,
 ) -> None:
-    """A step of Adam; `rate` is over the first moment's correction, `root` that of the second one's root."""
+    """Take a step of Adam; `rate` is divided by the correction of the mean, `root` corrects the root of the square."""
     one = np.float32(1 - betas[0])
     two = np.float32(betas[1])
-    rest = np.float32(1 - betas[1])  # not 1 less a float32
+    rest = np.float32(1 - betas[1])  # not 1 minus a float32, which is off by 5e-5
     size = np.float32(rate)
     small = np.float32(eps)
     by = np.float32(root)
@@ -40,7 +40,7 @@ def adam(
 def rmsprop(
     parameters: Array, gradient: Array, square: Array, alpha: float, eps: float, rate: float
 ) -> None:
-    """A step of RMSProp, with epsilon inside the root."""
+    """Take a step of RMSProp, with epsilon inside the root."""
     kept = np.float32(alpha)
     rest = np.float32(1 - alpha)
     small = np.float32(eps)
@@ -54,7 +54,7 @@ def rmsprop(
 
 @loop
 def toward(own: Array, followed: Array, share: float) -> None:
-    """Move numbers by a share of the way to those that they follow."""
+    """Move numbers by a share of the way to others."""
     part = np.float32(share)
     for i in range(own.size):
         own[i] += part * (followed[i] - own[i])
@@ -72,7 +72,7 @@ def gae(
     advantage: Array,
     target: Array,
 ) -> None:
-    """Write advantages and value targets [T, N] of rollouts all of whose rows count."""
+    """Write advantages and value targets [T, N] of rollouts in which every row counts."""
     share = np.float32(gamma)
     decay = np.float32(gamma * lam)
     for n in range(reward.shape[1]):
@@ -85,7 +85,7 @@ def gae(
 
 
 @loop
-def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> None:
+def standardized(value: Array, weight: Array, epsilon: float, outputs: Array) -> None:
     """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
     count = ZERO
     total = ZERO
@@ -101,16 +101,16 @@ def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> N
     others = count - ONE
     scale = np.sqrt(square / (others if others > ONE else ONE)) + np.float32(epsilon)
     for b in range(value.size):
-        found[b] = (value[b] - mean) / scale
+        outputs[b] = (value[b] - mean) / scale
 
 
 @loop
 def quantile_huber(
-    quantiles: Array, shares: Array, targets: Array, kappa: float, loss: Array, slope: Array
+    quantiles: Array, shares: Array, targets: Array, kappa: float, loss: Array, derivative: Array
 ) -> None:
-    """Write quantile regression's loss [B] of quantiles [B, N], that are `shares` [B, N], at targets [B, M].
+    """Write the quantile regression loss [B] of quantiles [B, N] at `shares` [B, N] for targets [B, M].
 
-    `slope` [B, N] gets its derivatives by the quantiles. Each of the pairs is looked at.
+    `derivative` [B, N] gets its derivatives by the quantiles. Every pair of a quantile and a target is computed.
     """
     most = np.float32(kappa)
     rows = quantiles.shape[0]
@@ -124,31 +124,31 @@ def quantile_huber(
             above = shares[b, i]
             below = ONE - shares[b, i]
             terms = ZERO
-            slopes = ZERO
+            derivatives = ZERO
             for j in range(targets.shape[1]):
                 error = row[j] - own
                 cut = least if error < least else error
                 cut = most if cut > most else cut
                 weighted = cut * (below if error < ZERO else above)
                 terms += weighted * (error - HALF * cut)
-                slopes -= weighted
-            slope[b, i] = slopes * part
+                derivatives -= weighted
+            derivative[b, i] = derivatives * part
             total += terms
         loss[b] = total * part
 
 
 @loop
 def projection(
-    probability: Array, reward: Array, discount: Array, support: Array, found: Array
+    probability: Array, reward: Array, discount: Array, support: Array, outputs: Array
 ) -> None:
-    """Add to `found` [B, n], all 0, the distributions [B, n] of reward + discount * Z on Z's atoms `support` [n]."""
+    """Add to `outputs` [B, n], all 0, the distributions [B, n] of reward + discount * Z on Z's atoms `support` [n]."""
     last = support.size - 1
     scale = np.float32(last) / (support[last] - support[0])
     for b in range(probability.shape[0]):
         for j in range(last + 1):
             place = (reward[b] + discount[b] * support[j] - support[0]) * scale
-            if np.isnan(place):  # what is no number stays none, and is no index
-                found[b, j] = place
+            if np.isnan(place):  # NaN stays NaN, and is not an index
+                outputs[b, j] = place
                 continue
             place = (
                 ZERO if place < ZERO else np.float32(last) if place > np.float32(last) else place
@@ -156,9 +156,9 @@ def projection(
             below = min(int(place), last - 1)
             share = place - np.float32(below)
             mass = probability[b, j] if discount[b] != ZERO else ONE
-            found[b, below] += mass * (ONE - share)
-            found[b, below + 1] += mass * share
-            if discount[b] == ZERO:  # all atoms move there, whatever they hold
+            outputs[b, below] += mass * (ONE - share)
+            outputs[b, below + 1] += mass * share
+            if discount[b] == ZERO:  # all atoms move to one place
                 break
 
 

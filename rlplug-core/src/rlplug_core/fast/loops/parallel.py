@@ -1,7 +1,7 @@
-"""Whole passes through dense networks that numba compiles: each task takes some rows through one network, on a thread.
+"""Passes through dense networks on several threads: each task computes some rows of one network.
 
-Networks of one form see the same values [B, I]. A way up keeps an array [n, B * (O of all layers)], one layer after
-the other, for the way down. Products are made by SciPy's BLAS.
+All networks have the same layers and the same inputs [B, I]. A forward pass saves the outputs of all layers, [n, B * (O
+of all layers)], one layer after the other, for the backward pass. SciPy's BLAS computes products.
 """
 
 from __future__ import annotations
@@ -15,73 +15,68 @@ from rlplug_core.fast.loops.layers import (
     ZERO,
     loop,
     on_threads,
-    relu_over,
-    relu_through,
-    tanh_over,
-    tanh_through,
+    relu_backward,
+    relu_forward,
+    tanh_backward,
+    tanh_forward,
 )
 from rlplug_core.types import Array
 
-#: Functions behind layers, by their numbers.
+#: The activations of layers, by their numbers.
 NAMES = ("", "relu", "tanh")
 RELU = 1
 TANH = 2
-#: Networks of the same dense layers: all memory in which their parameters are somewhere; where the weights [O, I] and
-#: the bias [O] of each layer begin there, [n, L, 2]; how many numbers there are before and behind layers, [L + 1]; and
-#: which function follows each, [L]. No class of ours: what numba keeps of a signature would not outlive its name.
+#: Networks: the memory with all parameters; the places of the weight [O, I] and the bias [O] of each layer in it,
+#: [n, L, 2]; the number of values before the first layer and after each layer, [L + 1]; the activation of each layer,
+#: [L]. It is no class, because numba's cache is lost if the name of a class changes.
 Networks: TypeAlias = tuple[Array, Array, Array, Array]
-#: The first row and the one behind the last.
+#: The first row, and the row after the last one.
 Rows: TypeAlias = tuple[int, int]
-#: Parts of a layer's weights that threads share out to add them up.
+#: Parts of a layer's weights; threads add gradients part by part.
 PARTS = 8
 
 
 @on_threads
-def up(networks: Networks, values: Array, kept: Array, blocks: int) -> None:
-    """Take values [B, I] up through all networks, in so many blocks of rows each."""
+def forward(networks: Networks, values: Array, saved: Array, blocks: int) -> None:
+    """Compute all networks for values [B, I], in so many blocks of rows each."""
     count = values.shape[0]
-    for task in numba.prange(kept.shape[0] * blocks):
-        number = task // blocks
-        block = task % blocks
-        _up(
-            networks,
-            number,
-            values,
-            kept[number],
-            (count * block // blocks, count * (block + 1) // blocks),
-        )
-
-
-@on_threads
-def down(
-    networks: Networks,
-    seen: tuple[Array, Array],
-    blocks: int,
-    slopes: Array,
-    found: tuple[Array, Array],
-) -> None:
-    """Take slopes [n, B, O] down again, with the values and what `up` has `seen` on the way.
-
-    What is `found` are the slopes [n * blocks, P] that each block has at the weights and the bias of one layer after
-    the other, and those at the values, [n, B, I]. Nobody wants what has no room.
-    """
-    count = seen[0].shape[0]
-    for task in numba.prange(slopes.shape[0] * blocks):
+    for task in numba.prange(saved.shape[0] * blocks):
         number = task // blocks
         block = task % blocks
         rows = count * block // blocks, count * (block + 1) // blocks
-        _down(
-            networks,
-            number,
-            (seen[0], seen[1][number], slopes[number]),
-            rows,
-            (found[0][task], found[1][number]),
-        )
+        _forward(networks, number, values, saved[number], rows)
+
+
+@on_threads
+def backward(
+    networks: Networks,
+    seen: tuple[Array, Array],
+    blocks: int,
+    gradient: Array,
+    results: tuple[Array, Array],
+) -> None:
+    """Take gradients [n, B, O] at the outputs back through all networks.
+
+    Args:
+        networks: the networks.
+        seen: the inputs, and what `forward` saved.
+        blocks: blocks of rows of each network.
+        gradient: the gradients at the outputs.
+        results: gets, for each block, the gradients [n * blocks, P] at the weights and the bias of one layer after the
+            other, and the gradients [n, B, I] at the inputs. An array without room is left out.
+    """
+    count = seen[0].shape[0]
+    for task in numba.prange(gradient.shape[0] * blocks):
+        number = task // blocks
+        block = task % blocks
+        rows = count * block // blocks, count * (block + 1) // blocks
+        inside = seen[0], seen[1][number], gradient[number]
+        _backward(networks, number, inside, rows, (results[0][task], results[1][number]))
 
 
 @on_threads
 def add(networks: Networks, own: Array, gradient: Array, into: Array) -> None:
-    """Add slopes [n, blocks, P] at parameters to a gradient; `into` [n, L, 2] says where, -1 being nowhere."""
+    """Add gradients [n, blocks, P] of parameters to a flat gradient, at the places `into` [n, L, 2]; -1: nowhere."""
     _, _, sizes, functions = networks
     layers = functions.size
     for task in numba.prange(own.shape[0] * layers * PARTS):
@@ -92,50 +87,54 @@ def add(networks: Networks, own: Array, gradient: Array, into: Array) -> None:
 
 
 @loop
-def _up(networks: Networks, number: int, values: Array, kept: Array, rows: Rows) -> None:
-    (flat, places, sizes, functions), begin = networks, 0
+def _forward(networks: Networks, number: int, values: Array, saved: Array, rows: Rows) -> None:
+    flat, places, sizes, functions = networks
+    start = 0
     inputs = _matrix(values.reshape(-1), 0, rows, sizes[0])
     for n in range(functions.size):
-        (weight, bias), out = places[number, n], sizes[n + 1]
-        outputs = _matrix(kept, begin, rows, out)
+        weight, bias = places[number, n]
+        out = sizes[n + 1]
+        outputs = _matrix(saved, start, rows, out)
         np.dot(inputs, _matrix(flat, weight, (0, out), sizes[n]).T, outputs)
-        _ahead(outputs, flat[bias : bias + out], functions[n])
-        begin = begin + values.shape[0] * out
+        _activate(outputs, flat[bias : bias + out], functions[n])
+        start = start + values.shape[0] * out
         inputs = outputs
 
 
 @loop
-def _down(
+def _backward(
     networks: Networks,
     number: int,
     seen: tuple[Array, Array, Array],
     rows: Rows,
-    found: tuple[Array, Array],
+    results: tuple[Array, Array],
 ) -> None:
-    (flat, places, sizes, functions), (values, kept, slopes), (own, below) = networks, seen, found
+    flat, places, sizes, functions = networks
+    values, saved, gradient = seen
+    own, below = results
     count = rows[1] - rows[0]
-    begin = kept.size
+    start = saved.size
     at = own.size
     widest = sizes.max()
     totals = np.empty(widest, np.float32)
     space = np.empty((2, count * widest), np.float32)
-    passed = _matrix(slopes.reshape(-1), 0, rows, sizes[-1])
+    passed = _matrix(gradient.reshape(-1), 0, rows, sizes[-1])
     for n in range(functions.size - 1, -1, -1):
         width = sizes[n]
         out = sizes[n + 1]
-        begin -= values.shape[0] * out
-        told = _matrix(kept, begin, rows, out)
-        slope = _matrix(space[0], 0, (0, count), out)
+        start -= values.shape[0] * out
+        outputs = _matrix(saved, start, rows, out)
+        inner = _matrix(space[0], 0, (0, count), out)
         total = totals[:out]
-        _back(passed, told, slope, total, functions[n])
+        _before_activation(passed, outputs, inner, total, functions[n])
         if own.size:
             at -= out * (width + 1)
             inputs = (
-                _matrix(kept, begin - values.shape[0] * width, rows, width)
+                _matrix(saved, start - values.shape[0] * width, rows, width)
                 if n
                 else _matrix(values.reshape(-1), 0, rows, width)
             )
-            np.dot(slope.T, inputs, _matrix(own, at, (0, out), width))
+            np.dot(inner.T, inputs, _matrix(own, at, (0, out), width))
             own[at + out * width : at + out * (width + 1)] = total
         if n or below.size:
             passed = (
@@ -143,24 +142,24 @@ def _down(
                 if n
                 else _matrix(below.reshape(-1), 0, rows, width)
             )
-            np.dot(slope, _matrix(flat, places[number, n, 0], (0, out), width), passed)
+            np.dot(inner, _matrix(flat, places[number, n, 0], (0, out), width), passed)
 
 
 @loop
-def _matrix(memory: Array, begin: int, rows: Rows, width: int) -> Array:
-    """These rows of the matrix of so many columns that begins there."""
-    return memory[begin + rows[0] * width : begin + rows[1] * width].reshape(
+def _matrix(memory: Array, start: int, rows: Rows, width: int) -> Array:
+    """Return these rows of the matrix with so many columns that starts at a place of the memory."""
+    return memory[start + rows[0] * width : start + rows[1] * width].reshape(
         rows[1] - rows[0], width
     )
 
 
 @loop
-def _ahead(outputs: Array, bias: Array, function: int) -> None:
-    """Put the function of outputs [b, O] and bias [O] in the place of the outputs."""
+def _activate(outputs: Array, bias: Array, function: int) -> None:
+    """Add the bias [O] to outputs [b, O], and replace them by their activation."""
     if function == RELU:
-        relu_over(outputs, bias)
+        relu_forward(outputs, bias)
     elif function == TANH:
-        tanh_over(outputs, bias)
+        tanh_forward(outputs, bias)
     else:
         for b in range(outputs.shape[0]):
             for i in range(bias.size):
@@ -168,37 +167,39 @@ def _ahead(outputs: Array, bias: Array, function: int) -> None:
 
 
 @loop
-def _back(slopes: Array, told: Array, below: Array, total: Array, function: int) -> None:
-    """Take slopes [b, O] at a function's values to those `below` it, and to their sum `total` [O] over rows."""
+def _before_activation(
+    gradient: Array, outputs: Array, below: Array, total: Array, function: int
+) -> None:
+    """Write the gradients before an activation into `below` [b, O], and their sum over rows into `total` [O]."""
     total[:] = ZERO
     if function == RELU:
-        relu_through(slopes, told, below, total)
+        relu_backward(gradient, outputs, below, total)
     elif function == TANH:
-        tanh_through(slopes, told, below, total)
+        tanh_backward(gradient, outputs, below, total)
     else:
-        for b in range(slopes.shape[0]):
+        for b in range(gradient.shape[0]):
             for i in range(total.size):
-                below[b, i] = slopes[b, i]
-                total[i] += slopes[b, i]
+                below[b, i] = gradient[b, i]
+                total[i] += gradient[b, i]
 
 
 @loop
 def _layer(sizes: Array, layer: int) -> tuple[int, int, int]:
-    """A layer's begin in a row of slopes, and its numbers of weights and outputs."""
-    begin = 0
+    """Return the start of a layer in a row of gradients, and its numbers of weights and outputs."""
+    start = 0
     for n in range(layer):
-        begin += sizes[n + 1] * (sizes[n] + 1)
-    return begin, sizes[layer + 1] * sizes[layer], sizes[layer + 1]
+        start += sizes[n + 1] * (sizes[n] + 1)
+    return start, sizes[layer + 1] * sizes[layer], sizes[layer + 1]
 
 
 @loop
 def _add(own: Array, layer: tuple[int, int, int], part: int, gradient: Array, into: Array) -> None:
-    """Add what blocks found for a part of a layer's weights, and with the first part for its bias."""
-    begin, weights, outs = layer
+    """Add the gradients of all blocks for a part of a layer's weights, and with the first part for its bias."""
+    start, weights, outs = layer
     for block in range(own.shape[0]):
         if into[0] >= 0:
             for i in range(weights * part // PARTS, weights * (part + 1) // PARTS):
-                gradient[into[0] + i] += own[block, begin + i]
+                gradient[into[0] + i] += own[block, start + i]
         if into[1] >= 0 and part == 0:
             for i in range(outs):
-                gradient[into[1] + i] += own[block, begin + weights + i]
+                gradient[into[1] + i] += own[block, start + weights + i]
