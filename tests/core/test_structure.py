@@ -191,8 +191,8 @@ def test_an_algorithm_file_fits_150_lines() -> None:
 
 
 #: Functions and files above their limit today; the numbers only fall.
-LONG_FUNCTIONS = 59
-LONG_FILES = 6
+LONG_FUNCTIONS = 30
+LONG_FILES = 2
 
 
 def code_lines(text: str) -> int:
@@ -264,9 +264,9 @@ PLAINNESS = {
     "tokens per code line": 9,
     "tuple assignments per 1k": 1.8,
     "fmt: skip": 0,
-    "short one-caller helpers per 1k": 4,
-    "Any per 1k": 12,
-    "Any per 1k core": 12,
+    "short one-caller helpers per 1k": 3.7,
+    "Any per 1k": 11,
+    "Any per 1k core": 11,
 }
 
 

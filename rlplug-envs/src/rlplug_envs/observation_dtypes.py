@@ -67,9 +67,16 @@ def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Arr
         raise DtypeMismatch(
             f"the observation{name} has shape {array.shape}, its observation space says {shape}"
         )
-    if array.dtype == dtype:
-        return array
-    kind, wanted = array.dtype.kind, dtype.kind
+    if array.dtype != dtype:
+        _check_numbers(value, array, dtype, name)
+    return array
+
+
+def _check_numbers(value: Any, array: Array, dtype: Dtype, name: str) -> None:
+    """Raise DtypeMismatch if the numbers of a value, as an array of another type, do not fit `dtype`."""
+    shape = array.shape
+    kind = array.dtype.kind
+    wanted = dtype.kind
     if kind in "biu":
         if wanted != "f" and not _holds(array.dtype, dtype):
             _check_range(array, dtype, name)
@@ -84,7 +91,6 @@ def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Arr
             f"the observation{name} is {said}, its observation space says {dtype}; give {dtype}, or declare the space "
             "with the bounds and the dtype of what is given"
         )
-    return array
 
 
 def _as_array(value: Any, name: str) -> Array:

@@ -84,15 +84,11 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
             c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
         )
         self.to(self.device)
+        adam = {"betas": (0.5, 0.999), "eps": 1e-8}
         self.critic_optimizer = self.optimizer(
-            "critics",
-            [self.critics],
-            learning_rate="critic_learning_rate",
-            defaults={"betas": (0.5, 0.999), "eps": 1e-8},
+            "critics", [self.critics], learning_rate="critic_learning_rate", defaults=adam
         )
-        self.policy_optimizer = self.optimizer(
-            "policy", [self.policy], defaults={"betas": (0.5, 0.999), "eps": 1e-8}
-        )
+        self.policy_optimizer = self.optimizer("policy", [self.policy], defaults=adam)
         # Only the temperature has Adam's usual betas, as in the authors' code.
         if c.autotune:
             self.temperature_optimizer = self.optimizer(

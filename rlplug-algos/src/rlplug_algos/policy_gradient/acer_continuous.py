@@ -102,18 +102,13 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         value, next_value = batch.values(self.predict_value)
         obs = rl.tree_map(lambda array: array[:-1].reshape(count, *array.shape[2:]), batch.obs)
         action = batch.action.reshape(count, -1)
-        outputs, then = self.predict_outputs(obs), batch.extras["outputs"].reshape(count, -1)
-        noise = head.noise(self.generator, (now.n_action_samples + 1, count))
-        drawn = (
-            head.sample(outputs, noise)
-            .reshape(now.n_action_samples + 1, count, head.dims)
-            .swapaxes(0, 1)
-        )
+        outputs = self.predict_outputs(obs)
+        then = batch.extras["outputs"].reshape(count, -1)
+        drawn = self.draw_actions(outputs, now.n_action_samples + 1)
         inputs = {"obs": obs, "action": action, "others": np.ascontiguousarray(drawn[:, 1:])}
         q = value + self.predict_advantage(inputs).reshape(value.shape)
-        ratio = np.exp(
-            head.host_log_prob(outputs, action) - head.host_log_prob(then, action)
-        ).reshape(value.shape)
+        log_ratio = head.host_log_prob(outputs, action) - head.host_log_prob(then, action)
+        ratio = np.exp(log_ratio).reshape(value.shape)
         target = rl.retrace(
             batch, value, next_value, chosen=q, ratio=ratio ** (1 / head.dims), gamma=now.gamma
         )
@@ -125,6 +120,12 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
             {"drawn": np.ascontiguousarray(drawn[:, 0]), "others": inputs["others"]}, self.device
         )
         return replace(samples, share=None, extras={**samples.extras, **extras})
+
+    def draw_actions(self, outputs: rl.Array, count: int) -> rl.Array:
+        """Return `count` actions [B, count, dims] for each row of the policy's outputs [B, O]."""
+        noise = self.head.noise(self.generator, (count, len(outputs)))
+        drawn = self.head.sample(outputs, noise)
+        return drawn.reshape(count, len(outputs), self.head.dims).swapaxes(0, 1)
 
     @rl.pure
     def loss(

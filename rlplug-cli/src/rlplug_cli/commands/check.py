@@ -97,7 +97,7 @@ def command(
     kind, name = _kind_and_name(words)
     if wrap and kind != "algorithm":
         raise UsageError(
-            f"--wrap: only an algorithm is checked inside wrappers, and '{name}' is not one"
+            f"--wrap: only algorithms are checked in wrappers, and '{name}' is not one"
         )
     expectations = _expectations(expected)
     if kind == "algorithm":
@@ -116,11 +116,11 @@ def command(
         kinds = {"env": env_checks, "controller": controller_checks, "hooks": hook_checks}
         found = kinds[kind](name, expected_failures=expectations)
     outcomes = _with_tracebacks((check, check.outcome()) for check in found)
-    told = list(outcomes) if json else list(_tell(outcomes))
+    results = list(outcomes) if json else list(_tell(outcomes))
     if json:
-        echo_json(_report(kind, name, told))
+        echo_json(_report(kind, name, results))
     wrong = {"failed", "warned"} if strict else {"failed"}
-    ctx.exit(1 if any(outcome.status in wrong for _, outcome in told) else 0)
+    ctx.exit(int(any(outcome.status in wrong for _, outcome in results)))
 
 
 def _kind_and_name(words: tuple[str, ...]) -> tuple[str, str]:

@@ -60,6 +60,11 @@ def command(
     if as_json:
         echo_json({group: rows(group) for group in GROUPS})
         return
+    _print_plugins()
+
+
+def _print_plugins() -> None:
+    """Print a table for each kind of plugin."""
     for title, group in zip(
         ("ALGORITHM", "ENVIRONMENTS", "WRAPPER", "CONTROLLER", "MEMORY", "NETWORK"),
         GROUPS,

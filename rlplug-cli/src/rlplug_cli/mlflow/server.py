@@ -38,9 +38,9 @@ class Guarded:
         self.token = token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        number = (
-            ui_redirect.experiment(str(scope.get("path", ""))) if scope["type"] == "http" else ""
-        )
+        is_http = scope["type"] == "http"
+        number = ui_redirect.experiment(str(scope.get("path", ""))) if is_http else ""
+        tokens = parse_qs(scope.get("query_string", b"")).get(b"token", [b""])
         if number and self._knows(scope):
             await _answer(
                 send,
@@ -50,16 +50,14 @@ class Guarded:
             )
         elif scope["type"] == "lifespan" or self._knows(scope):
             await self.application(scope, receive, send)
-        elif scope["type"] == "http" and self._is(
-            parse_qs(scope.get("query_string", b"")).get(b"token", [b""])[0]
-        ):
+        elif is_http and self._is(tokens[0]):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
             place = f"{ui_redirect.PATH}{number}" if number else "/"
             await _answer(
                 send, 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b""
             )
-        elif scope["type"] == "http":
+        elif is_http:
             await _answer(
                 send, 401, [], b"open the address that 'rlplug ui' printed, with its token\n"
             )

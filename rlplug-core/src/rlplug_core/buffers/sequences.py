@@ -156,13 +156,10 @@ class SequenceReplay(PrioritizedReplay):
         counts = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
         weights = counts * (np.ones(len(index), np.float32) if weight is None else weight)
         began = (self._place(index // num_envs), index % num_envs)
-        rest = outcome["rest"]
         parts = (
             weights.reshape(-1).astype(np.float32),
             obs,
-            rest["action"],
-            rest["reward"],
-            rest["discount"],
+            *(outcome["rest"][name] for name in ("action", "reward", "discount")),
             outcome["next_obs"],
             index,
             {**extras, "later": (ends - learned) // num_envs},

@@ -10,7 +10,7 @@ import os
 import threading
 from dataclasses import replace
 from multiprocessing import parent_process
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -37,7 +37,7 @@ class Vector:
             "length": np.zeros(num_envs, np.int64),
             "total": np.zeros(num_envs),
         }
-        self._handed: list[Any] = []
+        self._handed: list[dict[str, Obs]] = []
 
     def open(self, rows: Array) -> None:
         """Start an episode in the rows of the mask `rows` [N]."""
@@ -73,21 +73,19 @@ class Vector:
         if episodes:
             self._open(ended)
             obs = self.observe()
-        valid = np.ones(self.num_envs, np.bool_)
-        return self._hand_out(
-            Timestep(
-                obs=obs,
-                final_obs=final,
-                reward=reward,
-                terminated=terminated,
-                truncated=truncated & ~terminated,
-                is_first=ended,
-                valid=valid,
-                episodes=episodes,
-                ended=bool(episodes),
-                count=self.num_envs,
-            )
+        now = Timestep(
+            obs=obs,
+            final_obs=final,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated & ~terminated,
+            is_first=ended,
+            valid=np.ones(self.num_envs, np.bool_),
+            episodes=episodes,
+            ended=bool(episodes),
+            count=self.num_envs,
         )
+        return self._hand_out(now)
 
     def _open(self, rows: Array) -> None:
         self.state["length"][rows] = 0
@@ -97,31 +95,21 @@ class Vector:
     def _hand_out(self, now: Timestep) -> Timestep:
         """Return copies of everything and overwrite the arrays from two calls ago."""
         obs = tree_map(np.copy, now.obs)
-        copied = replace(
-            now,
-            obs=obs,
-            final_obs=obs if now.final_obs is now.obs else tree_map(np.copy, now.final_obs),
-            reward=now.reward.astype(np.float32),
-            terminated=now.terminated.copy(),
-            truncated=now.truncated.copy(),
-            is_first=now.is_first.copy(),
-            valid=now.valid.copy(),
-        )
-        self._handed.append(
-            (
-                copied.obs,
-                copied.final_obs,
-                copied.reward,
-                copied.terminated,
-                copied.truncated,
-                copied.is_first,
-                copied.valid,
-            )
-        )
-        stale = self._handed.pop(0) if len(self._handed) > 2 else ()
-        if self.scribbles:
-            tree_map(scribble, dict(enumerate(stale)))
-        return copied
+        arrays = {
+            "obs": obs,
+            "final_obs": obs if now.final_obs is now.obs else tree_map(np.copy, now.final_obs),
+            "reward": now.reward.astype(np.float32),
+            "terminated": now.terminated.copy(),
+            "truncated": now.truncated.copy(),
+            "is_first": now.is_first.copy(),
+            "valid": now.valid.copy(),
+        }
+        self._handed.append(arrays)
+        if len(self._handed) > 2:
+            stale = self._handed.pop(0)
+            if self.scribbles:
+                tree_map(scribble, stale)
+        return replace(now, **arrays)
 
     def state_dict(self) -> State:
         state = {name: array.copy() for name, array in self.state.items()}

@@ -38,9 +38,8 @@ class Dilemma:
 
     def step(self, action: Array) -> Timestep:
         pairs = action.reshape(-1, 2)
-        reward = np.stack(
-            [DILEMMA[pairs[:, 0], pairs[:, 1]], DILEMMA[pairs[:, 1], pairs[:, 0]]], 1
-        ).reshape(-1)
+        ours, theirs = pairs.T
+        reward = np.stack([DILEMMA[ours, theirs], DILEMMA[theirs, ours]], 1).reshape(-1)
         self.totals = self.totals + reward
         self.at = self.at + 1
         after = np.eye(2, dtype=np.float32)[pairs[:, ::-1].reshape(-1)]
@@ -48,14 +47,7 @@ class Dilemma:
         episodes: list[Episode] = []
         self.obs = after
         if over.any():
-            named = zip(self.totals, self.spec.agents, strict=True)
-            episodes = [
-                Episode(row, float(total), ROUNDS, agent=name)
-                for row, (total, name) in enumerate(named)
-            ]
-            self.at = 0
-            self.totals = np.zeros_like(self.totals)
-            self.obs = np.zeros_like(after)
+            episodes = self._end_episodes()
         return Timestep(
             obs=self.obs,
             final_obs=after,
@@ -68,6 +60,18 @@ class Dilemma:
             ended=bool(over.any()),
             count=len(over),
         )
+
+    def _end_episodes(self) -> list[Episode]:
+        """Return the episodes of all rows, and start the next ones."""
+        named = zip(self.totals, self.spec.agents, strict=True)
+        episodes = [
+            Episode(row, float(total), ROUNDS, agent=name)
+            for row, (total, name) in enumerate(named)
+        ]
+        self.at = 0
+        self.totals = np.zeros_like(self.totals)
+        self.obs = np.zeros_like(self.obs)
+        return episodes
 
     def state_dict(self) -> State:
         return {"at": self.at, "totals": self.totals.copy(), "obs": self.obs.copy()}

@@ -94,13 +94,18 @@ class Preprocessing:
         game._frameskip = 1
         game._obs_type = "ram"
         sticky = game.ale.getFloat(STICKY) if self.sticky is None else self.sticky
-        game.ale.setFloat(
-            STICKY, 0.0
-        )  # heeded by the next seeded reset; from here on its state tells all
-        if sticky:
-            env = StickyAction(env, sticky)
+        # The next seeded reset heeds it; from here on the wrapper's state tells all.
+        game.ale.setFloat(STICKY, 0.0)
+        env = self._preprocess(StickyAction(env, sticky) if sticky else env)
+        return (
+            FireStart(env)
+            if self.fire and "FIRE" in game.get_action_meanings()[FIRE : FIRE + 1]
+            else env
+        )
+
+    def _preprocess(self, env: GymEnv) -> GymEnv:
         try:
-            env = AtariPreprocessing(
+            return AtariPreprocessing(
                 env,
                 self.noop_max,
                 self.frame_skip,
@@ -111,11 +116,6 @@ class Preprocessing:
             raise MissingPackage(
                 "the wrapper atari needs OpenCV; install it: python -m pip install 'rlplug-envs[atari]'"
             ) from error
-        return (
-            FireStart(env)
-            if self.fire and "FIRE" in game.get_action_meanings()[FIRE : FIRE + 1]
-            else env
-        )
 
 
 class FireStart(GymWrapper):

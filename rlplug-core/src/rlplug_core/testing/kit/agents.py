@@ -34,17 +34,14 @@ def agents(subject: Subject) -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(SHAKES):
         greedy = _greedy(subject, trial.learner.agent())
-        for agent, which in (
-            (trial.agent, "the agent that acted"),
-            (early, "an older agent"),
-        ):
+        for agent, name in ((trial.agent, "the agent that acted"), (early, "an older agent")):
             if path := difference(leaves(agent.weights()), leaves(new.weights())):
                 raise Failed(
-                    f"after learning {which} has other weights than a new one ('{path}'); share them"
+                    f"after learning {name} has other weights than a new one ('{path}'); share them"
                 )
             if difference(greedy, _greedy(subject, agent)):
                 raise Failed(
-                    f"after learning {which} acts with other weights than weights() has; change parameters in place "
+                    f"after learning {name} acts with other weights than weights() has; change parameters in place "
                     "(parameter.copy_), so that views of them stay valid"
                 )
         _shake(new, generator)

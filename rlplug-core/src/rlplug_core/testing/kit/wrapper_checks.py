@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rlplug_core.plugins.env_base import complete
@@ -99,13 +101,17 @@ def observe(subject: WrapperSubject) -> None:
         raise Skipped("it changes actions, so runs cannot be compared")
     if complete(env).learned():
         raise Skipped("its observations depend on learned state; 'wrapper-learned' tests that")
+    _compare_observations(env, bare, seeing, play(subject.make(), TURNS).actions)
+
+
+def _compare_observations(env: Env, bare: Env, seeing: Env, actions: Sequence[Array]) -> None:
+    """Compare the observations of `env` with those that `seeing` makes of the observations of `bare`."""
     now = env.reset(7)
     below = bare.reset(7)
     first = np.ones(env.spec.num_envs, np.bool_)
-    for turn, action in enumerate(play(subject.make(), TURNS).actions):
-        if path := difference(
-            leaves({"obs": now.obs}), leaves({"obs": complete(seeing).observe(below.obs, first)})
-        ):
+    for turn, action in enumerate(actions):
+        seen = complete(seeing).observe(below.obs, first)
+        if path := difference(leaves({"obs": now.obs}), leaves({"obs": seen})):
             raise Failed(
                 f"after {turn} steps `observe` gives another observation than `reset` and `step` "
                 f"('{path}'); loaded policies would get other observations than in training"
