@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import re
 import shutil
 import sys
 import time
@@ -25,6 +26,9 @@ nox.options.default_venv_backend = "venv"
 ROOT = Path(__file__).parent
 WHEELS = ROOT / ".nox" / "wheelhouse"
 DIST = ROOT / "dist"
+#: Wheels of released versions, and the patterns of those that `compat` installs: plugins, core and cli, all.
+RELEASED = ROOT / ".nox" / "released"
+OLD = (r"rlplug_(?!core|cli)", r"rlplug_(core|cli)", r"rlplug_")
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 EXAMPLES = (
@@ -253,6 +257,30 @@ def scaffold(session: nox.Session) -> None:
     )
     with timed(session, checks):
         session.run("pytest", "tests/ecosystem/test_own_nox.py", *session.posargs)
+
+
+@nox.session(reuse_venv=True, default=False, requires=["build"])
+def compat(session: nox.Session) -> None:
+    """Install released wheels together with those of this checkout: old plugins, old runs, an old core (minutes)."""
+    install(session, PACKAGES, "hatchling>=1.26", *PYTEST)
+    session.run("python", ".ci/released.py", str(RELEASED))
+    for release in sorted(RELEASED.iterdir()):
+        for old in OLD:
+            wheels = pair(release, old)
+            session.install("--no-deps", "--force-reinstall", "--no-compile", *wheels)
+            with timed(session, checks):
+                session.run("pytest", "tests/compat", env={"RLPLUG_RELEASE": release.name})
+
+
+def pair(release: Path, old: str) -> list[str]:
+    """Return the released wheels of a pattern, and those of this checkout for all other packages."""
+    names = sorted(path.name for path in release.glob("*.whl"))
+    olds = [name for name in names if re.match(old, name)]
+    packages = {name.partition("-")[0] for name in names} - {
+        name.partition("-")[0] for name in olds
+    }
+    new = [path for name in packages for path in WHEELS.rglob(f"{name}-*.whl")]
+    return [str(release / name) for name in olds] + [str(path) for path in new]
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
