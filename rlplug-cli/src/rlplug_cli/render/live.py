@@ -45,18 +45,17 @@ def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Prog
 
 
 class Lines:
-    """Prints the title at the first progress, then one line per twentieth of the run and per evaluation."""
+    """Prints the title at once, then one line per twentieth of the run and per evaluation."""
 
     def __init__(self, title: str, stream: TextIO, parts: int = 20) -> None:
-        self.title = title
+        print(title, file=stream, flush=True)
         self.stream = stream
         self.parts = parts
         self.last: tuple[int, float | None] = (0, None)
 
     def __call__(self, progress: Progress) -> None:
-        for text in filter(None, (self.title, progress.message)):
-            print(text, file=self.stream, flush=True)
-        self.title = ""
+        if progress.message:
+            print(progress.message, file=self.stream, flush=True)
         now = (self.parts * progress.steps // progress.total, progress.evaluation)
         if now != self.last and progress.phase != "evaluating":
             self.last = now

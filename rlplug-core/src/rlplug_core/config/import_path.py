@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -29,7 +30,22 @@ def import_path(code: object) -> tuple[str, str]:
         return f"{sys.modules[module].__file__}:{name}", ""
     if getattr(sys.modules.get(module), name, None) is not code:
         return short, f"hidden: {module} has another '{name}'"
-    return f"{module}:{name}", ""
+    return _file_or_module(module, name), ""
+
+
+def _file_or_module(module: str, name: str) -> str:
+    """Return the path of code in an importable module; in a user's own file it is the one that is typed in a shell.
+
+    So a class has one name in a notebook, on the command line, in comparisons and in MLflow.
+    """
+    file = getattr(sys.modules[module], "__file__", None) or ""
+    installed = {Path(path) for path in sysconfig.get_paths().values()}
+    is_own = (
+        "." not in module and file.endswith(".py") and not hasattr(sys.modules[module], "__path__")
+    )
+    if not is_own or any(Path(file).is_relative_to(path) for path in installed):
+        return f"{module}:{name}"
+    return absolute(f"{Path(file).resolve()}:{name}")
 
 
 def _in_script(script: ModuleType, name: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.actor_placement import LOCAL, before_import
 from rlplug_core.loop.events import Trainable
 from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
+from rlplug_core.loop.notices import notice
 from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
@@ -26,6 +27,7 @@ from rlplug_core.protocols import (
 )
 
 
+@notice("starting the environments and the processes of the run")
 def build(plan: Plan, clock: Clock) -> Trainable:
     """The runner that the plan names, with environments reset and ready for the first step."""
     if plan.runner == "async":

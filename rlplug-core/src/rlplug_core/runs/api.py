@@ -21,6 +21,7 @@ from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_ignored
+from rlplug_core.loop.notices import notice
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import no_exit
 from rlplug_core.loop.torch_settings import torch_defaults
@@ -112,7 +113,8 @@ def start(
     values = dict(request.values)
     origins = {**request.origins, **called.configure(values)}
     request = replace(request, values=values, origins=origins)
-    with no_exit("before it trained"), keep_directory():
+    waited = f"making and trying {request.source.name}; training starts after that"
+    with no_exit("before it trained"), keep_directory(), notice(waited):
         plan, warm = with_start(with_dataset(Plan.of(request)))
         check_ignored(plan.learner, plan.config, request.set_by_user)
         called.choose(plan.options.log)

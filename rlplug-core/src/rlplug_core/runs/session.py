@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from threading import Timer
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
@@ -28,6 +29,7 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Events, Progress, Trainable
 from rlplug_core.loop.learner_checks import check_optimizers
 from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
+from rlplug_core.loop.notices import STOPPING, say_later
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.safe_streams import outlasting
 from rlplug_core.loop.signals import handle_signals, no_exit
@@ -78,6 +80,7 @@ class Session:
         self.ended = ""
         self.state_missing = False
         self.place = os.getcwd()
+        self.stopping = Timer(0.0, warn)  # a stop starts the one that says why it takes its time
 
     def train(
         self,
@@ -102,9 +105,8 @@ class Session:
         with self._open_journal(begin.after if begin else 0):
             with self._start_run(begin, limit, rescale, buffer):
                 self._run()
-            if self.status == "finished":
-                if self.plan.options.final_eval_episodes != 0:
-                    self.watch(self.events.progress("final_eval"))
+            if self.status == "finished" and self.plan.options.final_eval_episodes != 0:
+                self.watch(self.events.progress("final_eval"))
                 self._final_evaluation(self.clock.steps)
         if self.status == "interrupted":
             raise interrupted(self.signal, self.clock.steps, self.run.path, not self._restarts_envs)
@@ -300,6 +302,7 @@ class Session:
         self.hooks.run_error(self.run, error)
 
     def _end(self) -> None:
+        self.stopping.cancel()
         data = {"status": self.status}
         if self.ended:
             data["reason"] = f"stopped at step {self.clock.steps:,}: {self.ended}"
@@ -327,6 +330,7 @@ class Session:
     def _stop(self, number: int) -> None:
         self.signal = number
         self.clock.stop = True
+        self.stopping = say_later(STOPPING)
 
     # `Events` calls these methods.
 

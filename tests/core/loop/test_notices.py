@@ -1,0 +1,77 @@
+"""A wait of more than two seconds says what is waited for; a shorter one says nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.config.import_path import import_path
+from rlplug_core.errors import Interrupted
+from rlplug_core.loop import notices
+from rlplug_core.runs.api import train
+from rlplug_core.testing.envs import Chain
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "SILENCE", 0.05)
+
+
+def test_only_a_long_wait_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with notices.notice("short"):
+        pass
+    with notices.notice("long"):
+        time.sleep(0.5)
+    assert capsys.readouterr().err == "rlplug: long\n"
+
+
+class Slow(Chain):
+    """It takes its time to be made, and to step after a signal."""
+
+    signals = False
+
+    def __init__(self, num_envs: int = 1) -> None:
+        super().__init__(num_envs)
+        time.sleep(0.2)
+
+    def step(self, action: Any) -> Any:
+        if Slow.signals:
+            Slow.signals = False
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)
+        return super().step(action)
+
+
+SHORT = {"total_timesteps": 64, "eval_episodes": 1, "final_eval_episodes": 0}
+
+
+def test_the_start_of_an_environment_and_a_stop_say_what_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def watch(progress: Any) -> None:
+        Slow.signals = True
+
+    with pytest.raises(Interrupted):
+        train("tests.core.tiny_q:TinyQ", Slow, SHORT, out=tmp_path, hooks=False, watch=watch)
+    said = capsys.readouterr().err
+    assert f"making and trying {Slow.__module__}:Slow; training starts after that" in said
+    assert "starting the environments and the processes of the run" in said
+    assert notices.STOPPING in said
+
+
+def test_code_in_a_users_file_has_the_name_that_a_shell_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "inventory_of_mine.py"
+    file.write_text("class Inventory: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import inventory_of_mine  # type: ignore[import-not-found]
+
+    assert import_path(inventory_of_mine.Inventory) == (f"{file.resolve()}:Inventory", "")
+    assert import_path(Chain) == ("rlplug_core.testing.envs:Chain", "")
+    assert import_path(Path) == ("pathlib:Path", "")
+    sys.modules.pop("inventory_of_mine")
