@@ -43,6 +43,7 @@ EXAMPLES = (
     "rlplug-rnd",
     "rlplug-safe",
     "rlplug-telegraph",
+    "rlplug-world",
 )
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.140", "jsonschema>=4.20")
 #: What the environment `env` holds: all that the tests, mypy and the commands of the pages use.

@@ -31,6 +31,7 @@ NAMES = (
     "rlplug-rnd",
     "rlplug-safe",
     "rlplug-telegraph",
+    "rlplug-world",
 )
 #: Options with which a run takes a moment.
 SHORT = (

@@ -124,6 +124,7 @@ from rlplug_core.nets.continuous import Ensemble as Ensemble
 from rlplug_core.nets.distributional import CategoricalQ as CategoricalQ
 from rlplug_core.nets.distributional import ImplicitQ as ImplicitQ
 from rlplug_core.nets.distributional import QuantileQ as QuantileQ
+from rlplug_core.nets.encoders import encoder as encoder
 from rlplug_core.nets.encoders import observation_norm as observation_norm
 from rlplug_core.nets.encoders import observation_norms as observation_norms
 from rlplug_core.nets.forward import fast_forward as fast_forward

@@ -144,3 +144,19 @@ def test_memories_are_copied() -> None:
         buffer.add(step)
         step.recurrent_state["h"].fill(np.nan)
     assert buffer.gather(np.array([0, 3, 4])).recurrent_state["h"][:, 0].tolist() == [0, 1, 2]
+
+
+def test_an_agent_without_a_memory_gets_the_same_sequences() -> None:
+    """A model that predicts several steps needs sequences, and its agent carries nothing."""
+    memory, none = (buffer_for(2, 8, SequenceShape(3, 0, 1), 1) for _ in range(2))
+    for time in range(7):
+        memory.add(dictionary_step(time))
+        none.add(replace(dictionary_step(time), recurrent_state=None))
+    resumed = buffer_for(2, 8, SequenceShape(3, 0, 1), 1)
+    resumed.load_state_dict(stored(none.state_dict()))
+    expected, *others = (buffer.draw(4, CLOCK) for buffer in (memory, none, resumed))
+    for batch in others:
+        assert batch.recurrent_state is None
+        for name in ("weight", "obs", "action", "reward", "discount", "next_obs", "index", "extras"):
+            assert_same(getattr(batch.map(torch.Tensor.numpy), name), getattr(expected.map(torch.Tensor.numpy), name))
+    assert none.join(others).recurrent_state is None

@@ -1,4 +1,4 @@
-"""Prioritized replay of sequences, for networks with a memory (Kapturowski et al., 2019, R2D2).
+"""Prioritized replay of sequences, for memories (Kapturowski et al., 2019, R2D2) and models of several steps.
 
 Steps are stored once, as in every replay; a sequence is a number of steps, with the memory before the first.
 """
@@ -48,8 +48,8 @@ class SequenceReplay(PrioritizedReplay):
 
     A batch holds B sequences side by side, as transitions [T * B]: the first step of each, then the second ones. T is
     `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the
-    steps with a loss. `recurrent_state` [B, ...] is the agent's memory before the first step, `index` [B] the number
-    of that step. The extras are those of the steps, `is_first`, `valid` (whether a row
+    steps with a loss. `recurrent_state` [B, ...] is the agent's memory before the first step, None if it has none.
+    `index` [B] is the number of that step. The extras are those of the steps, `is_first`, `valid` (whether a row
     holds a transition) and `later`, the steps from each to the last one of its window, [T * B].
 
     Sequences may contain the end of an episode and the start of the next one; a memory must reset there.
@@ -105,7 +105,7 @@ class SequenceReplay(PrioritizedReplay):
         return f"sequences of {self.span} steps"
 
     def add(self, step: Step, source: int = 0) -> None:
-        if self.count % self.shape.period == 0:
+        if step.recurrent_state is not None and self.count % self.shape.period == 0:
             self._remember(step)
         extras = {**step.extras, "is_first": step.is_first}
         super().add(replace(step, extras=extras), source)
@@ -155,7 +155,6 @@ class SequenceReplay(PrioritizedReplay):
         obs, extras = self._copy_observations((index + num_envs * time).reshape(-1))
         counts = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
         weights = counts * (np.ones(len(index), np.float32) if weight is None else weight)
-        began = (self._place(index // num_envs), index % num_envs)
         parts = (
             weights.reshape(-1).astype(np.float32),
             obs,
@@ -163,10 +162,17 @@ class SequenceReplay(PrioritizedReplay):
             outcome["next_obs"],
             index,
             {**extras, "later": (ends - learned) // num_envs},
-            tree_map(lambda one: one[began], self.memories),
+            None if self.memories is None else self._memories_before(index),
         )
         first, *others = send(parts, self.device)
         return Transitions(first, None, *others)
+
+    def _memories_before(self, index: Array) -> RecurrentState:
+        """Return the memories [B, ...] before the steps with these numbers [B]."""
+        assert self.data is not None
+        num_envs = self.data.num_envs
+        began = (self._place(index // num_envs), index % num_envs)
+        return tree_map(lambda one: one[began], self.memories)
 
     def join(self, parts: Sequence[Transitions]) -> Transitions:
         """Join sequences side by side: their steps [T * B] are ordered by time first."""
