@@ -213,6 +213,13 @@ class Rollout:
         steps, num_envs = self.reward.shape
         return int(steps * num_envs)
 
+    @property
+    def flat_obs(self) -> Obs:
+        """Return the observations of the actions as [T * N, ...]; on the CPU they share this rollout's memory."""
+        if self.views is None:
+            self.views = Views(self)
+        return self.views.obs
+
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """Return V(obs) and V(next_obs) of every step, both [T, N]; `critic` maps observations [B, ...] to [B]."""
         steps, num_envs = self.reward.shape

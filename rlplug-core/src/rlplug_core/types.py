@@ -250,12 +250,23 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
+def align_mask(mask: Array, array: Array) -> Array:
+    """Return a mask [N] as [N, 1, ...], so that it selects whole rows of an array [N, ...] in `where`."""
+    ones = [1] * (np.ndim(array) - 1)
+    return mask.reshape(-1, *ones)
+
+
+def first_nonfinite_row(array: Array) -> int:
+    """Return the number of the first row of an array [N, ...] with a NaN or an infinity."""
+    finite = np.isfinite(array).reshape(len(array), -1)
+    return int(np.flatnonzero(~finite.all(axis=1))[0])
+
+
 def tree_where(rows: Array, one: object, other: object) -> object:
-    """Nested dictionaries of arrays [N, ...]: the rows of the mask `rows` [N] from `one`, the others from `other`."""
+    """Return the rows of the mask `rows` [N] from `one`, the others from `other`: nested dictionaries of arrays."""
 
     def choose(a: Array, b: Array) -> Array:
-        rows_of_leaf = rows.reshape(-1, *[1] * (a.ndim - 1))
-        return np.asarray(np.where(rows_of_leaf, a, b))
+        return np.asarray(np.where(align_mask(rows, a), a, b))
 
     return tree_map(choose, one, other)
 

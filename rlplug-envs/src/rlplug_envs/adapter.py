@@ -10,7 +10,18 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import (
+    MASK,
+    Array,
+    Episode,
+    GymEnv,
+    Obs,
+    Spec,
+    State,
+    Timestep,
+    align_mask,
+    tree_map,
+)
 from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
@@ -390,11 +401,7 @@ class Adapter:
         rows = info.get(f"_{MASK}", self._always)
         for row in np.flatnonzero(~rows & ~maskless).tolist():
             raise lacking(self._when(row))
-        return (
-            np.where(rows.reshape(-1, *[1] * (np.ndim(given) - 1)), given, 1)
-            if MASK in info
-            else given
-        )
+        return np.where(align_mask(rows, given), given, 1) if MASK in info else given
 
     def state_dict(self) -> State:
         """Return the state of the environments and of running episodes; for an inexact environment only the reason."""

@@ -102,7 +102,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         value, next_value = batch.values(
             lambda obs: (self.predict_probs(obs, noise) * self.predict_q(obs)).sum(-1)
         )
-        obs = rl.tree_map(lambda array: array[:-1].reshape(batch.size, *array.shape[2:]), batch.obs)
+        obs = batch.flat_obs
         action = batch.action.reshape(-1, 1)
         old_prob = np.take_along_axis(
             softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1

@@ -100,7 +100,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         head = self.head
         count = batch.size
         value, next_value = batch.values(self.predict_value)
-        obs = rl.tree_map(lambda array: array[:-1].reshape(count, *array.shape[2:]), batch.obs)
+        obs = batch.flat_obs
         action = batch.action.reshape(count, -1)
         outputs = self.predict_outputs(obs)
         then = batch.extras["outputs"].reshape(count, -1)

@@ -163,9 +163,12 @@ def _count_wins(ours: Floats, theirs: Floats, our_counts: Floats, their_counts: 
     whole or half, so the sums are exact.
     """
     order = np.argsort(theirs)
-    below = np.pad(np.cumsum(their_counts[:, order], axis=1), ((0, 0), (1, 0)))
-    places = [np.searchsorted(theirs[order], ours, side) for side in ("left", "right")]
-    wins = np.where(np.isnan(ours), 0.0, 0.5 * (below[:, places[0]] + below[:, places[1]]))
+    ordered = theirs[order]
+    sums = np.cumsum(their_counts[:, order], axis=1)
+    below = np.pad(sums, ((0, 0), (1, 0)))
+    lower = below[:, np.searchsorted(ordered, ours, "left")]
+    not_higher = below[:, np.searchsorted(ordered, ours, "right")]
+    wins = np.where(np.isnan(ours), 0.0, 0.5 * (lower + not_higher))
     found: Floats = (our_counts * wins).sum(axis=1)
     return found
 

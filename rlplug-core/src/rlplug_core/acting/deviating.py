@@ -8,7 +8,7 @@ from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.clock import Clock
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State, align_mask
 
 
 class Deviating:
@@ -39,7 +39,7 @@ class Deviating:
         if not deviates.any():
             return act
         drawn = self.random.act(obs, is_first, None, clock).action
-        chosen = np.where(deviates.reshape(-1, *[1] * (act.action.ndim - 1)), drawn, act.action)
+        chosen = np.where(align_mask(deviates, act.action), drawn, act.action)
         return Act(chosen, act.recurrent_state, act.extras)
 
     def state_dict(self) -> State:

@@ -14,7 +14,7 @@ import numpy as np
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, scale_and_shift
 from rlplug_core.nets.one_hot import Counted, first_altered, stray
-from rlplug_core.types import Array, Obs, Space, Spec, Step, tree_map
+from rlplug_core.types import Array, Obs, Space, Spec, Step, first_nonfinite_row, tree_map
 
 OBS = "observations"
 NEXT_OBS = "next_observations"
@@ -169,9 +169,11 @@ class Fitted:
         """Return for each transition [M] whether the next one starts from its successor."""
         found = np.ones(len(self), bool)
         found[-1] = False
-        leaves = zip(flat({"": self.obs}).values(), flat({"": self.next_obs}).values(), strict=True)
-        for obs, after in leaves:
-            found[:-1] &= (obs[1:] == after[:-1]).all(tuple(range(1, obs.ndim)))
+        now = flat({"": self.obs})
+        after = flat({"": self.next_obs})
+        for name, obs in now.items():
+            same = obs[1:] == after[name][:-1]
+            found[:-1] &= same.all(axis=tuple(range(1, same.ndim)))
         return found
 
 
@@ -227,7 +229,7 @@ def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -
             "here; name one that was recorded in this environment"
         )
     if not np.isfinite(array).all():
-        row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
+        row = first_nonfinite_row(array)
         raise UsageError(
             f"the data set {place} cannot be learned from: '{name}' of transition {row:,} is not finite"
         )

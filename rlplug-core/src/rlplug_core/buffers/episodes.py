@@ -93,7 +93,8 @@ class EpisodeBuffer:
         slots = max(64, self.length - low)
 
         def longer(array: Array) -> Array:
-            return np.concatenate([array[low:], np.zeros((slots, *array.shape[1:]), array.dtype)])
+            added = np.zeros((slots, *array.shape[1:]), array.dtype)
+            return np.concatenate([array[low:], added])
 
         self.open = tree_map(longer, fields)
         self.begin -= low

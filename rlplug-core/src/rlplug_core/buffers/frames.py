@@ -103,7 +103,8 @@ class Stacked:
         ).all(axis=1)
         if time == 0:
             follows[:] = False
-        self.age[slot] = np.where(follows, np.minimum(self.age[slot - 1] + 1, self.stack - 1), 0)
+        older = np.minimum(self.age[slot - 1] + 1, self.stack - 1)
+        self.age[slot] = np.where(follows, older, 0)
         self.now[...] = value
         if self.starts:
             for number in range(time * self.num_envs, (time + 1) * self.num_envs):

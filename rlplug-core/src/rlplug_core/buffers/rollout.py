@@ -197,7 +197,8 @@ class RolloutBuffer:
         """Make room, filled with observations `obs` [N, ...], because zeros may be outside of their space."""
 
         def longer(array: Array, unused: Array) -> Array:
-            return np.concatenate([array, np.resize(unused, (size - len(array), *array.shape[1:]))])
+            added = np.resize(unused, (size - len(array), *array.shape[1:]))
+            return np.concatenate([array, added])
 
         cuts.obs, cuts.index = (
             tree_map(longer, cuts.obs, obs),

@@ -180,7 +180,8 @@ class SequenceReplay(PrioritizedReplay):
         def beside(name: str, each: list[Tensor]) -> Tensor:
             if name in ("index", "recurrent_state"):
                 return torch.cat(each)
-            return torch.cat([rows.unflatten(0, (self.span, -1)) for rows in each], 1).flatten(0, 1)
+            by_time = [rows.unflatten(0, (self.span, -1)) for rows in each]
+            return torch.cat(by_time, 1).flatten(0, 1)
 
         return concatenate(parts, beside)
 

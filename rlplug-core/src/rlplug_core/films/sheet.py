@@ -60,7 +60,9 @@ def sheet(path: Path, strips: list[Strip]) -> Path:
     from PIL import Image, ImageDraw
 
     ranked = sorted((strip for strip in strips if strip.frames), key=lambda strip: -strip.total)
-    rows = [("best", ranked[0]), ("worst", ranked[-1])] if len(ranked) > 1 else [("", ranked[0])]
+    rows = [("", ranked[0])]
+    if len(ranked) > 1:
+        rows = [("best", ranked[0]), ("worst", ranked[-1])]
     side = max(len(frame) for _, strip in rows for frame in strip.frames)
     line = 18
     gap = 4

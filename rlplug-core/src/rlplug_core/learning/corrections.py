@@ -10,7 +10,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.learning.estimators import next_valid
 from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.policies import PolicyNetwork
-from rlplug_core.types import Array, Obs, tree_map
+from rlplug_core.types import Array, Obs
 
 
 def log_probs(
@@ -34,8 +34,7 @@ def log_probs(
     if isinstance(policy, RecurrentPolicy):
         seen = policy.outputs(rollout)
     else:
-        obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
-        seen = outputs(obs, policy.noise_of(rollout.extras))
+        seen = outputs(rollout.flat_obs, policy.noise_of(rollout.extras))
     found = policy.head.host_log_prob(seen, rollout.action.reshape(rows, *rollout.action.shape[2:]))
     return np.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
 

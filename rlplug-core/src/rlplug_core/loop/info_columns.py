@@ -11,7 +11,7 @@ from rlplug_core.algorithm import signals_of
 from rlplug_core.errors import BadEnv, PluginError, UsageError
 from rlplug_core.plugins.env_base import EnvBase, complete
 from rlplug_core.protocols import AnyLearner, Env
-from rlplug_core.types import Array, State
+from rlplug_core.types import Array, State, first_nonfinite_row
 
 
 class InfoColumns:
@@ -74,7 +74,7 @@ class InfoColumns:
             was = list(shape) if shape else "a number"
             raise self._bad(name, f"has the shape {list(column.shape[1:])}, and was {was} before")
         if not np.isfinite(column).all():
-            row = int(np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(1))[0])
+            row = first_nonfinite_row(column)
             raise self._bad(name, f"of environment {row} is not finite")
         return column
 

@@ -96,10 +96,8 @@ class RecurrentPolicy(nn.Module):
             Outputs [T * N, size] for its observations.
         """
         device = next(self.parameters()).device
-        rows = rollout.reward.size
-        obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
         valid = None if rollout.whole else rollout.weight.reshape(-1) > 0
-        inputs = (obs, rollout.is_first.reshape(-1), rollout.recurrent_state, valid)
+        inputs = (rollout.flat_obs, rollout.is_first.reshape(-1), rollout.recurrent_state, valid)
         with torch.inference_mode():
             seen, *others = (to_tensors(tree, device) for tree in inputs)
             found: Array = self.on(self.remember(seen, *others), seen).cpu().numpy()

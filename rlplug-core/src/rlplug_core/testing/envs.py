@@ -199,7 +199,10 @@ class Recall(Vector):
         age = self.state["length"]
         cue = np.where(age == 0, self.state["cue"], 0)
         asked = age == self.length - 1
-        return {"cue": cue[:, None].astype(np.float32), "asked": asked[:, None].astype(np.float32)}
+        return {
+            "cue": cue[:, None].astype(np.float32),
+            "asked": asked[:, None].astype(np.float32),
+        }
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         last = self.state["length"] + 1 >= self.length

@@ -20,7 +20,7 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Draws, Seeds
-from rlplug_core.types import MASK, Array, GymEnv, Space, State, Timestep
+from rlplug_core.types import MASK, Array, GymEnv, Space, State, Timestep, align_mask
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class StickyActions(Transform):
             repeats |= ~self._turn  # who waits does nothing that could be repeated
             self._first &= ~self._turn
         # A fresh array: the environment may keep it.
-        self._taken = np.where(repeats.reshape(-1, *[1] * (action.ndim - 1)), self._taken, action)
+        self._taken = np.where(align_mask(repeats, action), self._taken, action)
         return self._look(self.env.step(self._taken))
 
     def _look(self, now: Timestep) -> Timestep:

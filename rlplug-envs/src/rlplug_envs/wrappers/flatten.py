@@ -62,7 +62,9 @@ class Flatten(Transform):
             _Part(keys, cut, _starts(leaf))
             for cut, (keys, leaf) in zip(columns, found, strict=True)
         ]
-        low, high = (np.concatenate([_bounds(leaf)[side] for _, leaf in found]) for side in (0, 1))
+        bounds = [_bounds(leaf) for _, leaf in found]
+        low = np.concatenate([low for low, _ in bounds])
+        high = np.concatenate([high for _, high in bounds])
         flat: Space = spaces.Box(low, high, dtype=np.float32)
         if isinstance(space, spaces.Dict) and self._masked:
             flat = spaces.Dict({"obs": flat, MASK: space[MASK]})

@@ -110,7 +110,8 @@ class MultiCategorical:
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
         log_probs = self.places(outputs).log_softmax(-1)
-        return (log_probs.exp() * (log_probs - self.places(other).log_softmax(-1))).sum((-2, -1))
+        others = self.places(other).log_softmax(-1)
+        return (log_probs.exp() * (log_probs - others)).sum((-2, -1))
 
     def places(self, outputs: Tensor) -> Tensor:
         """[B, sum(sizes)] to [B, places, widest]."""

@@ -11,7 +11,18 @@ from gymnasium import spaces
 
 from rlplug_core.testing.envs import scribble
 from rlplug_core.testing.kit.outcome import Skipped
-from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import (
+    MASK,
+    Array,
+    Episode,
+    Obs,
+    Space,
+    Spec,
+    State,
+    Timestep,
+    align_mask,
+    tree_map,
+)
 
 Draw: TypeAlias = Callable[[np.random.Generator], Obs]
 End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
@@ -238,6 +249,6 @@ def _where(rows: Array, one: Obs, other: Obs) -> Obs:
     """Return `one` in the rows of the mask `rows` [N] and `other` in the rest."""
 
     def choose(a: Array, b: Array) -> Array:
-        return np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b).astype(a.dtype)
+        return np.where(align_mask(rows, a), a, b).astype(a.dtype)
 
     return tree_map(choose, one, other)
