@@ -49,6 +49,7 @@ ROOMS = {
     "acting": "Agents: observations in, actions out.",
     "buffers": "Rollouts and replay.",
     "learning": "Estimators, losses, optimizers, targets.",
+    "loop": "Rules of populations.",
     "plugins": "Hooks and wrappers for plugins.",
 }
 

@@ -27,6 +27,7 @@ HEADINGS = {
     "buffers": "Buffers",
     "nets": "Networks and heads",
     "learning": "Losses, estimators, optimizers",
+    "loop": "Populations",
     "types": "Data of environments, agents and buffers",
     "protocols": "Protocols",
     "clock": "Clock and seeds",

@@ -28,6 +28,7 @@ COMMANDS = {
     "compare": ("compare", "Compare runs over seeds, with intervals."),
     "plot": ("plot", "Draw learning curves of runs."),
     "tune": ("tune", "Search for an algorithm's best options."),
+    "evolve": ("evolve", "Train a population that exchanges weights and options."),
     "ui": ("ui", "Open the MLflow UI on the runs."),
     "sync": ("sync", "Send the missing records of a run to MLflow."),
     "list": ("list", "List algorithms, wrappers, controllers, and environments by family."),
@@ -42,7 +43,7 @@ COMMANDS = {
 #: Commands of other libraries with a different name here.
 ELSEWHERE = {"train": "run", "learn": "run", "fit": "run", "enjoy": "play", "test": "evaluate"}
 #: Commands that train; they continue if the reader of their output is gone.
-TRAINING = frozenset({"run", "resume", "reproduce", "sweep", "tune"})
+TRAINING = frozenset({"run", "resume", "reproduce", "sweep", "tune", "evolve"})
 
 
 class Root(click.Group):

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rlplug_cli.completion import assignments, run_names
-from rlplug_cli.parameters import network_prefixes
+from rlplug_cli.parameters import PositiveInt, network_prefixes
 from rlplug_core import plugins
 from rlplug_core.config import Option
 from rlplug_core.plugins import Group
@@ -77,6 +77,12 @@ def _seed_options() -> list[click.Parameter]:
             ["--jobs"],
             type=click.IntRange(1),
             help="How many seeds at once  [as many as cores allow]",
+        ),
+        click.Option(
+            ["--until"],
+            type=PositiveInt(),
+            metavar="INTEGER",
+            help="Pause at this env step; 'rlplug resume' continues to the same bits.",
         ),
     ]
 

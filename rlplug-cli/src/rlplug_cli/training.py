@@ -29,6 +29,7 @@ def train(
     out: Path,
     as_json: bool,
     quiet: bool = False,
+    until: int | None = None,
 ) -> None:
     """Train a new run and report the result."""
     say = None if quiet else partial(echo, err=as_json)
@@ -36,7 +37,9 @@ def train(
     def train(watch: Callable[[Progress], None]) -> Run:
         from rlplug_core.runs import start
 
-        return start(request, out=out, name=name, watch=watch, hooks=[episodes], say=say)
+        return start(
+            request, out=out, name=name, watch=watch, hooks=[episodes], say=say, until=until
+        )
 
     train_and_report(title(request), train, as_json, quiet)
 

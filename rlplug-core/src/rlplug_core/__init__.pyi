@@ -114,6 +114,8 @@ from rlplug_core.learning.temperature import expected_of as expected_of
 from rlplug_core.learning.temperature import soft_policy_loss as soft_policy_loss
 from rlplug_core.learning.update_rules import OptimizerName as OptimizerName
 from rlplug_core.learning.update_rules import OptimizerOptions as OptimizerOptions
+from rlplug_core.loop.population import Exchange as Exchange
+from rlplug_core.loop.population import Member as Member
 from rlplug_core.nets.categorical_critics import CategoricalCritics as CategoricalCritics
 from rlplug_core.nets.categorical_critics import action_critics as action_critics
 from rlplug_core.nets.categorical_critics import check_atoms as check_atoms

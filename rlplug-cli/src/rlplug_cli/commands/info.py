@@ -43,6 +43,7 @@ OPTION: dict[Group, str] = {
     "controllers": "--controller",
     "memories": "--memory",
     "networks": "--net.factory",
+    "populations": "--rule",
 }
 
 
@@ -151,6 +152,8 @@ def _group_of(code: object) -> Group:
     has = set(dir(code))
     if "unroll" in has:
         return "memories"
+    if "exchange" in has:
+        return "populations"
     if "step" in has:
         return "envs" if is_environment(code) else "wrappers"
     if not isinstance(code, type):

@@ -54,6 +54,12 @@ class Resume(click.Command):
     help="Stretch schedules to --total-timesteps; by default they keep the old total.",
 )
 @click.option(
+    "--until",
+    type=PositiveInt(),
+    metavar="INTEGER",
+    help="Pause at this env step; the next resume continues.",
+)
+@click.option(
     "--quiet",
     "-q",
     is_flag=True,
@@ -72,6 +78,7 @@ def command(
     run: str,
     total_timesteps: int | None,
     rescale: bool,
+    until: int | None,
     quiet: bool,
     json: bool,
     on: str | None,
@@ -95,6 +102,7 @@ def command(
             hooks=[episodes],
             trust=trust,
             on=on,
+            until=until,
         )
 
     train_and_report(f"resuming {path.name}", work, json, quiet)

@@ -166,6 +166,7 @@ class AlgorithmCommand(TakesArguments):
         print_config: bool,
         seeds: str | None,
         jobs: int | None,
+        until: int | None,
         **typed: object,
     ) -> None:
         from rlplug_cli.lookup import one_thread  # with the list of runs, which help does not need
@@ -175,6 +176,7 @@ class AlgorithmCommand(TakesArguments):
         context = click.get_current_context()
         request = self.request(context)
         _refuse_window(request.values)
+        _check_seeds(seeds, jobs, until)
         output: dict[str, Any] = {"name": name, "out": out, "as_json": json, "quiet": quiet}
         if print_config:
             echo(config_text(request, self.options))
@@ -187,12 +189,10 @@ class AlgorithmCommand(TakesArguments):
             self.probe(request)
             words = [self.algorithm, env, *self.user_words(context)]
             run_seeds(words, request.values, seeds, jobs=jobs, **output)
-        elif jobs:
-            raise UsageError("--jobs needs --seeds, as in --seeds 5")
         else:
             from rlplug_cli.training import train
 
-            train(request, **output)
+            train(request, **output, until=until)
 
     def request(self, context: click.Context) -> RunRequest:
         """Return the run that the words ask for: the typed values over those of presets.
@@ -287,6 +287,14 @@ def _refuse_window(values: Mapping[str, object]) -> None:
             )
 
 
+def _check_seeds(seeds: str | None, jobs: int | None, until: int | None) -> None:
+    """Raise UsageError if an option of several runs is combined with one of a single run."""
+    if seeds is not None and until is not None:
+        raise UsageError("option '--until' is for a single run; leave out --seeds")
+    if seeds is None and jobs:
+        raise UsageError("--jobs needs --seeds, as in --seeds 5")
+
+
 def _was_typed(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) in _BY_USER
 
@@ -320,6 +328,7 @@ def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option
         "controllers": plugins.controller,
         "memories": plugins.memory,
         "networks": plugins.network,
+        "populations": plugins.population,
     }[group]
     cls: object = load(name)
     try:

@@ -142,7 +142,7 @@ def command(
         jobs=jobs,
         sampler_seed=sampler_seed,
     )
-    goal = _goal(algorithm, env, words, options)
+    goal = search_goal(algorithm, env, words, options)
     directory = out / name if name else _default_directory(goal, out)
     from rlplug_cli.tune.outcome import run_study
 
@@ -160,7 +160,7 @@ def _default_directory(goal: Goal, out: Path) -> Path:
     return former if former.exists() and not directory.exists() else directory
 
 
-def _goal(algorithm: str, env: str, words: tuple[str, ...], tune: TuneOptions) -> Goal:
+def search_goal(algorithm: str, env: str, words: tuple[str, ...], tune: TuneOptions) -> Goal:
     """Return the goal of the search."""
     from rlplug_cli.sweep.seeds import cost, with_defaults
     from rlplug_cli.tune.goal import Goal

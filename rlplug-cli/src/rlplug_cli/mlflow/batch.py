@@ -7,6 +7,7 @@ import math
 import posixpath
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlplug_core.runs import JournalRecord
 
@@ -69,23 +70,36 @@ def tags_of(record: JournalRecord) -> dict[str, str]:
             "rlplug.total_timesteps": str(data["limit"]),
             "rlplug.rescaled": str(bool(data.get("rescale"))).lower(),
         }
+    if record.kind == "exchange":
+        return {f"rlplug.exchange.{data['chunk']}": exchange_text(record)}
     if record.kind == "error":
         return {ERROR: text_of(f"{data['type']}: {data['message']}")}
     if record.kind == "evaluation" and data.get("best"):
         return {"rlplug.best": f"{data['eval/return_mean']:.6g} at step {record.step}"}
-    if record.kind == "final_eval":
-        spread = data.get("return_std", math.nan)
-        count = data.get("episodes", 0)
-        said = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
-        tags = {
-            "rlplug.final_eval": said,
-            "rlplug.final_eval.checkpoint": text_of(data["checkpoint"]),
-        }
-        if "last_return_mean" in data:
-            last = data.get("last_return_std", math.nan)
-            tags["rlplug.final_eval.last"] = f"{data['last_return_mean']:.6g} ± {last:.3g}"
-        return tags
-    return {}
+    return final_tags(data) if record.kind == "final_eval" else {}
+
+
+def final_tags(data: dict[str, Any]) -> dict[str, str]:
+    """Return the tags of a final evaluation."""
+    spread = data.get("return_std", math.nan)
+    count = data.get("episodes", 0)
+    said = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
+    tags = {
+        "rlplug.final_eval": said,
+        "rlplug.final_eval.checkpoint": text_of(data["checkpoint"]),
+    }
+    if "last_return_mean" in data:
+        last = data.get("last_return_std", math.nan)
+        tags["rlplug.final_eval.last"] = f"{data['last_return_mean']:.6g} ± {last:.3g}"
+    return tags
+
+
+def exchange_text(record: JournalRecord) -> str:
+    """Return a sentence about an exchange with another member of a population."""
+    data = record.data
+    values = ", ".join(f"{name} = {value}" for name, value in data["options"].items())
+    source = f"state of {data['source']}" if data["source"] else "its own state"
+    return text_of(f"step {record.step:,}: {source}{f', {values}' if values else ''}")
 
 
 def key_of(name: str) -> str:

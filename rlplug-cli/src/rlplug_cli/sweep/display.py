@@ -129,6 +129,8 @@ def outcome(pool: TaskPool, entry: Entry) -> str:
         last = f"return {number(progress.last)}"
         score = f"final return {', '.join(finals)}" if finals else last
         return f"finished in {duration(progress.seconds)}, {score}"
+    if progress.status == "interrupted" and "--until" in entry.extra:
+        return f"paused at step {progress.steps:,}, evaluation {number(progress.last)}"
     if progress.status == "interrupted" and (entry.stopped or pool.signal):
         return f"stopped at step {progress.steps:,}"
     return f"{progress.status}: {pool.failure_reason(entry)}"

@@ -30,7 +30,7 @@ NAME = "sweep.json"
 #: Options with a value that can be a file of further options.
 FILES = ("--config", "--net", "--critic-net")
 FORMAT = 1
-Kind = Literal["seeds", "sweep", "tune"]
+Kind = Literal["seeds", "sweep", "tune", "evolve"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Sweep:
     """The content of `sweep.json`.
 
     Attributes:
-        kind: the command: `seeds` (`run --seeds`), `sweep` or `tune`.
+        kind: the command: `seeds` (`run --seeds`), `sweep`, `tune` or `evolve`.
         uid: the id of its parent run in MLflow, hexadecimal.
         created: when the sweep started, in seconds of Unix time.
         tasks: the runs.

@@ -26,7 +26,7 @@ RESTARTS = 1
 
 @dataclass
 class Entry:
-    """A task with its progress and the number of cores that it needs."""
+    """A task with its progress, the number of cores that it needs, and further words for its next start."""
 
     task: Task
     progress: RunProgress
@@ -34,6 +34,7 @@ class Entry:
     job: Job | None = None
     stopped: bool = False
     starts: int = 0
+    extra: tuple[str, ...] = ()
 
 
 @dataclass
@@ -76,7 +77,7 @@ class TaskPool:
 
     def start(self, entry: Entry) -> None:
         """Start a task's run, or resume it."""
-        words = command_words(self.directory, entry.task)
+        words = [*command_words(self.directory, entry.task), *entry.extra]
         entry.starts += 1
         entry.progress.status = "running"
         log = log_path(self.directory, entry.task.name)

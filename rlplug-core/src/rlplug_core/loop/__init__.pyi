@@ -4,6 +4,10 @@ from rlplug_core.loop.actor_placement import before_import as before_import
 from rlplug_core.loop.episode_stats import INFO as EPISODE_INFO
 from rlplug_core.loop.evaluate import Evaluation as Evaluation
 from rlplug_core.loop.events import Progress as Progress
+from rlplug_core.loop.population import Exchange as Exchange
+from rlplug_core.loop.population import Member as Member
+from rlplug_core.loop.population import PopulationRule as PopulationRule
+from rlplug_core.loop.population import sample as sample_range
 from rlplug_core.loop.ray_cluster import RayTask as RayTask
 from rlplug_core.loop.ray_cluster import check_nodes as check_nodes
 from rlplug_core.loop.ray_cluster import join as join_cluster
@@ -19,6 +23,9 @@ __all__ = [
     "STOPPING",
     "URGENT",
     "Evaluation",
+    "Exchange",
+    "Member",
+    "PopulationRule",
     "Progress",
     "RayTask",
     "before_import",
@@ -28,4 +35,5 @@ __all__ = [
     "join_cluster",
     "leave_cluster",
     "safe_stream",
+    "sample_range",
 ]

@@ -53,7 +53,9 @@ from rlplug_core.plugins.resolve import algorithm as algorithm
 from rlplug_core.plugins.resolve import controller as controller
 from rlplug_core.plugins.resolve import memory as memory
 from rlplug_core.plugins.resolve import network as network
+from rlplug_core.plugins.resolve import population as population
 from rlplug_core.plugins.resolve import wrapper as wrapper
+from rlplug_core.plugins.spec import PartSpec as PartSpec
 from rlplug_core.plugins.spec import join_words as join_words
 from rlplug_core.plugins.spec import split as split_word
 from rlplug_core.plugins.user_envs import is_environment as is_environment
@@ -71,6 +73,7 @@ __all__ = [
     "Group",
     "Hooks",
     "Offer",
+    "PartSpec",
     "Record",
     "RunRequest",
     "RunView",
@@ -97,6 +100,7 @@ __all__ = [
     "names_code",
     "network",
     "offers",
+    "population",
     "preset_chain",
     "preset_values",
     "provider_in",

@@ -30,7 +30,7 @@ from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
 from rlplug_core.plugins.records import MODULES, NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED
-from rlplug_core.plugins.resolve import algorithm, controller, memory, network, wrapper
+from rlplug_core.plugins.resolve import algorithm, controller, memory, network, population, wrapper
 
 #: Attributes of a class that an index repeats, unless they come from rlplug-core's own base.
 _SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
@@ -38,7 +38,7 @@ _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
 
 def make(record: Record) -> Index:
-    """The index of an algorithm, provider, wrapper, controller, memory, network or hook plugin, from its code.
+    """The index of an algorithm, provider, wrapper, controller, memory, network, rule or hook plugin, from its code.
 
     Raises:
         PluginError: it cannot be loaded, or redefines a reserved option.
@@ -53,6 +53,8 @@ def make(record: Record) -> Index:
         return _config_of(record, memory(record.full_name))
     if record.group == "networks":
         return _config_of(record, network(record.full_name))
+    if record.group == "populations":
+        return _config_of(record, population(record.full_name))
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]

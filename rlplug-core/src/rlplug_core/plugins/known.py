@@ -69,6 +69,7 @@ KNOWN: dict[Group, dict[str, str]] = {
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
     "memories": dict.fromkeys(("gru", "lstm"), "rlplug-core"),
     "networks": {"impala-cnn": "rlplug-core"},
+    "populations": {"truncation": "rlplug-core"},
     "hooks": {"mlflow": "rlplug-cli"},
     "loggers": dict.fromkeys(("csv", "tensorboard", "wandb"), "rlplug-cli"),
 }

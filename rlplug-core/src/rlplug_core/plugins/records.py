@@ -9,7 +9,15 @@ from typing import Literal, TypeAlias
 from rlplug_core.errors import plain
 
 Group: TypeAlias = Literal[
-    "algorithms", "envs", "wrappers", "controllers", "memories", "networks", "hooks", "loggers"
+    "algorithms",
+    "envs",
+    "wrappers",
+    "controllers",
+    "memories",
+    "networks",
+    "populations",
+    "hooks",
+    "loggers",
 ]
 Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowed"]
 
@@ -21,6 +29,7 @@ NOUNS: dict[Group, str] = {
     "controllers": "controller",
     "memories": "memory",
     "networks": "network",
+    "populations": "population rule",
     "hooks": "hook plugin",
     "loggers": "logger",
 }

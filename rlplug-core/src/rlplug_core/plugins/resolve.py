@@ -39,6 +39,7 @@ ALGORITHM = Kind(
 CONTROLLER = Kind("controllers", "a controller", _STATE, "early-stopping:patience=3")
 MEMORY = Kind("memories", "a memory", ("initial", "step", "unroll"), "gru:units=128")
 NETWORK = Kind("networks", "a network", (), "my-network:depth=2")
+POPULATION = Kind("populations", "a population rule", ("exchange",), "truncation:share=0.25")
 WRAPPER = Kind("wrappers", "a wrapper", ("reset", "step", "close", *_STATE), "time-limit:steps=200")
 
 
@@ -71,6 +72,11 @@ def network(name: str) -> Callable[..., object]:
             "(module, features)"
         )
     return made
+
+
+def population(name: str) -> type:
+    """Return the class of a population's rule; raise as `algorithm` does."""
+    return _class(POPULATION, name)
 
 
 def wrapper(name: str) -> object:

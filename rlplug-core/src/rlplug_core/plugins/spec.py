@@ -14,7 +14,7 @@ from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig, BadEnv, PluginError, RlplugError, UsageError, did_you_mean
-from rlplug_core.plugins.resolve import controller, memory, network, wrapper
+from rlplug_core.plugins.resolve import controller, memory, network, population, wrapper
 from rlplug_core.plugins.user_envs import wanting
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class ControllerSpec:
 
 @dataclass(frozen=True)
 class PartSpec:
-    """The plugin code of a memory or a network, and its options; `words` is the user's text with absolute paths."""
+    """The code of a memory, a network or a rule, and its options; `words` is the user's text with absolute paths."""
 
     words: str
     noun: str
@@ -155,14 +155,19 @@ class PartSpec:
 
     @classmethod
     def parse(cls, noun: str, words: str) -> PartSpec:
-        """Parse a `memory` or a `network`: `gru`, `gru:units=128`, `./file.py:Name:option=value`.
+        """Parse a `memory`, a `network` or a `rule`: `gru`, `gru:units=128`, `./file.py:Name:option=value`.
 
         Raises:
             UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or has another kind.
         """
         name, text = split(words)
-        code = memory(name) if noun == "memory" else network(name)
+        parts: dict[str, Callable[[str], Callable[..., object]]] = {
+            "memory": memory,
+            "network": network,
+            "rule": population,
+        }
+        code = parts[noun](name)
         return cls(with_path(words), noun, code, _config(code, text, name, noun))
 
     def build(self, *arguments: object) -> object:

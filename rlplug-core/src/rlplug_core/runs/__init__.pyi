@@ -12,6 +12,8 @@ from rlplug_core.runs.directory import PLACES as PLACES
 from rlplug_core.runs.directory import SWEEP as SWEEP
 from rlplug_core.runs.directory import RunDirectory as RunDirectory
 from rlplug_core.runs.evaluation import seed_of as evaluation_seed
+from rlplug_core.runs.exchange import Taken as Taken
+from rlplug_core.runs.exchange import take_checkpoint as take_checkpoint
 from rlplug_core.runs.files import REMEDIES as REMEDIES
 from rlplug_core.runs.files import shell_word as shell_word
 from rlplug_core.runs.files import writing as writing
@@ -68,6 +70,7 @@ __all__ = [
     "Run",
     "RunDirectory",
     "Summary",
+    "Taken",
     "add_seal",
     "curves_of",
     "doubts",
@@ -100,6 +103,7 @@ __all__ = [
     "start",
     "summary",
     "tail_journal",
+    "take_checkpoint",
     "train",
     "valid_records",
     "writing",

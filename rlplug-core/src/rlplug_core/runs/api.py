@@ -62,6 +62,7 @@ def train(
     watch: Watch | None = None,
     hooks: bool | Sequence[object] = True,
     say: Callable[[str], None] | None = None,
+    until: int | None = None,
 ) -> Run:
     """Train `algorithm` on `env` and return the finished run.
 
@@ -77,6 +78,7 @@ def train(
         hooks: whether hook plugins (such as MLflow's) take part; objects with hooks in a list take part too.
         say: called at the start with a summary of an environment without a preset, with the layers of the networks,
             and with options that look like a mistake.
+        until: pause at this env step with a checkpoint; `resume` continues to the same bits.
 
     Raises:
         UsageError, PluginError: it cannot be started; nothing was written, unless only the environments all
@@ -95,7 +97,8 @@ def train(
     request = RunRequest.make(word, source, given, origins)
     if origins is None:
         request = request.with_presets()
-    return start(request, out=Path(out), name=name, watch=watch, hooks=hooks, say=say)
+    until = _steps("until", until)
+    return start(request, out=Path(out), name=name, watch=watch, hooks=hooks, say=say, until=until)
 
 
 @torch_defaults()
@@ -107,6 +110,7 @@ def start(
     watch: Watch | None = None,
     hooks: bool | Sequence[object] = True,
     say: Callable[[str], None] | None = None,
+    until: int | None = None,
 ) -> Run:
     """Train the run of a request; arguments, errors and the finished run are those of `train`."""
     called = hooks_for(hooks)
@@ -129,7 +133,7 @@ def start(
     run = create_run(plan, out, name)
     with run.directory.locked():
         describe_run(run, plan, origins)
-        Session(plan, run.directory, run, called, watch).train(buffer=buffer)
+        Session(plan, run.directory, run, called, watch, until=until).train(buffer=buffer)
     return run
 
 
@@ -149,7 +153,7 @@ def _word(algorithm: str | type[object]) -> str:
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
 
 
-@add_python_notes("total_timesteps", "rescale", "on")
+@add_python_notes("total_timesteps", "rescale", "on", "until")
 @torch_defaults()
 def resume(
     run: Path | str | Run,
@@ -161,6 +165,7 @@ def resume(
     hooks: bool | Sequence[object] = True,
     trust: bool = False,
     on: str | None = None,
+    until: int | None = None,
 ) -> Run:
     """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
 
@@ -172,6 +177,7 @@ def resume(
         total_timesteps: the new end; schedules keep the old total unless `rescale`.
         trust: whether to execute code that came with the run although this account has not written it.
         on: the machines of the actors from now on, as in the option `on`.
+        until: pause at this env step with a checkpoint.
 
     Raises:
         Untrusted: there is such code.
@@ -179,7 +185,8 @@ def resume(
             larger `total_timesteps` is given.
         BadCheckpoint: no checkpoint can be read.
     """
-    total_timesteps = _total(total_timesteps)
+    total_timesteps = _steps("total_timesteps", total_timesteps)
+    until = _steps("until", until)
     run = open_run(run, env=env, trust=trust)
     if run.directory.is_export:
         raise UsageError(
@@ -196,13 +203,13 @@ def resume(
             with_dataset(plan, run.config.get("dataset"), run.path),
             total_timesteps,
             rescale,
-            lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
+            lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch, until=until),
         )
     return run
 
 
-def _total(given: object) -> int | None:
-    """The number of env steps that was given, 1e6 and numbers of numpy's among them.
+def _steps(name: str, given: object) -> int | None:
+    """Return the number of env steps that was given as `name`, 1e6 and numbers of numpy's among them.
 
     Raises:
         UsageError: it is none.
@@ -210,7 +217,7 @@ def _total(given: object) -> int | None:
     found = plain(given, "int")
     if found is None or (type(found) is int and 0 < found < 2**63):
         return found
-    raise UsageError(f"total_timesteps is {given!r}; give a whole number of env steps, 1 or more")
+    raise UsageError(f"{name} is {given!r}; give a whole number of env steps, 1 or more")
 
 
 def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:

@@ -203,11 +203,15 @@ class RunDirectory:
         return regular(lock) and lock.lstat().st_size > 0
 
     def left(self) -> str:
-        """Return how the last process left the run: `killed` if it left no end record."""
+        """Return how the last process left the run: `killed` if it left no end record.
+
+        After an exchange with another member of a population a run can continue, however it ended before.
+        """
         status = "killed"
         if self.journal_path.exists():
-            for record in read(self.journal_path, kinds=("start", "end")):
+            for record in read(self.journal_path, kinds=("start", "end", "exchange")):
                 status = record.data["status"] if record.kind == "end" else "killed"
+                status = "interrupted" if record.kind == "exchange" else status
         return str(status)
 
 

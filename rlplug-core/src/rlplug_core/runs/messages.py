@@ -16,7 +16,14 @@ from gymnasium import spaces
 from rlplug_core.clock import Clock
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.schema import flatten
-from rlplug_core.errors import BadCheckpoint, Interrupted, NotWritten, Stopped, quote_all
+from rlplug_core.errors import (
+    BadCheckpoint,
+    Interrupted,
+    NotWritten,
+    RlplugError,
+    Stopped,
+    quote_all,
+)
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of
@@ -335,3 +342,11 @@ def _normalization(plan: Plan) -> str:
     named = {"net.normalize_obs": "observations", "normalize_reward": "rewards"}
     yes = [what for name, what in named.items() if plan.flat.get(name)]
     return f"{' and '.join(yes)} normalized" if yes else "nothing normalized"
+
+
+def moved(run: Path) -> RlplugError:
+    """Return the error of a run whose directory is gone."""
+    return RlplugError(
+        f"the run directory {run} was deleted or moved, so the run has stopped; if it was moved, 'rlplug resume' "
+        "continues from its last checkpoint"
+    )

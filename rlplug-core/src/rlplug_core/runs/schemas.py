@@ -276,6 +276,7 @@ class RunConfig(TypedDict, total=False):
     environment: Mapping[str, Any] | None
     dataset: Mapping[str, Any]
     unnamed: str
+    exchanges: list[dict[str, Any]]
     seal: str
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Timer
@@ -17,9 +16,7 @@ from rlplug_core.errors import (
     BadCheckpoint,
     NonFinite,
     NotWritten,
-    RlplugError,
     Stopped,
-    WorkerFailed,
     clean,
     warn,
 )
@@ -36,7 +33,6 @@ from rlplug_core.loop.signals import handle_signals, no_exit
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
-from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.protocols import AnyLearner, SupportsFinish
 from rlplug_core.runs.checkpoint import Checkpoints, Point, understood
@@ -45,7 +41,8 @@ from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
-from rlplug_core.runs.messages import add_resume_command, advice, interrupted, with_resume
+from rlplug_core.runs.messages import add_resume_command, advice, interrupted, moved, with_resume
+from rlplug_core.runs.pausing import Pause, failure_text, restarts_envs, wrapper_state
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.runs.warm_start import load_buffer
@@ -58,16 +55,23 @@ FAILURE = "error.txt"
 
 
 class Session:
-    """Trains `plan` and records its events in `directory`."""
+    """Trains `plan` and records its events in `directory`; with `until`, it pauses at this env step."""
 
     def __init__(
-        self, plan: Plan, directory: RunDirectory, run: RunView, hooks: Hooks, watch: Watch | None
+        self,
+        plan: Plan,
+        directory: RunDirectory,
+        run: RunView,
+        hooks: Hooks,
+        watch: Watch | None,
+        until: int | None = None,
     ) -> None:
         self.plan = plan
         self.directory = directory
         self.run = run
         self.hooks = hooks
         self.on_watch = watch
+        self.pause = Pause(until)
         keep = plan.options.keep_checkpoints
         self.checkpoints = Checkpoints(
             directory.checkpoints_path, USUAL_CHECKPOINTS if keep is None else keep
@@ -100,16 +104,19 @@ class Session:
 
         Raises:
             Interrupted: a signal stopped it, after a checkpoint.
-            RlplugError: it failed.
+            RlplugError: it failed. UsageError: `until` is at or before `begin`.
         """
+        self.pause.check(begin, self.run.path.name)
         with self._open_journal(begin.after if begin else 0):
             with self._start_run(begin, limit, rescale, buffer):
                 self._run()
             if self.status == "finished" and self.plan.options.final_eval_episodes != 0:
                 self.watch(self.events.progress("final_eval"))
                 self._final_evaluation(self.clock.steps)
-        if self.status == "interrupted":
-            raise interrupted(self.signal, self.clock.steps, self.run.path, not self._restarts_envs)
+        if self.signal and self.status == "interrupted":
+            raise interrupted(
+                self.signal, self.clock.steps, self.run.path, not restarts_envs(self.runner)
+            )
 
     def conclude(self, steps: int, ended: str) -> None:
         """Run the final evaluation of a run that was killed after its final checkpoint.
@@ -239,7 +246,7 @@ class Session:
     def _run(self) -> None:
         try:
             try:
-                self.runner.run(self.events.poll)
+                self.runner.run(self.pause.around(self.events.poll, self.clock))
                 self._finish()
             # A NaN on a device, found only now, may be the cause of any exception.
             except Exception:
@@ -255,11 +262,12 @@ class Session:
 
     def _finish(self) -> None:
         """Save the final checkpoint; a signal from here on no longer stops the run."""
-        if self.signal:
+        if self.signal or (self.pause.reached and not self.events.ended):
             # With --resume-exact a checkpoint restarts the environments; a run without a stop has none at this step.
-            if not self._restarts_envs:
-                self.events.checkpoint("step", "interrupted")
+            if self.pause.reached or not restarts_envs(self.runner):
+                self.events.checkpoint("step", "paused" if self.pause.reached else "interrupted")
             self.status = "interrupted"
+            self.ended = "" if self.signal else self.pause.reason
             return
         learner = self.runner.snapshot()
         if isinstance(learner, SupportsFinish):
@@ -289,10 +297,8 @@ class Session:
         """Record `error`, which is about to be raised; a full disk is no second error."""
         if isinstance(error, OSError):
             error.add_note(f"continue with 'rlplug resume {shell_word(self.run.path)}'")
-        details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
-        text = "".join(details + traceback.format_exception(error))
         with suppress(OSError):
-            replace(self.directory.path / FAILURE, clean(text).encode())
+            replace(self.directory.path / FAILURE, clean(failure_text(error)).encode())
         with suppress(NotWritten):
             step = self.clock.steps
             self.journal.write(
@@ -322,10 +328,7 @@ class Session:
         """
         self._leave_if_forked()
         if self.journal.lost:
-            raise RlplugError(
-                f"the run directory {self.run.path} was deleted or moved, so the run has stopped; "
-                "if it was moved, 'rlplug resume' continues from its last checkpoint"
-            )
+            raise moved(self.run.path)
 
     def _stop(self, number: int) -> None:
         self.signal = number
@@ -345,24 +348,17 @@ class Session:
 
     def evaluate(self, learner: AnyLearner) -> Evaluation:
         evaluations = self.clock.limit // self.events.eval_every
-        result = self.evaluator.evaluate(learner, self.clock, self._wrapper_state(), evaluations)
+        result = self.evaluator.evaluate(
+            learner, self.clock, wrapper_state(self.runner), evaluations
+        )
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
         if self.recorder.due(self.clock.steps):
             film = self.recorder.record(
-                learner, self.evaluator.seed, self.clock, self._wrapper_state()
+                learner, self.evaluator.seed, self.clock, wrapper_state(self.runner)
             )
             if film:
                 self.record("film", self.clock.steps, film)
         return result
-
-    @property
-    def _restarts_envs(self) -> bool:
-        """Return whether each checkpoint restarts the environments, as --resume-exact asks."""
-        return isinstance(self.runner, Sync) and self.runner.make_env is not None
-
-    def _wrapper_state(self) -> State:
-        """Return the learned state of the training environment's wrappers, such as running means."""
-        return complete(self.runner.actor.env).learned() if isinstance(self.runner, Sync) else {}
 
     def checkpoint(
         self, kind: str, step: int, components: Mapping[str, State], reason: str
@@ -378,7 +374,7 @@ class Session:
             "created": time.time(),
             "journal": self.journal.seq,
         }
-        if wrappers := self._wrapper_state():
+        if wrappers := wrapper_state(self.runner):
             components = {**components, "wrappers": wrappers}
         saved = self.checkpoints.save(kind, step, components, about)
         self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})
@@ -388,7 +384,7 @@ class Session:
 
     def _missing_state(self, components: Mapping[str, State]) -> str:
         """Return why an environment's state is missing from a checkpoint; warn the first time."""
-        reason = "" if self._restarts_envs else missing_env_state(components)
+        reason = "" if restarts_envs(self.runner) else missing_env_state(components)
         if reason and not self.state_missing:
             warn(f"a resume from here on will not be exact: {reason}")
         self.state_missing = self.state_missing or bool(reason)

@@ -1,0 +1,265 @@
+"""The loop of a population: its members train until the end of a chunk, then the rule exchanges states and options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from rlplug_cli.evolve.history import Change, Chunk, History
+from rlplug_cli.parameters import parse_option
+from rlplug_cli.sweep.manifest import Task, open_sweep
+from rlplug_cli.sweep.task_pool import Entry, TaskPool
+from rlplug_cli.tune.goal import Goal
+from rlplug_cli.tune.search import set_text
+from rlplug_core.errors import PluginError, RlplugError, UsageError
+from rlplug_core.loop import Exchange, Member, PopulationRule, sample_range
+from rlplug_core.protocols import Stateful
+from rlplug_core.runs import Checkpoints, Taken, take_checkpoint
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A population: the search, with a seed for each member; env steps per chunk; the rule and its words."""
+
+    goal: Goal
+    every: int
+    rule: PopulationRule
+    words: str
+
+    @property
+    def total(self) -> int:
+        total = self.goal.values["total_timesteps"]
+        assert isinstance(total, int)
+        return total
+
+    @property
+    def search(self) -> str:
+        """Characters that identify the search: another one must not continue it."""
+        return f"{self.goal.digest} {self.every} {self.words}"
+
+
+class Evolution:
+    """Runs a population; the lock of the pool's directory must be held."""
+
+    def __init__(self, plan: Plan, pool: TaskPool) -> None:
+        self.plan = plan
+        self.pool = pool
+        self.seed = plan.goal.seeds[0]
+        self.history = History.read(pool.directory, plan.search) or self._new_history()
+        if isinstance(plan.rule, Stateful) and self.history.chunks:
+            plan.rule.load_state_dict(self.history.chunks[-1].rule)
+        tasks = [self._task(number) for number in range(len(plan.goal.seeds))]
+        open_sweep(pool.directory, "evolve", tasks)
+        self.history.write(pool.directory)
+        values = plan.goal.values
+        self.entries = [pool.add(task, values, plan.goal.cores) for task in tasks]
+        if self.history.chunks and not self.history.chunks[-1].applied:
+            self._apply(self.history.chunks[-1])
+
+    def _new_history(self) -> History:
+        generator = np.random.default_rng([self.seed, 0])
+        space = self.plan.goal.space
+        first = [
+            {name: sample_range(range, generator) for name, range in space.items()}
+            for _ in self.plan.goal.seeds
+        ]
+        return History(self.plan.search, tuple(first))
+
+    def _task(self, number: int) -> Task:
+        goal = self.plan.goal
+        words = [*goal.words, "--set", f"eval_every={self.plan.every}"]
+        for name, value in self.history.first[number].items():
+            words += ["--set", f"{name}={set_text(value)}"]
+        seed = goal.seeds[number]
+        return Task(f"member-{number:02d}-s{seed}", goal.algorithm, goal.env, seed, tuple(words))
+
+    @property
+    def boundary(self) -> int:
+        """Return the env step at which the present chunk ends."""
+        return min((len(self.history.chunks) + 1) * self.plan.every, self.plan.total)
+
+    @property
+    def done(self) -> bool:
+        """Return whether every member has ended."""
+        at_end = self.boundary == self.plan.total
+        return at_end and all(self._reached(one) or self._failed(one) for one in self.entries)
+
+    def step(self) -> list[Entry]:
+        """Poll the members, start those that may run, and exchange at the end of a chunk; return those that ended."""
+        ended = self.pool.poll()
+        open_entries = [entry for entry in self.entries if not self._reached(entry)]
+        for entry in open_entries:
+            if entry.job is None and not self._failed(entry) and self.pool.room(entry.cores):
+                last = self.boundary == self.plan.total
+                entry.extra = () if last else ("--until", str(self.boundary))
+                self.pool.start(entry)
+        idle = all(entry.job is None for entry in self.entries)
+        if idle and not self.done and all(map(self._failed, open_entries)):
+            self._exchange()
+        return ended
+
+    def _reached(self, entry: Entry) -> bool:
+        """Return whether a member is at the end of the present chunk."""
+        if entry.job is not None:
+            return False
+        if self.boundary == self.plan.total:
+            return entry.progress.is_over
+        paused = entry.progress.status in ("interrupted", "finished")
+        return paused and entry.progress.steps >= self.boundary
+
+    def _failed(self, entry: Entry) -> bool:
+        """Return whether a member ended in the present chunk without reaching its end."""
+        if entry.job is not None or self._reached(entry):
+            return False
+        return entry.starts > 0 or entry.progress.status == "failed"
+
+    def _exchange(self) -> None:
+        """Let the rule decide, save its decisions, and apply them."""
+        step = self.boundary
+        scores = tuple(None if self._failed(one) else self._score(one) for one in self.entries)
+        chunk = Chunk(step, scores, {})
+        members = self.members(self.history.with_chunk(chunk))
+        generator = np.random.default_rng([self.seed, len(self.history.chunks) + 1])
+        decide = partial(self.plan.rule.exchange, members, self.plan.goal.space, generator)
+        found = self._guard(decide)
+        changes = {str(number): self._change(number, one, found) for number, one in found.items()}
+        self._check_failed(changes)
+        state = self.plan.rule.state_dict() if isinstance(self.plan.rule, Stateful) else None
+        chunk = replace(chunk, changes=changes, rule=state)
+        self.history = self.history.with_chunk(chunk)
+        self.history.write(self.pool.directory)
+        self._apply(chunk)
+
+    def _score(self, entry: Entry) -> float:
+        """Return the mean return of a member's evaluation at the end of the present chunk.
+
+        Raises:
+            RlplugError: there is none.
+        """
+        score = entry.progress.evaluations.get(self.boundary)
+        if score is None:
+            raise RlplugError(
+                f"{entry.task.name} has no evaluation at step {self.boundary:,}; leave eval_every out"
+            )
+        return score
+
+    def members(self, history: History) -> list[Member]:
+        """Return the members with their scores and present options."""
+        return [
+            Member(
+                number,
+                tuple(
+                    math.nan if (score := chunk.scores[number]) is None else score
+                    for chunk in history.chunks
+                ),
+                history.options(number),
+            )
+            for number in range(len(self.plan.goal.seeds))
+        ]
+
+    def _guard(self, decide: Callable[[], Mapping[int, Exchange]]) -> dict[int, Exchange]:
+        """Return the decisions of the rule.
+
+        Raises:
+            PluginError: it raised, or returned something else.
+        """
+        try:
+            found = decide()
+        except RlplugError:
+            raise
+        except Exception as error:  # a foreign rule may raise anything
+            raise PluginError(
+                f"the rule '{self.plan.words}' failed: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(found, Mapping) or not all(
+            isinstance(one, Exchange) for one in found.values()
+        ):
+            raise PluginError(
+                f"the rule '{self.plan.words}' returned {type(found).__name__}; return a dictionary from the numbers "
+                "of members to rl.Exchange(source, options)"
+            )
+        return dict(sorted(found.items()))
+
+    def _change(self, number: int, one: Exchange, found: Mapping[int, Exchange]) -> Change:
+        """Return a decision with the name of the checkpoint that it means.
+
+        Raises:
+            PluginError: there is no such member or option, or the source changes its own state.
+        """
+        count = len(self.entries)
+        says = f"the rule '{self.plan.words}' lets member {number} take member {one.source}"
+        if number not in range(count) or one.source not in range(count):
+            raise PluginError(f"{says}, and the members are 0 to {count - 1}")
+        source = found.get(one.source)
+        if one.source != number and source is not None and source.source != one.source:
+            raise PluginError(
+                f"{says}, which takes another one itself; take one that keeps its state"
+            )
+        if self._failed(self.entries[one.source]):
+            raise PluginError(f"{says}, which failed; take another one")
+        if unknown := sorted(set(one.options) - set(self.plan.goal.space)):
+            raise PluginError(
+                f"the rule '{self.plan.words}' sets '{unknown[0]}', which has no range; it may set "
+                f"{', '.join(self.plan.goal.space)}"
+            )
+        path = self.entries[one.source].progress.path / "checkpoints"
+        checkpoint = Checkpoints(path).kept("step")[0].path.name
+        return Change(one.source, checkpoint, dict(one.options))
+
+    def _check_failed(self, changes: Mapping[str, Change]) -> None:
+        """Raise RlplugError if a failed member keeps its state."""
+        for number, entry in enumerate(self.entries):
+            if self._failed(entry) and str(number) not in changes:
+                reason = self.pool.failure_reason(entry)
+                raise RlplugError(
+                    f"{entry.task.name} failed, and no other takes its place: {reason}"
+                )
+
+    def _apply(self, chunk: Chunk) -> None:
+        """Give the runs their changes; those that have theirs already stay as they are."""
+        number = len(self.history.chunks)
+        for text, change in chunk.changes.items():
+            entry = self.entries[int(text)]
+            own = change.source == int(text)
+            taken = Taken(
+                chunk=number,
+                source="" if own else self.entries[change.source].task.name,
+                checkpoint=change.checkpoint,
+                options=self.with_types(change.options),
+            )
+            take_checkpoint(entry.progress.path, taken)
+        self.history = self.history.with_chunk(replace(chunk, applied=True))
+        self.history.write(self.pool.directory)
+        for entry in self.entries:
+            entry.starts = 0
+            entry.progress.read_status()
+
+    def with_types(self, values: Mapping[str, object]) -> dict[str, object]:
+        """Return option values in their own types; choices are words."""
+        options = {option.name: option for option in self.plan.goal.options}
+        owner = self.plan.goal.algorithm
+        return {
+            name: parse_option(options[name], value, owner) if isinstance(value, str) else value
+            for name, value in values.items()
+        }
+
+
+def rule_of(made: object, words: str) -> PopulationRule:
+    """Return a rule; raise PluginError if it cannot be one."""
+    if not isinstance(made, PopulationRule):
+        raise PluginError(f"'{words}' made {type(made).__name__}, which has no method 'exchange'")
+    return made
+
+
+def check_chunks(every: int, total: int, members: int) -> None:
+    """Raise UsageError if there is nothing to exchange."""
+    if members < 2:
+        raise UsageError("--members 1: a population has two members or more")
+    if not every < total:
+        raise UsageError(
+            f"--every {every} is not less than --total-timesteps {total}, so nothing would be exchanged; reduce it"
+        )

@@ -1,0 +1,132 @@
+"""Runs a population until its members have ended, and reports the result."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from rlplug_cli.evolve.evolution import Evolution, Plan
+from rlplug_cli.lookup import short_path
+from rlplug_cli.parameters import value_text
+from rlplug_cli.render.live import number
+from rlplug_cli.render.tables import table
+from rlplug_cli.sweep.display import display
+from rlplug_cli.sweep.executors import LocalPlace
+from rlplug_cli.sweep.manifest import lock_directory
+from rlplug_cli.sweep.task_pool import TaskPool
+from rlplug_core.errors import Interrupted, RlplugError
+from rlplug_core.loop import cores
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a population: a row per member, and the chunks with their exchanges."""
+
+    directory: Path
+    members: list[dict[str, Any]]
+    chunks: list[dict[str, Any]]
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """Return the member with the highest final return of the last weights."""
+        ended = [member for member in self.members if member["final"] is not None]
+        return max(ended, key=lambda member: float(member["final"]), default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result for `--json`."""
+        return {
+            "population": str(self.directory),
+            "members": self.members,
+            "chunks": self.chunks,
+            "best": self.best,
+        }
+
+    def text(self) -> str:
+        """Return the members, best first, and the paths."""
+        names = list(self.members[0]["options"])
+        rows = []
+        order = sorted(self.members, key=lambda one: -_value(one["final"]))
+        for member in order:
+            values = member["options"].values()
+            texts = [f"{v:.4g}" if isinstance(v, float) else value_text(v) for v in values]
+            final = "-" if member["final"] is None else number(member["final"])
+            rows.append((member["name"], final, *texts))
+        exchanges = sum(len(chunk["changes"]) for chunk in self.chunks)
+        lines = [table(("MEMBER", "RETURN", *names), rows), ""]
+        lines.append(f"{len(self.chunks) + 1} chunks, {exchanges} exchanges")
+        if self.best is not None:
+            lines.append(f"best     {short_path(self.directory / self.best['name'])}")
+        return "\n".join([*lines, f"runs     {short_path(self.directory)}"])
+
+
+def _value(final: float | None) -> float:
+    return float("-inf") if final is None else final
+
+
+def run_population(directory: Path, plan: Plan, jobs: int | None, as_json: bool) -> Outcome:
+    """Run a population until all members have ended.
+
+    Raises:
+        UsageError: another process works on the directory, or it belongs to another search. Interrupted: a signal
+            came; the same command continues. RlplugError: a member failed.
+    """
+    with lock_directory(directory) as lock:
+        pool = TaskPool(directory, LocalPlace(lock), jobs or cores())
+        evolution = Evolution(plan, pool)
+        stream = sys.stderr if as_json else sys.stdout
+        interrupted = _run_all(evolution, pool, directory.name, stream)
+        outcome = _outcome(directory, evolution)
+        from rlplug_cli.mlflow.conclusion import conclude
+
+        conclude(directory, [], "KILLED" if interrupted else "FINISHED")
+    if interrupted is not None:
+        raise interrupted
+    return outcome
+
+
+def _run_all(
+    evolution: Evolution, pool: TaskPool, title: str, stream: TextIO
+) -> Interrupted | None:
+    """Run all chunks; return the interruption, if a signal stopped them."""
+
+    def summary() -> str:
+        return f"chunk to step {evolution.boundary:,}, of {evolution.plan.total:,}"
+
+    try:
+        with (
+            display(title, pool, stream, summary) as screen,
+            pool.signals(screen.notify) as wait,
+        ):
+            while not evolution.done and not pool.signal:
+                screen.show(evolution.step())
+                wait()
+    except Interrupted as error:
+        return error
+    return None
+
+
+def _outcome(directory: Path, evolution: Evolution) -> Outcome:
+    history = evolution.history
+    members = [
+        {
+            "name": entry.task.name,
+            "seed": entry.task.seed,
+            "status": entry.progress.status,
+            "final": entry.progress.finals.get("last", entry.progress.last),
+            "options": evolution.with_types(history.options(place)),
+        }
+        for place, entry in enumerate(evolution.entries)
+    ]
+    return Outcome(directory, members, [asdict(chunk) for chunk in history.chunks])
+
+
+def raise_failures(outcome: Outcome) -> None:
+    """Raise RlplugError if a member did not finish."""
+    failed = [one["name"] for one in outcome.members if one["status"] != "finished"]
+    if failed:
+        raise RlplugError(
+            f"{len(failed)} of {len(outcome.members)} members did not finish: {', '.join(failed)}; "
+            "type the same command again to retry them"
+        )

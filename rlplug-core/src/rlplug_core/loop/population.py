@@ -1,0 +1,144 @@
+"""Populations of runs: what a rule sees of the members, what it decides, and the rule of the original paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from rlplug_core.config.options import Config, Fraction, Positive, Range, UnitInterval
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of a population, at the end of a chunk.
+
+    Attributes:
+        number: its number, from 0.
+        scores: the mean return of its evaluation at the end of each chunk; NaN for one in which it failed.
+        options: the present values of the options that the population searches, by name.
+    """
+
+    number: int
+    scores: tuple[float, ...]
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The change of a member between two chunks.
+
+    Attributes:
+        source: the number of the member whose checkpoint it takes; its own number keeps its state.
+        options: the values of options that change.
+    """
+
+    source: int
+    options: Mapping[str, object]
+
+
+@runtime_checkable
+class PopulationRule(Protocol):
+    """Steers a population of runs: the target of an `rlplug.populations` entry point, a class, built with its `Config`.
+
+    If it is `Stateful`, its state, which must be JSON, is saved with the population.
+    """
+
+    def exchange(
+        self, members: Sequence[Member], space: Mapping[str, Range], generator: np.random.Generator
+    ) -> Mapping[int, Exchange]:
+        """Return the changes of members between two chunks, by member number; the others continue unchanged.
+
+        Args:
+            members: all members, in the order of their numbers.
+            space: the ranges of the options that the population searches.
+            generator: for random decisions; it depends on the seed and the number of the chunk only.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TruncationConfig(Config):
+    """Options of `Truncation`."""
+
+    # share of the population that copies, and of members that are copied
+    share: UnitInterval = 0.2
+    factor: Positive = 1.2  # a number is multiplied or divided by this
+    resample: Fraction = 0.0  # probability of a new value from the range instead
+
+
+class Truncation:
+    """Population based training by truncation (Jaderberg et al., 2017, arXiv:1711.09846, section 4.1.1).
+
+    Each of the worst members takes the state and the options of one of the best, and perturbs the options.
+    """
+
+    Config = TruncationConfig
+
+    def __init__(self, config: TruncationConfig) -> None:
+        self.config = config
+
+    def exchange(
+        self, members: Sequence[Member], space: Mapping[str, Range], generator: np.random.Generator
+    ) -> dict[int, Exchange]:
+        """Return the changes of the worst members."""
+        count = min(max(1, round(self.config.share * len(members))), len(members) // 2)
+        order = sorted(members, key=lambda member: (_rank(member), member.number))
+        best = order[len(order) - count :]
+        changes = {}
+        for member in order[:count]:
+            source = best[int(generator.integers(count))]
+            if _rank(source) > _rank(member):
+                changes[member.number] = Exchange(
+                    source.number,
+                    {
+                        name: self._explore(range, source.options[name], generator)
+                        for name, range in space.items()
+                    },
+                )
+        return changes
+
+    def _explore(self, range: Range, value: object, generator: np.random.Generator) -> object:
+        """Return a new value near `value`, or with probability `resample` any value of the range."""
+        anew, up = generator.random(2)
+        if anew < self.config.resample:
+            return sample(range, generator)
+        if range.kind == "choice":
+            choices = [list(one) if isinstance(one, tuple) else one for one in range.values]
+            place = choices.index(list(value) if isinstance(value, tuple) else value)
+            place += 1 if up < 0.5 else -1
+            return choices[min(max(place, 0), len(choices) - 1)]
+        assert isinstance(value, int | float)
+        factor = self.config.factor if up < 0.5 else 1 / self.config.factor
+        low, high = range.values
+        near = min(max(value * factor, low), high)
+        return round(near) if _is_whole(range) else near
+
+
+def _rank(member: Member) -> float:
+    """Return a score that orders members; a failed one is the worst."""
+    score = member.scores[-1]
+    return -math.inf if math.isnan(score) else score
+
+
+def sample(range: Range, generator: np.random.Generator) -> object:
+    """Return a random value of a range."""
+    if range.kind == "choice":
+        return range.values[int(generator.integers(len(range.values)))]
+    low, high = range.values
+    if range.kind == "log":
+        value = float(np.exp(generator.uniform(math.log(low), math.log(high))))
+    elif _is_whole(range):
+        return int(generator.integers(low, high + 1))
+    else:
+        value = float(generator.uniform(low, high))
+    value = min(max(value, low), high)
+    return round(value) if _is_whole(range) else value
+
+
+def _is_whole(range: Range) -> bool:
+    """Return whether values of a range are integers."""
+    return all(isinstance(bound, int) for bound in range.values) and range.kind != "uniform"

@@ -1,0 +1,106 @@
+"""Give a run the state of another run of its population, and other values of options, between two chunks.
+
+A kill at any moment loses nothing: the same call makes up for what is missing. The last step is the run's
+configuration, which lists all its exchanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.journal import Journal, read_backwards
+from rlplug_core.runs.run import Run, open_run
+from rlplug_core.runs.schemas import RunConfig
+from rlplug_core.runs.trust import SEAL, add_seal, require
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An exchange as journal and configuration record it.
+
+    Attributes:
+        chunk: the number of the chunk that it follows, from 1.
+        source: the name of the run whose checkpoint was taken; "" if it kept its own.
+        checkpoint: the name of that checkpoint.
+        options: the values that changed.
+    """
+
+    chunk: int
+    source: str
+    checkpoint: str
+    options: Mapping[str, object]
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "chunk": self.chunk,
+            "source": self.source,
+            "checkpoint": self.checkpoint,
+            "options": dict(self.options),
+        }
+
+
+def take_checkpoint(path: Path, taken: Taken) -> None:
+    """Let the run at `path` continue from a checkpoint of a run next to it, with other values of options.
+
+    Raises:
+        UsageError: the run does not exist, or another process works on it. BadCheckpoint: the checkpoint cannot be
+            read.
+    """
+    run = open_run(path)
+    with run.directory.locked():
+        config = run.directory.config
+        before = list(config.get("exchanges", ()))
+        if before and before[-1]["chunk"] >= taken.chunk:
+            return
+        require(run.path, config)  # the new seal must not vouch for code of others
+        source = path.parent / taken.source if taken.source else path
+        checkpoint = source / "checkpoints" / taken.checkpoint
+        components, manifest = read(checkpoint)
+        step = int(manifest["step"])
+        number = _record(run, step, taken)
+        kind = checkpoint.name.rpartition("-")[0]
+        checkpoints = Checkpoints(run.directory.checkpoints_path, 0)
+        checkpoints.save(kind, step, components, {**_about(manifest), "journal": number})
+        if taken.source:
+            _take_best(source, checkpoints)
+        run.directory.write_config(add_seal(_changed(config, taken)))
+
+
+def _changed(config: RunConfig, taken: Taken) -> dict[str, object]:
+    """Return the configuration of a run after an exchange, without its seal."""
+    return {
+        **{name: value for name, value in config.items() if name != SEAL},
+        "options": {**config["options"], **taken.options},
+        "origins": {**config.get("origins", {}), **dict.fromkeys(taken.options, "exchange")},
+        "exchanges": [*config.get("exchanges", ()), taken.plain()],
+    }
+
+
+def _record(run: Run, step: int, taken: Taken) -> int:
+    """Record an exchange in the journal, once; return the number of the record."""
+    last = next(iter(read_backwards(run.journal)), None)
+    if last is not None and last.kind == "exchange" and last.data["chunk"] == taken.chunk:
+        return last.seq
+    journal = Journal(run.journal)
+    try:
+        record = journal.write("exchange", step, taken.plain())
+        journal.sync()
+    finally:
+        journal.close()
+    return record.seq
+
+
+def _take_best(source: Path, checkpoints: Checkpoints) -> None:
+    """Copy the best checkpoint, which belongs to the state."""
+    for saved in Checkpoints(source / "checkpoints").kept("best")[:1]:
+        components, manifest = read(saved.path)
+        checkpoints.save("best", saved.step, components, _about(manifest))
+
+
+def _about(manifest: Mapping[str, object]) -> dict[str, object]:
+    """Return the entries of a manifest that do not describe its own files."""
+    own = ("format", "step", "components", "files", "sha256")
+    return {name: value for name, value in manifest.items() if name not in own}

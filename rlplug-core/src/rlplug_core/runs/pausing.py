@@ -1,0 +1,63 @@
+"""Pauses a run at an env step, so that a resume gives the bits of a run without the pause; what is kept at a stop."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError, WorkerFailed
+from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.sync import Sync
+from rlplug_core.plugins.env_base import complete
+from rlplug_core.runs.checkpoint import Point
+from rlplug_core.types import State
+
+
+class Pause:
+    """A pause at the env step `until`; without one, the run trains to its end."""
+
+    def __init__(self, until: int | None) -> None:
+        self.until = until
+        self.reached = False
+
+    @property
+    def reason(self) -> str:
+        return f"--until {self.until}" if self.reached else ""
+
+    def check(self, begin: Point | None, name: str) -> None:
+        """Raise UsageError if the run `name` would begin at the pause or after it."""
+        if self.until is not None and begin and begin.step >= self.until:
+            raise UsageError(
+                f"run {name} is at step {begin.step:,} already, and --until {self.until} counts all its steps; give "
+                "more, or leave it out"
+            )
+
+    def around(self, poll: Callable[[], None], clock: Clock) -> Callable[[], None]:
+        """Return a function that polls, and then stops the clock if it has reached the pause."""
+        until = self.until
+        if until is None:
+            return poll
+
+        def poll_until() -> None:
+            poll()
+            if until <= clock.steps < clock.limit:
+                self.reached = clock.stop = True
+
+        return poll_until
+
+
+def restarts_envs(runner: Trainable) -> bool:
+    """Return whether each checkpoint restarts the environments, as --resume-exact asks."""
+    return isinstance(runner, Sync) and runner.make_env is not None
+
+
+def wrapper_state(runner: Trainable) -> State:
+    """Return the learned state of the training environment's wrappers, such as running means."""
+    return complete(runner.actor.env).learned() if isinstance(runner, Sync) else {}
+
+
+def failure_text(error: BaseException) -> str:
+    """Return the traceback of an error, after that of the worker that it comes from."""
+    details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
+    return "".join(details + traceback.format_exception(error))

@@ -1,0 +1,93 @@
+"""The rule of population based training: who copies whom, and how options change."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rlplug_core.config.options import Range
+from rlplug_core.loop.population import Exchange, Member, PopulationRule, Truncation, TruncationConfig, sample
+from rlplug_core.plugins.spec import PartSpec
+
+RATE = Range("log", (1e-5, 1e-2))
+SPACE = {"rate": RATE}
+
+
+def members(*scores: float, rate: float = 1e-3) -> list[Member]:
+    return [Member(number, (score,), {"rate": rate * (number + 1)}) for number, score in enumerate(scores)]
+
+
+def exchange(scores: tuple[float, ...], seed: int = 0, **options: float) -> dict[int, Exchange]:
+    rule = Truncation(TruncationConfig(**options))
+    return rule.exchange(members(*scores), SPACE, np.random.default_rng(seed))
+
+
+def test_the_worst_take_from_the_best_and_change_the_options_of_the_best() -> None:
+    found = exchange((5.0, 1.0, 9.0, 2.0, 8.0), share=0.4)
+    assert sorted(found) == [1, 3]
+    for change in found.values():
+        assert change.source in (2, 4)
+        ratio = change.options["rate"] / (1e-3 * (change.source + 1))  # type: ignore[operator]
+        assert min(abs(ratio - 1.2), abs(ratio - 1 / 1.2)) < 1e-9
+    sources = {
+        change.source for seed in range(20) for change in exchange((5.0, 1.0, 9.0, 2.0, 8.0), seed, share=0.4).values()
+    }
+    assert sources == {2, 4}
+
+
+def test_small_populations_exchange_and_equal_members_do_not() -> None:
+    assert {number: change.source for number, change in exchange((1.0, 2.0, 3.0)).items()} == {0: 2}
+    assert exchange((2.0, 2.0, 2.0)) == {}
+    assert exchange((1.0,)) == {}
+    assert {number: one.source for number, one in exchange((5.0, math.nan, 1.0), share=0.9).items()} == {1: 0}
+
+
+@pytest.mark.parametrize(
+    ("range", "value", "found"),
+    [
+        (Range("uniform", (0.0, 1.0)), 0.9, {0.75, 1.0}),
+        (Range("integer", (1, 100)), 10, {8, 12}),
+        (Range("log", (16, 20)), 16, {16, 19}),
+        (Range("choice", ("a", "b", "c")), "b", {"a", "c"}),
+        (Range("choice", ("a", "b", "c")), "c", {"b", "c"}),
+        (Range("choice", ((64, 64), (32,))), [32], {(64, 64), (32,)}),
+    ],
+)
+def test_perturbed_values_stay_in_their_range_and_type(range: Range, value: object, found: set[object]) -> None:
+    rule = Truncation(TruncationConfig())
+    new: set[object] = set()
+    for seed in (0, 1, 2, 3, 4, 5, 6, 7):
+        both = [Member(0, (0.0,), {"x": value}), Member(1, (1.0,), {"x": value})]
+        change = rule.exchange(both, {"x": range}, np.random.default_rng(seed))[0].options["x"]
+        new.add(
+            tuple(change) if isinstance(change, list) else round(change, 9) if isinstance(change, float) else change
+        )
+    assert new == found
+
+
+@pytest.mark.parametrize("range", [RATE, Range("uniform", (0.5, 0.6)), Range("integer", (2, 4)), Range("log", (2, 4))])
+def test_samples_cover_their_range(range: Range) -> None:
+    low, high = range.values
+    generator = np.random.default_rng(0)
+    values = [sample(range, generator) for _ in [None] * 200]
+    assert all(low <= value <= high for value in values)  # type: ignore[operator]
+    if isinstance(low, int):
+        assert set(values) == {2, 3, 4}
+        assert all(type(value) is int for value in values)
+    if range is RATE:
+        assert 60 < sum(value < 3e-4 for value in values) < 140  # type: ignore[operator]  # log-uniform
+
+
+def test_resampled_values_do_not_depend_on_the_old_ones() -> None:
+    new = [exchange((0.0, 1.0), seed, resample=1.0)[0].options["rate"] for seed in range(20)]
+    assert len(set(new)) == 20
+    assert max(new) > 4e-3  # type: ignore[type-var, operator]
+
+
+def test_the_rule_is_found_by_its_name_and_takes_options() -> None:
+    made = PartSpec.parse("rule", "truncation:share=0.5,factor=2").build()
+    assert isinstance(made, PopulationRule)
+    assert isinstance(made, Truncation)
+    assert made.config == TruncationConfig(share=0.5, factor=2.0)
