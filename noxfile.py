@@ -205,8 +205,8 @@ def quick(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def nightly(session: nox.Session) -> None:
-    """Run the checks that the plain nox leaves out for time: `slow`, which includes the pages, and `fuzz` (an hour)."""
-    for name in ("slow", "fuzz"):
+    """Run what the plain nox leaves out for time: `slow` with the pages, `fuzz`, `attacks` (two hours)."""
+    for name in ("slow", "fuzz", "attacks"):
         session.notify(name)
 
 
@@ -227,6 +227,14 @@ def pages(session: nox.Session) -> None:
 def fuzz(session: nox.Session) -> None:
     """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
     run_tests(session, "tests/cli/test_fuzz.py", RLPLUG_FUZZ="2000")
+
+
+@nox.session(venv_backend="none", default=False, requires=["env"])
+def attacks(session: nox.Session) -> None:
+    """Judge 3,000 files of strangers, then send signals and start commands at the same time for 20 minutes."""
+    run_tests(session, "tests/faults/test_hostile_files.py")
+    with timed(session, checks):
+        in_env(session, "tests.faults.moments", "300", "1200")
 
 
 @nox.session(python=PYTHONS, reuse_venv=True, default=False, requires=["build"])

@@ -1,6 +1,6 @@
 """Signals at random moments and races of two commands on one run: it ends like one that was left alone.
 
-python -m tests.faults.moments [TRIALS]      the table, as lines of Markdown
+python -m tests.faults.moments [TRIALS [SECONDS]]      the table, as lines of Markdown; it ends when the time is up
 """
 
 from __future__ import annotations
@@ -78,8 +78,13 @@ def _wrong(run: Path, place: Path, codes: list[int], allowed: set[int]) -> str:
     return "; ".join(differences(run, place / "runs" / "whole")) if is_over(run) else "it is not over"
 
 
-def table(trials: int, seed: int) -> list[str]:
-    """Print a line for each kind of trial; return all that is wrong."""
+def table(trials: int, seed: int, limit: float) -> list[str]:
+    """Print a line for each kind of trial; return all that is wrong.
+
+    Args:
+        limit: seconds after which no other trial starts.
+    """
+    deadline = time.monotonic() + limit
     draw, counts, wrong = random.Random(seed), Counter[str](), list[str]()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -88,7 +93,10 @@ def table(trials: int, seed: int) -> list[str]:
         began = time.monotonic()
         done([*WORDS, "--name", "whole"], place)
         seconds = time.monotonic() - began
-        for _ in range(trials):
+        for number in range(trials):
+            if time.monotonic() > deadline:
+                print(f"the time is up after {number} of {trials} trials", file=sys.stderr, flush=True)  # noqa: T201
+                break
             what, found = trial(draw, place, seconds)
             counts[what] += 1
             if found:
@@ -102,5 +110,5 @@ def table(trials: int, seed: int) -> list[str]:
 
 if __name__ == "__main__":
     os.environ["RLPLUG_DISABLED_PLUGINS"] = "mlflow"
-    asked = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    sys.exit(min(1, len(table(asked, int(os.environ.get("RLPLUG_SEED", "0"))))))
+    trials, seconds = [int(word) for word in sys.argv[1:3]] + [200, 1200][len(sys.argv[1:3]) :]
+    sys.exit(min(1, len(table(trials, int(os.environ.get("RLPLUG_SEED", "0")), seconds))))

@@ -1,0 +1,132 @@
+"""Cases in frames, optimizers, memories, renormalization and sessions that changes by `bench/mutants.py` survived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlplug_core.buffers.frames import Stacked, Whole, frame_channels
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.learning.update_rules import Adam
+from rlplug_core.nets.recurrent import memory_words
+from rlplug_core.nets.renorm import BatchRenorm
+from rlplug_core.runs.api import train
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import read
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import State
+from tests.core.fakes import ENVS, TINY, make_runner
+
+CHAIN = f"{ENVS}:Chain"
+SHORT = {"total_timesteps": 200, "eval_every": 50, "eval_episodes": 2, "final_eval_episodes": 0}
+
+
+def test_frames_are_stored_whole_if_more_than_half_of_them_start_a_stack() -> None:
+    """At half it stays; frames of one channel are found before those of more."""
+    still = np.zeros((1, 4, 3, 3), np.uint8)
+    assert frame_channels(still, still) == (1, False)
+    stacked = Stacked.like(still, 1, False, 4, "memory")
+    for time in range(3):
+        stacked.put(time, np.full_like(still, time))
+    stacked.starts = {0: still[0], 1: still[0]}
+    assert stacked.simplest_form(3, "memory") is stacked
+    stacked.starts[2] = still[0]
+    assert type(stacked.simplest_form(3, "memory")) is Whole
+
+
+def test_clipping_starts_above_the_norm() -> None:
+    """The gradient (3, 4) has the norm 5: `minimize` returns it, and a clip of 5.1 changes nothing."""
+    for clip, scale in ((5.1, 1.0), (2.5, 2.5 / (5 + 1e-6))):
+        parameter = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        seen: list[Any] = []
+        rule = Adam()
+        optimizer = Optimizer([parameter], name="o", rule=rule, learning_rate=1.0, max_grad_norm=clip)
+        optimizer.rule = Recording(seen)  # type: ignore[assignment]
+        norm = optimizer.minimize((parameter * torch.tensor([3.0, 4.0], dtype=torch.float64)).sum(), Clock(10))
+        assert norm.item() == pytest.approx(5.0)
+        assert seen[0] == pytest.approx([3 * scale, 4 * scale], rel=1e-12)
+        assert optimizer.gradient.tolist() == [0.0, 0.0]
+
+
+class Recording:
+    """An update rule that notes the gradients it is given."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self.seen = seen
+
+    def step(self, parameters: torch.Tensor, gradient: torch.Tensor, state: Any, lr: Any) -> None:
+        self.seen.append(gradient.tolist())
+
+
+def test_former_options_of_a_memory_are_words_of_the_present_one() -> None:
+    assert memory_words(None, None, None) == ""
+    assert memory_words("lstm", None, None) == "lstm"
+    assert memory_words(None, "gru", 32) == "gru:units=32"
+    assert memory_words("gru", None, 8) == "gru:units=8"
+    with pytest.raises(UsageError, match="recurrent_cell is a former option"):
+        memory_words("./mine.py:Mine", "gru", None)
+    with pytest.raises(UsageError, match="write --memory gru:units=16"):
+        memory_words(None, None, 16)
+
+
+def test_renormalization_of_a_batch_without_rows_is_finite() -> None:
+    """Its moments are 0; a batch of one row has the row as its mean."""
+    norm = BatchRenorm(2, warmup=0)
+    moments: Any = []
+    values = torch.tensor([[3.0, -1.0], [5.0, 7.0]])
+    assert torch.isfinite(norm(values, torch.zeros(2), moments)).all()
+    norm(values, torch.tensor([0.0, 0.3]), moments)
+    assert [[one.tolist() for one in pair] for pair in moments] == [[[0.0, 0.0], [0.0, 0.0]], [[5.0, 7.0], [0.0, 0.0]]]
+    norm.update_stats(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0]))
+    assert norm.mean.tolist() == pytest.approx([0.01, 0.02])
+    assert norm.variance.tolist() == pytest.approx([1.02, 1.0])
+    assert norm.updates.item() == 1
+
+
+def ends(path: Path) -> list[dict[str, Any]]:
+    return [record.data for record in read(RunDirectory(path).journal_path, kinds=("end",))]
+
+
+def test_only_a_run_that_ended_early_has_a_reason(tmp_path: Path) -> None:
+    whole = train(TINY, CHAIN, SHORT, out=tmp_path, name="whole", hooks=False)
+    assert ends(whole.path) == [{"status": "finished"}]
+    early = train(TINY, CHAIN, {**SHORT, "target_return": -1e9}, out=tmp_path, name="early", hooks=False)
+    (end,) = ends(early.path)
+    assert end["status"] == "finished"
+    assert end["reason"].startswith("stopped at step ")
+
+
+class Later(Chain):
+    """A chain whose state turns out not to be captured when it is asked for."""
+
+    def state_dict(self) -> State:
+        return {"inexact": "Later: a test"}
+
+
+def test_a_checkpoint_without_the_state_of_environments_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {**SHORT, "checkpoint_every": 40}
+    train(TINY, Later, options, out=tmp_path, hooks=False)
+    assert capsys.readouterr().err.count("a resume from here on will not be exact") == 1
+
+
+def test_closing_ends_workers_that_are_at_work() -> None:
+    """An exception leaves the loop while they train; none of them may stay."""
+    runner = make_runner(TINY, CHAIN, runner="async", workers=2, total_timesteps=10**7)
+
+    def poll() -> None:
+        if runner.clock.steps > 0:
+            raise KeyError("from outside")
+
+    with pytest.raises(KeyError):
+        runner.run(poll)
+    runner.close()
+    assert [remote.process.is_alive() for remote in runner.remotes] == [False, False]
