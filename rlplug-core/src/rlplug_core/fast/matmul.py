@@ -19,10 +19,10 @@ from torch.overrides import has_torch_function
 from rlplug_core.processor import WIDE, processor
 from rlplug_core.types import Array
 
-#: Multiplications above which oneDNN makes up for what calling it costs, some 10 us.
+#: Multiplications above which oneDNN is faster: a call of it costs 10 µs.
 WORTH = 2**20
-#: Multiplications up to which numpy, on one thread and where oneDNN gains nothing, is not slower than torch: its first
-#: call after many of numpy's takes some 40 us more.
+#: Multiplications up to which NumPy is not slower than torch on one thread without oneDNN: torch's first call after
+#: many of NumPy's takes 40 µs more.
 ALONE = 2**24
 
 
@@ -49,7 +49,7 @@ def _ours(features: Tensor, weight: Tensor) -> bool:
         and features.ndim > 1
         and features.dtype is weight.dtype is torch.float32
         and not has_torch_function((features, weight))
-        and not torch._C._is_tracing()  # TorchScript has no word for oneDNN's product
+        and not torch._C._is_tracing()  # TorchScript cannot trace oneDNN's product
     )
 
 
@@ -99,20 +99,22 @@ class _Product(torch.autograd.Function):
 
 
 def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
-    """one [M, K] times other [K, N], by whoever is faster: numpy where torch's calls would cost more than the product.
+    """Return one [M, K] times other [K, N], by the faster library.
 
-    The result is written to `into`, if that is given: an array of its shape and type, in order.
+    NumPy computes small products, because a call of torch costs more. Torch computes large ones if it has more threads
+    or if oneDNN is faster, and all if NumPy may use several threads: with these a small product takes up to ten times
+    as long.
 
-    Large ones go where torch's go, if that is faster: with its threads, or on a processor that oneDNN suits better. So
-    do all if numpy's library was not told to use one thread: for small products more threads cost up to ten times as
-    much.
+    Args:
+        one, other: the factors.
+        into: if given, a contiguous array of the result's shape and type, for the result.
     """
     size = len(one) * other.size
     if small_in_numpy() and (size <= WORTH or _alone(size)):
         here: Array = one.dot(other, out=into)
         return here
     first = torch.from_numpy(one)
-    second = torch.from_numpy(other)  # neither wants a gradient
+    second = torch.from_numpy(other)
     large = size > WORTH and _ours(first, second)
     result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
     if into is None:
@@ -122,12 +124,12 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
 
 
 def _alone(size: int) -> bool:
-    """Return whether numpy makes products of so many multiplications here: a single thread gains nothing by torch's."""
+    """Return whether NumPy computes products of so many multiplications: on one thread torch gains nothing."""
     return small_in_numpy() and size <= ALONE and torch.get_num_threads() == 1 and not faster()
 
 
 @cache
 def small_in_numpy() -> bool:
-    """Return whether this process was told to let numpy's products take one thread, as `rlplug` and its workers are."""
-    told = os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS"))
-    return told == "1"
+    """Return whether NumPy's products use one thread in this process, as in `rlplug` and its workers."""
+    threads = os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS"))
+    return threads == "1"
