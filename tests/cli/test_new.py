@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rlplug_cli import scaffold
 from rlplug_core import __version__, plugins
@@ -22,16 +23,23 @@ FORMS = [(kind, form) for kind, about in scaffold.KINDS.items() for form in abou
 def test_every_file_is_whole(kind: str, form: str, tmp_path: Path) -> None:
     root, files = scaffold.generate(kind, "rlplug-a-thing", tmp_path, form)
     assert root == tmp_path / "rlplug-a-thing"
-    for path in ("LICENSE", "README.md", "pyproject.toml", "noxfile.py", ".github/workflows/ci.yml", ".gitignore"):
+    for path in ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "noxfile.py", ".gitignore"):
         assert path in files
+    for name in ("ci", "release", "weekly"):
+        workflow = yaml.safe_load(files[f".github/workflows/{name}.yml"])
+        assert workflow["permissions"] == {"contents": "read"}
+        for job in workflow["jobs"].values():
+            assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+            assert "id-token" not in job.get("permissions", {}) or job["environment"] == "pypi"
     assert "src/rlplug_a_thing/py.typed" in files
     for path, text in files.items():
         assert (root / path).read_text(encoding="utf-8") == text
-        assert "$" not in text.replace("${{ matrix.python }}", ""), path
+        assert "$" not in re.sub(r"\$\{\{ (matrix\.python|vars\.RLPLUG_SOURCE) \}\}", "", text), path
         if path.endswith(".py"):
             compile(text, path, "exec")
     project = tomllib.loads(files["pyproject.toml"])["project"]
     assert project["dependencies"][0] == f"rlplug-core{scaffold.bounds(__version__)}"
+    assert set(project["urls"]) == {"Homepage", "Changelog"}
     assert list(project["entry-points"]) == ["rlplug.contract", f"rlplug.{scaffold.KINDS[kind].group}"]
 
 
