@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from rlplug_core.plugins.families import Family, families, family_of, time_limit
 from rlplug_core.seeds import Seeds
 from tests.cli.conftest import Done
 
+ROOT = Path(__file__).parents[2]
 CHAIN = "rlplug_core.testing.envs:Chain"
 
 
@@ -103,6 +106,41 @@ def test_an_environment_with_a_preset_of_its_own_says_so(rlplug: Callable[..., D
     assert "dqn" not in by
     assert found["limit"] == 200
     assert found["family"] == "classic-control"
+
+
+def test_presets_are_shown_with_what_they_reach(rlplug: Callable[..., Done]) -> None:
+    """The rows of the learning tables, and no other ones."""
+    shown = rlplug("info", "CartPole-v1").out
+    assert re.search(r"^a2c +200,000 +500\.0 \(worst seed of 5\) +500\.0$", shown, re.MULTILINE)
+    assert "a2c-noisy" not in shown
+    found = json.loads(rlplug("info", "CartPole-v1", "--json").out)["results"]
+    assert {"algorithm": "vac", "of": "worst seed", "result": 439.5} in [
+        {name: one[name] for name in ("algorithm", "of", "result")} for one in found
+    ]
+    assert "PRESET OF" not in rlplug("info", f"{__name__}:Striped").out
+
+
+def test_the_results_of_presets_are_those_of_the_tables() -> None:
+    """`python bench/evidence.py` copies them."""
+    spec = importlib.util.spec_from_file_location("evidence", ROOT / "bench" / "evidence.py")
+    assert spec
+    assert spec.loader
+    evidence = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(evidence)
+    assert evidence.RESULTS.read_text(encoding="utf-8") == evidence.content()
+    assert len({(one["algorithm"], one["env"]) for one in json.loads(evidence.content())}) >= 100
+
+
+def test_damaged_results_hide_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "presets").mkdir()
+    reader = importlib.import_module("rlplug_core.plugins.result_files")
+    monkeypatch.setattr(reader, "package_root", lambda _: tmp_path)
+    for damaged in ('[{"algorithm": "ppo"}]', "[" * 100_000, "{}", '[{"result": "many"}]'):
+        (tmp_path / "presets" / "results.json").write_text(damaged)
+        assert reader.preset_results("CartPole-v1") == []
+        assert capsys.readouterr().err.count("\n") >= 1
 
 
 @pytest.mark.parametrize(("env", "suits"), [("mpe2.simple_spread", True), ("classic.tictactoe", False)])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlplug_cli.lookup import one_thread, short_path
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.render.tables import facts, rows
+from rlplug_cli.render.tables import facts, rows, table
+from rlplug_core.config import figures
 from rlplug_core.plugins import (
     AT_ONCE,
     DIFFERENT_SPACES,
@@ -17,6 +19,7 @@ from rlplug_core.plugins import (
     find,
     has_preset,
     preset_chain,
+    preset_results,
     time_limit,
 )
 
@@ -67,6 +70,7 @@ def describe(env: str, arguments: Mapping[str, object]) -> Found:
         "wrap": list(about.wrap),
         "agents": list(about.agents),
         "algorithms": algorithms(env, about),
+        "results": [asdict(one) for one in preset_results(about.env)],
         "frame": None,
     }
 
@@ -122,7 +126,23 @@ def text(found: Found) -> str:
             for which, names in by.items()
         },
     }
-    return facts(((title, line) for title, line in lines.items() if line), 32)
+    return facts(((title, line) for title, line in lines.items() if line), 32) + _results(found)
+
+
+def _results(found: Found) -> str:
+    """Return the table of what presets reach here, or ""."""
+    lines = [
+        (
+            one["algorithm"],
+            f"{one['steps']:,}",
+            f"{figures(one['result'])} ({one['of']} of {one['seeds']})",
+            "-" if one["last"] is None else figures(one["last"]),
+        )
+        for one in found["results"]
+    ]
+    if not lines:
+        return ""
+    return f"\n\n{table(('PRESET OF', 'ENV STEPS', 'FINAL RETURN', 'OF LAST WEIGHTS'), lines)}"
 
 
 def _resumes(found: Found) -> str:

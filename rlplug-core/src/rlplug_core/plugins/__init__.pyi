@@ -55,6 +55,8 @@ from rlplug_core.plugins.resolve import memory as memory
 from rlplug_core.plugins.resolve import network as network
 from rlplug_core.plugins.resolve import population as population
 from rlplug_core.plugins.resolve import wrapper as wrapper
+from rlplug_core.plugins.result_files import PresetResult as PresetResult
+from rlplug_core.plugins.result_files import preset_results as preset_results
 from rlplug_core.plugins.spec import PartSpec as PartSpec
 from rlplug_core.plugins.spec import join_words as join_words
 from rlplug_core.plugins.spec import split as split_word
@@ -74,6 +76,7 @@ __all__ = [
     "Hooks",
     "Offer",
     "PartSpec",
+    "PresetResult",
     "Record",
     "RunRequest",
     "RunView",
@@ -102,6 +105,7 @@ __all__ = [
     "offers",
     "population",
     "preset_chain",
+    "preset_results",
     "preset_values",
     "provider_in",
     "read_index",
