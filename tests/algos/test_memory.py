@@ -81,13 +81,21 @@ SEQUENCES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+#: The same for action values.
+OF_VALUES = {
+    **{name: value for name, value in SEQUENCES.items() if name != "critic_learning_rate"},
+    "target_update_interval": 1, "tau": 0.5, "double": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "dqn"])
 def test_updates_from_replay_equal_those_of_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
     """Sequences of two rows with truncations; the policy's loss leaves the memory alone."""
-    made, slow = (learner(algorithm, STEERED, memory=words, **SEQUENCES) for words in ("gru:units=5", SLOW))
+    env, kind, options = (RANDOM, Random, OF_VALUES) if algorithm == "dqn" else (STEERED, Steered, SEQUENCES)
+    made, slow = (learner(algorithm, env, memory=words, **options) for words in ("gru:units=5", SLOW))
     before = [parameter.clone() for parameter in made.parameters()]
     buffer = made.buffer()
-    actor = Actor(Steered(2), made, made.agent(), buffer, Clock(10**6))
+    actor = Actor(kind(2), made, made.agent(), buffer, Clock(10**6))
     actor.reset(3)
     updates = 0
     while updates < 5:
@@ -102,6 +110,52 @@ def test_updates_from_replay_equal_those_of_a_memory_in_loops(learner: Callable[
     for old, ours, theirs in zip(before, made.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
         assert not torch.equal(old, ours), "it was never trained"
+
+
+def test_dqn_with_a_memory_is_r2d2_without_its_extras(learner: Callable[..., Any]) -> None:
+    """The same network, sequences and priorities; its squared error is twice the half of one."""
+    shared = {**OF_VALUES, "dueling": True, "priority.alpha": 0.6}
+    dqn = learner("dqn", RANDOM, memory="gru:units=5", loss="mse", **shared)
+    r2d2 = learner("r2d2", RANDOM, memory="gru:units=5", rescale_values=False, **{**shared, "batch_size": 4})
+    dqn.load_state_dict(r2d2.state_dict(), strict=True)
+    buffer = dqn.buffer()
+    actor = Actor(Random(2), dqn, dqn.agent(), buffer, Clock(10**6))
+    actor.reset(3)
+    batches = 0
+    while batches < 3:
+        buffer.add(actor.step())
+        for batch in buffer.batches(actor.clock):
+            batches += 1
+            ours, _, errors = dqn.loss(batch, [None] * 3, dqn.config)
+            theirs, _, others = r2d2.loss(batch, r2d2.td_target(batch, r2d2.config), r2d2.config)
+            torch.testing.assert_close(ours, 2 * theirs)
+            torch.testing.assert_close(errors, others.abs())
+            priorities = [made.update(batch, actor.clock).priority for made in (dqn, r2d2)]
+            assert priorities[0].shape == (4,)
+            torch.testing.assert_close(*priorities)
+            dqn.load_state_dict(r2d2.state_dict())
+            buffer.feedback(batch, rl.Result({}, priority=priorities[0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"noisy": "independent"}, r"action values with a memory have no noisy layers"),
+        ({"softmax_temperature": 1.0}, r"explores by epsilon; leave softmax_temperature or memory at none"),
+        ({"her": 4}, r"her replays single transitions, and a memory needs sequences"),
+        ({"priority.alpha": 0.5, "priority.eviction": "sampled"}, r"leave priority.eviction at oldest"),
+    ],
+)
+def test_what_does_not_go_with_a_memory_of_dqn_is_refused(
+    learner: Callable[..., Any], options: dict[str, Any], sentence: str
+) -> None:
+    def parts() -> None:
+        made = learner("dqn", RANDOM, memory="gru", **options)
+        made.agent()
+        made.buffer()
+
+    with pytest.raises(rl.UsageError, match=sentence):
+        parts()
 
 
 def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., Any]) -> None:

@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from rlplug_core.acting.recurrent import MemoryAgent
+from rlplug_core.acting.policy_agent import PolicyAgent
+from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy, trunk_agent
+from rlplug_core.config.options import Config
+from rlplug_core.config.schedules import constant
 from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.export.bundle import write
 from rlplug_core.export.flat import leaves
-from rlplug_core.nets.memory_networks import RecurrentPolicy
+from rlplug_core.nets.memory_networks import RecurrentPolicy, RecurrentQ
+from rlplug_core.nets.memory_trunk import memory_trunk
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.nets.recurrent import Memory
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 from tests.core.export.test_export import ACTIONS, CLOCK, NET, OBSERVATIONS, VECTOR, policy_agent, seen
@@ -78,6 +84,52 @@ def test_memory_is_carried_alike(cell: Any, tmp_path: Path) -> None:
         theirs = [np.zeros((50, 8), np.float32)] * len(mine)
         for _ in range(50):
             obs, first = generator.normal(size=(50, 5)).astype(np.float32), generator.random(50) < 0.1
+            one = agent.act(obs, first, mine, CLOCK, explore=False)
+            names = [f"memory.{part}" for part in mine]
+            action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})
+            assert_same(one.action, action)
+            mine = one.recurrent_state
+
+
+class Window(Memory):
+    """A plugin's memory: the last three features, a matrix, beside their weighted sum."""
+
+    Config = Config
+
+    def __init__(self, features: int, config: Config) -> None:
+        super().__init__()
+        self.units = 4
+        self.features = features
+        self.layer = torch.nn.Linear(3 * features, 4)
+
+    def initial(self, num_envs: int) -> dict[str, Any]:
+        return {"h": np.zeros((num_envs, 4), np.float32), "past": np.zeros((num_envs, 3, self.features), np.float32)}
+
+    def step(self, features: torch.Tensor, before: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        past = torch.cat([before["past"][:, 1:], features.unsqueeze(1)], 1)
+        return {"h": torch.tanh(self.layer(past.flatten(1))), "past": past}
+
+
+@pytest.mark.parametrize("kind", ["policy", "values", "trunk"])
+def test_a_plugins_memory_is_carried_alike(kind: str, tmp_path: Path) -> None:
+    """By a policy, by action values, and by the trunk of critics."""
+    torch.manual_seed(1)
+    words = f"{__file__}:Window"
+    action = ACTIONS["discrete"] if kind == "values" else ACTIONS["box"]
+    spec = Spec(VECTOR, action, 1, "Any-v0")
+    agent: Any
+    if kind == "policy":
+        agent = MemoryAgent(RecurrentPolicy(spec, NET, words), Seeds(1))
+    elif kind == "values":
+        agent = MemoryGreedy(RecurrentQ(spec, NET, words), constant(0.0), Seeds(1))
+    else:
+        trunk = memory_trunk(spec, NET, words)
+        agent = trunk_agent(trunk, PolicyAgent(PolicyNetwork(trunk.spec, trunk.net), Seeds(1)))
+    for call in loaded(agent, spec, tmp_path).values():
+        generator, mine = np.random.default_rng(2), agent.initial(20)
+        theirs = [np.zeros_like(part) for part in mine.values()]
+        for _ in range(30):
+            obs, first = generator.normal(size=(20, 5)).astype(np.float32), generator.random(20) < 0.1
             one = agent.act(obs, first, mine, CLOCK, explore=False)
             names = [f"memory.{part}" for part in mine]
             action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})

@@ -146,6 +146,7 @@ from rlplug_core.nets.memory_networks import RecurrentPolicy as RecurrentPolicy
 from rlplug_core.nets.memory_networks import RecurrentPolicyAndCritic as RecurrentPolicyAndCritic
 from rlplug_core.nets.memory_networks import RecurrentQ as RecurrentQ
 from rlplug_core.nets.memory_networks import policy_and_critic as policy_and_critic
+from rlplug_core.nets.memory_networks import q_network as q_network
 from rlplug_core.nets.memory_networks import recurrent_values as recurrent_values
 from rlplug_core.nets.memory_trunk import memory_trunk as memory_trunk
 from rlplug_core.nets.net import CriticNet as CriticNet

@@ -9,6 +9,9 @@ from torch import Tensor
 
 import rlplug_core as rl
 
+#: The weight of the largest error in a sequence's priority (Kapturowski et al., 2019, section 2.3).
+ETA = 0.9
+
 
 @dataclass(frozen=True)
 class DQNConfig(rl.Config):
@@ -49,6 +52,14 @@ class DQNConfig(rl.Config):
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
+    # memory of the network: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
+    # with a memory, steps of a sequence that train the network; default: 20
+    sequence_length: rl.Count | None = None
+    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    burn_in: rl.Natural | None = None
+    # with a memory, steps between the starts of sequences; default: half of sequence_length
+    sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
@@ -64,6 +75,7 @@ class DQNConfig(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         rl.check_exploration(
             self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
         )
@@ -80,9 +92,15 @@ class DQN(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(
-            self.device
-        )
+        self.q_network = rl.q_network(
+            self.spec,
+            c.net,
+            c.memory,
+            c.burn_in,
+            dueling=c.dueling,
+            noisy=c.noisy,
+            sigma=c.noisy_sigma,
+        ).to(self.device)
         self.target_network = rl.target_network(self.q_network)
         self.q_optimizer = self.optimizer("q_network", [self.q_network])
         self.target = rl.Target(self.q_network, self.target_network)
@@ -100,6 +118,9 @@ class DQN(rl.Algorithm[rl.Transitions]):
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
+        if self.config.memory is not None:  # one priority per sequence, as in r2d2
+            shape = (-1, len(batch.index))
+            td_error = rl.sequence_priority(td_error.view(shape), batch.weight.view(shape), ETA)
         return rl.Result(metrics, priority=td_error)
 
     @rl.pure
@@ -114,9 +135,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
             self.q_network, self.target_network, batch, noise[1:], now.double
         ).squeeze(1)
         target = batch.reward + batch.discount * next_q
-        q = rl.gather_actions(
-            self.q_network.distribution(batch.obs, noise[0]), batch.action
-        ).squeeze(1)
+        q = rl.gather_actions(self.q_network.of_steps(batch, noise[0]), batch.action).squeeze(1)
         loss = batch.mean(rl.regression(q, target, now.loss))
         metrics = {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
         return loss, metrics, abs(target - q.detach())

@@ -10,13 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy, NoisyGreedy, Softmax
+from rlplug_core.acting.recurrent import MemoryGreedy
 from rlplug_core.config.schedules import Schedule, piecewise
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.memory_networks import RecurrentQ
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.seeds import Seeds
 
 
 def explorer(
-    q_network: QNetwork,
+    q_network: QNetwork | RecurrentQ,
     epsilon: Schedule,
     seeds: Seeds,
     *,
@@ -38,9 +41,18 @@ def explorer(
         inference_backend: `auto`, `numpy` or `torch`.
         random_steps: env steps at the start with random actions.
         eval_eps: the chance of a random action in evaluation.
+
+    Raises:
+        UsageError: a network with a memory would explore by a softmax.
     """
     make: Callable[..., EpsilonGreedy]
-    if q_network.noisy:
+    if isinstance(q_network, RecurrentQ):
+        if softmax_temperature is not None:
+            raise UsageError(
+                "a network with a memory explores by epsilon; leave softmax_temperature or memory at none"
+            )
+        make = partial(MemoryGreedy, q_network, epsilon)
+    elif q_network.noisy:
         make = partial(NoisyGreedy, q_network, q_network.draw)
     elif softmax_temperature is not None:
         make = partial(Softmax, q_network, softmax_temperature)
@@ -64,7 +76,7 @@ class ExploringLearner(Protocol):
 
 def explorer_from_options(
     learner: ExploringLearner,
-    q_network: QNetwork,
+    q_network: QNetwork | RecurrentQ,
     rank: int = 0,
     ranks: int = 1,
     final_eps: float | None = None,

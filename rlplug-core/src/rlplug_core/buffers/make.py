@@ -221,7 +221,8 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
         learner: an `Algorithm`.
 
     Raises:
-        UsageError: hindsight replay is on. BadConfig: a batch has no room for a sequence.
+        UsageError: hindsight replay is on, or priorities decide about eviction.
+        BadConfig: a batch has no room for a sequence.
     """
     options = learner.config
     length = options.sequence_length or SEQUENCE_LENGTH
@@ -236,9 +237,16 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
         gamma=learner.schedule("gamma"),
         seeds=learner.seeds.child("buffer"),
         device=learner.device,
-        priority=Priority(alpha=0.0),
+        priority=_priority(options),
         store=options.buffer_storage,
     )
+
+
+def _priority(options: Any) -> Priority:
+    """Return the priorities that options ask for; without such options none."""
+    found: PriorityOptions = getattr(options, "priority", PriorityOptions())
+    beta = options.schedules.get("priority.beta") or linear(found.beta, 1.0)
+    return Priority(found.alpha, beta, found.eps)
 
 
 def _check_sequences(options: Any, length: int) -> None:
@@ -246,6 +254,10 @@ def _check_sequences(options: Any, length: int) -> None:
     if getattr(options, "her", 0):
         raise UsageError(
             "her replays single transitions, and a memory needs sequences; leave one out"
+        )
+    if getattr(options, "priority", PriorityOptions()).eviction != "oldest":
+        raise UsageError(
+            "sequences overlap, so only the oldest step can be evicted; leave priority.eviction at oldest"
         )
     if options.batch_size < length:
         raise BadConfig(

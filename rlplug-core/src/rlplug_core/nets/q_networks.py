@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -134,6 +134,14 @@ class QNetwork(nn.Module):
         """
         return self.heads(self.encoder(obs), noise)
 
+    def of_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
+        """Return the distributions [B, A, atoms] at the observations of a batch, with noise as in `distribution`."""
+        return self.distribution(batch.obs, noise)
+
+    def after_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
+        """Return the distributions [B, A, atoms] at the next observations of a batch."""
+        return self.distribution(batch.next_obs, noise)
+
     def expected(self, distribution: Tensor) -> Tensor:
         """Compute the means of distributions.
 
@@ -251,10 +259,18 @@ def gather_actions(distribution: Tensor, action: Tensor) -> Tensor:
     return distribution.gather(1, index).squeeze(1)
 
 
+class ActionValues(Protocol):
+    """Networks of action values, with or without a memory, as `next_distribution` reads them."""
+
+    def after_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor: ...
+
+    def expected(self, distribution: Tensor) -> Tensor: ...
+
+
 @torch.no_grad()
 def next_distribution(
-    online: QNetwork,
-    target: QNetwork,
+    online: ActionValues,
+    target: ActionValues,
     batch: Transitions,
     noise: Sequence[Tensor | None],
     double: bool,
@@ -263,17 +279,17 @@ def next_distribution(
 
     Args:
         online, target: networks of one kind.
-        batch: transitions; only `next_obs` is used.
+        batch: transitions, or sequences for networks with a memory.
         noise: of the target network, and with `double` of the online one; None if layers are plain.
         double: whether the online network chooses the action (van Hasselt et al., 2016, arXiv:1509.06461).
 
     Returns:
         [B, atoms], without a gradient.
     """
-    distribution = target.distribution(batch.next_obs, noise[0])
+    distribution = target.after_steps(batch, noise[0])
     values = masked(target.expected(distribution), batch.next_obs)
     if double:
-        values = online(batch.next_obs, noise[1])
+        values = masked(online.expected(online.after_steps(batch, noise[1])), batch.next_obs)
     return gather_actions(distribution, values.argmax(1))
 
 
