@@ -20,6 +20,8 @@ from rlplug_core.testing import (
     controller_checks,
     env_checks,
     hook_checks,
+    memory_checks,
+    network_checks,
     wrapper_checks,
 )
 
@@ -31,6 +33,14 @@ COLORS = {
     "expected": "yellow",
     "skipped": "bright_black",
 }
+#: The checks of the kinds that have no further arguments.
+CHECKS = {
+    "env": env_checks,
+    "controller": controller_checks,
+    "memory": memory_checks,
+    "network": network_checks,
+    "hooks": hook_checks,
+}
 
 
 @click.command("check")
@@ -38,7 +48,7 @@ COLORS = {
     "words",
     nargs=-1,
     required=True,
-    metavar="[env|wrapper|controller|hooks] NAME",
+    metavar="[env|wrapper|controller|memory|network|hooks] NAME",
 )
 @click.option(
     "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Check it with this option value."
@@ -89,8 +99,8 @@ def command(
 ) -> None:
     """Check a plugin against the contract: an algorithm by its id or ./file.py:Class, or another kind named before it.
 
-    The other kinds are `env NS/ID`, `wrapper NAME:option=value`, `controller NAME:option=value` and `hooks
-    DISTRIBUTION`. The exit code is 1 if a check fails.
+    The other kinds are `env NS/ID`, `wrapper NAME:option=value`, `controller NAME:option=value`, `memory
+    NAME:option=value`, `network NAME` and `hooks DISTRIBUTION`. The exit code is 1 if a check fails.
     """
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported
@@ -113,8 +123,7 @@ def command(
     elif kind == "wrapper":
         found = wrapper_checks(name, env=env, expected_failures=expectations)
     else:
-        kinds = {"env": env_checks, "controller": controller_checks, "hooks": hook_checks}
-        found = kinds[kind](name, expected_failures=expectations)
+        found = CHECKS[kind](name, expected_failures=expectations)
     outcomes = _with_tracebacks((check, check.outcome()) for check in found)
     results = list(outcomes) if json else list(_tell(outcomes))
     if json:
@@ -127,10 +136,10 @@ def _kind_and_name(words: tuple[str, ...]) -> tuple[str, str]:
     """Return the kind and the name of a plugin."""
     if len(words) == 1:
         return "algorithm", words[0]
-    if len(words) == 2 and words[0] in ("env", "wrapper", "controller", "hooks"):
+    if len(words) == 2 and words[0] in ("wrapper", *CHECKS):
         return words[0], words[1]
     raise UsageError(
-        f"'{' '.join(words)}': write rlplug check NAME, or env, wrapper, controller or hooks and one NAME"
+        f"'{' '.join(words)}': write rlplug check NAME, or one of {', '.join(('wrapper', *CHECKS))} and one NAME"
     )
 
 

@@ -309,15 +309,38 @@ class RecurrentQ(MemoryTrunk):
         return [None] * uses
 
     def of_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
-        """Return the action values [T * B, A, 1] at each step of sequences."""
+        """Compute action values at each step of sequences.
+
+        Args:
+            batch: B sequences of T steps, as in `along`.
+            noise: None.
+
+        Returns:
+            Action values [T * B, A, 1].
+        """
         return self.q_network.heads(self.along(batch, self.burn_in)["h"])
 
     def after_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
-        """Return the action values [T * B, A, 1] at the end of each step's n-step window."""
+        """Compute action values at the end of each step's n-step window.
+
+        Args:
+            batch: B sequences of T steps, as in `along`.
+            noise: None.
+
+        Returns:
+            Action values [T * B, A, 1].
+        """
         return self.q_network.heads(self.following(batch, self.along(batch, 0))["h"])
 
     def expected(self, distribution: Tensor) -> Tensor:
-        """Return the action values [T * B, A] of `of_steps` and `after_steps`."""
+        """Drop the last axis.
+
+        Args:
+            distribution: [T * B, A, 1] of `of_steps` or `after_steps`.
+
+        Returns:
+            Action values [T * B, A].
+        """
         return distribution.squeeze(-1)
 
     def after(self, batch: Transitions, memory: Remembered) -> Tensor:

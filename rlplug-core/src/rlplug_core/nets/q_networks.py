@@ -135,11 +135,27 @@ class QNetwork(nn.Module):
         return self.heads(self.encoder(obs), noise)
 
     def of_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
-        """Return the distributions [B, A, atoms] at the observations of a batch, with noise as in `distribution`."""
+        """Compute the distributions of returns at the observations of a batch.
+
+        Args:
+            batch: B transitions.
+            noise: [size] of noisy layers; None for their mean weights.
+
+        Returns:
+            The numbers [B, A, atoms] that describe them.
+        """
         return self.distribution(batch.obs, noise)
 
     def after_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
-        """Return the distributions [B, A, atoms] at the next observations of a batch."""
+        """Compute the distributions of returns at the next observations of a batch.
+
+        Args:
+            batch: B transitions.
+            noise: [size] of noisy layers; None for their mean weights.
+
+        Returns:
+            The numbers [B, A, atoms] that describe them.
+        """
         return self.distribution(batch.next_obs, noise)
 
     def expected(self, distribution: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ A test file of four lines tests an algorithm against the contract:
     def test_conformance(check: Check) -> None:
         check()
 
-`env_checks`, `wrapper_checks`, `controller_checks` and `hook_checks` do the same for the other kinds of plugins.
+`env_checks`, `wrapper_checks`, `controller_checks`, `memory_checks`, `network_checks` and `hook_checks` do the same for
+the other kinds of plugins.
 
 Importing this imports neither torch nor gymnasium nor any plugin.
 """
@@ -24,6 +25,8 @@ from rlplug_core.testing.checks import (
     controller_checks,
     env_checks,
     hook_checks,
+    memory_checks,
+    network_checks,
     wrapper_checks,
 )
 from rlplug_core.testing.kit.outcome import Outcome
@@ -37,5 +40,7 @@ __all__ = [
     "controller_checks",
     "env_checks",
     "hook_checks",
+    "memory_checks",
+    "network_checks",
     "wrapper_checks",
 ]

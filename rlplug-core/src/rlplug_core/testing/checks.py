@@ -139,6 +139,20 @@ def hook_checks(
     return _checks("hooks", distribution, expected_failures)
 
 
+def memory_checks(
+    name: str, *, expected_failures: Mapping[str, str] | None = None
+) -> tuple[Check, ...]:
+    """Return the checks of a memory, `NAME`, `NAME:option=value` or `./file.py:Class`; arguments as in `checks`."""
+    return _checks("memory", name, expected_failures)
+
+
+def network_checks(
+    name: str, *, expected_failures: Mapping[str, str] | None = None
+) -> tuple[Check, ...]:
+    """Return the checks of a network that `net.factory` takes, `NAME` or `./file.py:make`; arguments as in `checks`."""
+    return _checks("network", name, expected_failures)
+
+
 def _checks(
     kind: str,
     name: str,

@@ -161,4 +161,20 @@ KINDS: dict[str, tuple[Rule, ...]] = {
         Rule("hooks-options", "contract", "hook_checks:options", ("hooks-registered",), since=2),
         Rule("hooks-leftovers", "contract", "hook_checks:leftovers", ("hooks-events",), since=2),
     ),
+    "memory": tuple(
+        Rule(f"memory-{name}", "contract", f"memory_checks:{name}", needs, since=2)
+        for name, needs in {
+            "state": (),
+            **dict.fromkeys(
+                ("unroll", "episodes", "recall", "rows", "weights", "export"), ("memory-state",)
+            ),
+        }.items()
+    ),
+    "network": tuple(
+        Rule(f"network-{name}", "contract", f"network_checks:{name}", needs, since=2)
+        for name, needs in {
+            "outputs": (),
+            **dict.fromkeys(("rows", "calls", "weights", "export"), ("network-outputs",)),
+        }.items()
+    ),
 }

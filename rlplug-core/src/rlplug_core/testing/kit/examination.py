@@ -66,6 +66,10 @@ class Examination:
             from rlplug_core.testing.kit.hook_checks import HooksSubject
 
             return HooksSubject(self.name)
+        if self.kind in ("memory", "network"):
+            from rlplug_core.testing.kit.module_subject import MemorySubject, NetworkSubject
+
+            return MemorySubject(self.name) if self.kind == "memory" else NetworkSubject(self.name)
         if self.kind == "controller":
             from rlplug_core.testing.kit.controllers import ControllerSubject
 

@@ -1,0 +1,197 @@
+"""Checks of memories: their state, ends of episodes, rows, weights and export."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import UsageError
+from rlplug_core.export.program import export_program
+from rlplug_core.nets.recurrent import Memory, Remembered
+from rlplug_core.testing.kit.module_subject import MemorySubject
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.types import tree_map
+
+#: Steps and rows of the tested sequences.
+STEPS = 6
+ROWS = 4
+
+
+def state(subject: MemorySubject) -> None:
+    """The state is float32 zeros [N, ...] by part, with "h" [N, units]; a step keeps names, shapes and types."""
+    memory = subject.build()
+    for rows in (1, 3):
+        initial = memory.initial(rows)
+        if "h" not in initial or initial["h"].shape != (rows, memory.units):
+            raise Failed(f"its initial state has no part 'h' [{rows}, {memory.units}], the units")
+        for name, part in initial.items():
+            if part.dtype != "float32" or part.any() or len(part) != rows:
+                raise Failed(
+                    f"the part '{name}' of its initial state is not float32 zeros [N, ...]"
+                )
+        before = tree_map(torch.from_numpy, initial)
+        after = memory.step(subject.features(rows), before)
+        if _form(after) != _form(before):
+            raise Failed(f"a step turns the state {_form(before)} into {_form(after)}")
+        for name, tensor in after.items():
+            if not torch.isfinite(tensor).all():
+                raise Failed(f"after a step its part '{name}' is not finite")
+
+
+def _form(state: Remembered) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {name: (tuple(part.shape), str(part.dtype)) for name, part in state.items()}
+
+
+def unroll(subject: MemorySubject) -> None:
+    """A sequence gives the states of single steps; the ends of episodes reset it, invalid steps leave it unchanged."""
+    memory = subject.build()
+    features, first, valid, before = sequence(subject, memory)
+    for mask, what in ((None, "ends of episodes"), (valid, "invalid steps")):
+        with torch.no_grad():
+            found = memory.unroll(features, first, dict(before), mask)
+            expected = Memory.unroll(memory, features, first, dict(before), mask)
+        if name := different(found, expected):
+            raise Failed(
+                f"unroll gives another '{name}' than one step after the other with {what}; reset the state where "
+                "is_first is true, and keep it where valid is false"
+            )
+
+
+def sequence(subject: MemorySubject, memory: Memory) -> tuple[Tensor, Tensor, Tensor, Remembered]:
+    """Return features [T * N, F], first steps, valid steps [T * N], and the state before them [N, ...]."""
+    features = subject.features(STEPS * ROWS)
+    generator = torch.Generator().manual_seed(11)
+    first = torch.rand(STEPS * ROWS, generator=generator) < 0.3
+    valid = torch.rand(STEPS * ROWS, generator=generator) < 0.7
+    return features, first, valid, subject.states(memory, ROWS)
+
+
+def different(one: Remembered, other: Remembered) -> str:
+    """Return the first part that differs by more than rounding, or ""."""
+    for name, part in other.items():
+        if name not in one or one[name].shape != part.shape:
+            return name
+        if not torch.allclose(one[name], part, rtol=1e-4, atol=1e-5):
+            return name
+    return ""
+
+
+def episodes(subject: MemorySubject) -> None:
+    """Nothing of an episode reaches the next one, and nothing of a call the next call."""
+    memory = subject.build()
+    features = subject.features(ROWS)
+    opens = torch.ones(ROWS, dtype=torch.bool)
+    with torch.no_grad():
+        fresh = memory.unroll(features, opens, tree_map(torch.from_numpy, memory.initial(ROWS)))
+        for seed in (20, 30):
+            later = memory.unroll(features, opens, subject.states(memory, ROWS, seed))
+            if name := different(later, fresh):
+                raise Failed(
+                    f"the part '{name}' after the first step of an episode depends on the episode before it; keep all "
+                    "of the memory in the state, not in the module"
+                )
+
+
+def recall(subject: MemorySubject) -> None:
+    """What policies read depends on earlier steps."""
+    memory = subject.build()
+    features = subject.features(ROWS)
+    with torch.no_grad():
+        one = memory.step(features, subject.states(memory, ROWS, 20))
+        other = memory.step(features, subject.states(memory, ROWS, 30))
+    if torch.equal(one["h"], other["h"]):
+        raise Failed(
+            "its part 'h' does not depend on the state before the step, so it remembers nothing"
+        )
+
+
+def rows(subject: MemorySubject) -> None:
+    """A row depends on no other row, in training mode too."""
+    memory = subject.build()
+    features, before = subject.features(ROWS), subject.states(memory, ROWS)
+    for mode in (True, False):
+        memory.train(mode)
+        with torch.no_grad():
+            together = memory.step(features, before)
+            alone = memory.step(features[:1], {name: part[:1] for name, part in before.items()})
+        if name := different(alone, {name: part[:1] for name, part in together.items()}):
+            raise Failed(
+                f"the part '{name}' of a row depends on the other rows; do not normalize over the batch, and draw no "
+                "random numbers"
+            )
+
+
+def weights(subject: MemorySubject) -> None:
+    """Weights depend on the seed alone, have finite gradients, and are all in `state_dict`."""
+    memory = subject.build()
+    check_seed(memory, subject.build(), subject.build(2))
+    features, first, _, before = sequence(subject, memory)
+    found = memory.unroll(features, first, before)
+    check_gradient(memory, found["h"])
+    other = subject.build(2)
+    other.load_state_dict(memory.state_dict())
+    with torch.no_grad():
+        again = other.unroll(features, first, before)
+    if name := different(again, {name: part.detach() for name, part in found.items()}):
+        raise Failed(
+            f"with its weights loaded into another one, '{name}' differs; register all state"
+        )
+
+
+def check_seed(one: nn.Module, same: nn.Module, other: nn.Module) -> None:
+    """Raise Failed if modules built with one seed differ, or modules with different seeds do not."""
+    ours = one.state_dict()
+    if any(not torch.equal(part, same.state_dict()[name]) for name, part in ours.items()):
+        raise Failed(
+            "two with the same seed have different weights; draw them with torch's generator"
+        )
+    trained = [name for name, _ in one.named_parameters()]
+    if trained and all(torch.equal(ours[name], other.state_dict()[name]) for name in trained):
+        raise Failed(
+            "two with different seeds have the same weights; draw them with torch's generator, without an own seed"
+        )
+
+
+def check_gradient(module: nn.Module, outputs: Tensor) -> None:
+    """Raise Failed if no gradient of outputs reaches the trained parameters, or one is not finite."""
+    trained = [one for one in module.parameters() if one.requires_grad]
+    if not trained:
+        return
+    outputs.square().sum().backward()
+    gradients = [one.grad for one in trained if one.grad is not None]
+    if not all(torch.isfinite(one).all() for one in gradients):
+        raise Failed("the gradient of its outputs is not finite")
+    if not any(one.any() for one in gradients):
+        raise Failed(
+            "no gradient of its outputs reaches its parameters; do not detach or use no_grad"
+        )
+
+
+class _Step(nn.Module):
+    """One step with lists of tensors, as exports call it."""
+
+    def __init__(self, memory: Memory, names: list[str]) -> None:
+        super().__init__()
+        self.memory = memory
+        self.names = names
+
+    def forward(self, inputs: list[Tensor]) -> list[Tensor]:
+        features, *parts = inputs
+        after = self.memory.step(features, dict(zip(self.names, parts, strict=True)))
+        return [after[name] for name in self.names]
+
+
+def export(subject: MemorySubject) -> None:
+    """A step can be exported, and gives the same."""
+    memory = subject.build()
+    before = subject.states(memory, ROWS)
+    inputs = [subject.features(ROWS), *before.values()]
+    try:
+        program = export_program(_Step(memory, list(before)), inputs)
+    except UsageError as error:
+        raise Failed(f"its step cannot be exported: {error}") from error
+    with torch.no_grad():
+        found = dict(zip(before, program.module()(inputs), strict=True))
+        expected = memory.step(inputs[0], before)
+    if name := different(found, expected):
+        raise Failed(f"exported, its part '{name}' differs; do not branch on the values of tensors")

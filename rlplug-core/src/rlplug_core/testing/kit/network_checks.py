@@ -1,0 +1,130 @@
+"""Checks of networks by name (`net.factory`): their outputs, rows, weights and export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import UsageError
+from rlplug_core.export.program import export_program
+from rlplug_core.seeds import global_state
+from rlplug_core.testing.kit.memory_checks import check_gradient, check_seed
+from rlplug_core.testing.kit.module_subject import NetworkSubject
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.trees import difference, leaves
+from rlplug_core.types import Obs, Space, tree_map
+
+
+def each(subject: NetworkSubject) -> Iterator[tuple[str, Space, nn.Module, int]]:
+    """Yield a module for each kind of observations that the network takes."""
+    for name, space in subject.spaces().items():
+        module, features = subject.build(space)
+        yield name, space, module, features
+
+
+def outputs(subject: NetworkSubject) -> None:
+    """Observations [B, ...] of any B become finite float32 features [B, F], and are not changed."""
+    for name, space, module, features in each(subject):
+        for rows in (2, 5):
+            obs = subject.observations(space, rows)
+            before = tree_map(torch.clone, obs)
+            with torch.no_grad():
+                found = module(obs)
+            if found.shape != (rows, features) or found.dtype != torch.float32:
+                raise Failed(
+                    f"of {name} it makes {list(found.shape)} {found.dtype}, not [{rows}, {features}]"
+                )
+            if not torch.isfinite(found).all():
+                raise Failed(f"of {name} it makes features that are not finite")
+            if path := difference(leaves(before, "obs"), leaves(obs, "obs")):
+                raise Failed(f"of {name} it changes its input '{path}' in place; copy it first")
+
+
+def rows(subject: NetworkSubject) -> None:
+    """A row depends on no other row, in training and in evaluation mode, and both modes give the same."""
+    for name, space, module, _ in each(subject):
+        obs = subject.observations(space, 8)
+        few = tree_map(lambda part: part[:2], obs)
+        found = {}
+        for mode in (True, False):
+            module.train(mode)
+            with torch.no_grad():
+                together, alone = module(obs), module(few)
+            found[mode] = together
+            if not torch.allclose(together[:2], alone, rtol=1e-4, atol=1e-4):
+                raise Failed(
+                    f"features of {name} depend on the other rows in {'training' if mode else 'evaluation'} mode; do "
+                    "not normalize over the batch, and draw no random numbers"
+                )
+        if not torch.allclose(found[True], found[False], rtol=1e-4, atol=1e-4):
+            raise Failed(
+                f"features of {name} differ between training and evaluation mode; networks here have no mode, so leave "
+                "dropout and batch normalization out"
+            )
+
+
+def calls(subject: NetworkSubject) -> None:
+    """A call draws no random numbers and leaves nothing behind for the next call."""
+    for name, space, module, _ in each(subject):
+        obs = subject.observations(space, 3)
+        before = leaves(global_state())
+        with torch.no_grad():
+            first = module(obs)
+            module(subject.observations(space, 1, seed=9))
+            second = module(obs)
+        if path := difference(before, leaves(global_state())):
+            raise Failed(f"a call draws from the process-wide generator '{path}'")
+        if not torch.equal(first, second):
+            raise Failed(f"two calls with the same observations of {name} give different features")
+
+
+def weights(subject: NetworkSubject) -> None:
+    """Weights depend on the seed alone, have finite gradients, and are all in `state_dict`."""
+    for name, space, module, _ in each(subject):
+        other, _ = subject.build(space, 2)
+        same, _ = subject.build(space)
+        check_seed(module, same, other)
+        obs = subject.observations(space, 4)
+        found = module(obs)
+        check_gradient(module, found)
+        other.load_state_dict(module.state_dict())
+        with torch.no_grad():
+            again = other(obs)
+        if not torch.allclose(again, found.detach(), rtol=1e-4, atol=1e-5):
+            raise Failed(
+                f"with its weights loaded into another one, features of {name} differ; register buffers and parameters"
+            )
+
+
+class _Flat(nn.Module):
+    """A network with a list of tensors as input, as exports call it."""
+
+    def __init__(self, module: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.module = module
+        self.names = names
+
+    def forward(self, inputs: list[Tensor]) -> list[Tensor]:
+        obs: Obs = dict(zip(self.names, inputs, strict=True)) if self.names else inputs[0]
+        return [self.module(obs)]
+
+
+def export(subject: NetworkSubject) -> None:
+    """It can be exported, and gives the same."""
+    for name, space, module, _ in each(subject):
+        obs = subject.observations(space, 3)
+        names = list(obs) if isinstance(obs, dict) else []
+        inputs = list(obs.values()) if isinstance(obs, dict) else [obs]
+        try:
+            program = export_program(_Flat(module, names), inputs)
+        except UsageError as error:
+            raise Failed(f"with {name} it cannot be exported: {error}") from error
+        with torch.no_grad():
+            (found,) = program.module()(inputs)
+            expected = module(obs)
+        if not torch.allclose(found, expected, rtol=1e-4, atol=1e-4):
+            raise Failed(
+                f"exported, features of {name} differ; do not branch on the values of tensors"
+            )
