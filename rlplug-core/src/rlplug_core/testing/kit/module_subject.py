@@ -16,7 +16,7 @@ from rlplug_core.nets.custom import custom
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.recurrent import Memory, Remembered, make_memory
 from rlplug_core.testing.kit.outcome import Failed
-from rlplug_core.types import Obs, Space, tree_map
+from rlplug_core.types import Obs, Space
 
 M = TypeVar("M")
 #: The number of features that a tested memory reads.
