@@ -93,7 +93,7 @@ def episodes(subject: MemorySubject) -> None:
 
 
 def recall(subject: MemorySubject) -> None:
-    """What policies read depends on earlier steps."""
+    """The part that policies read depends on earlier steps."""
     memory = subject.build()
     features = subject.features(ROWS)
     with torch.no_grad():
