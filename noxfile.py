@@ -394,7 +394,7 @@ def release(session: nox.Session) -> None:
     shutil.rmtree(DIST, ignore_errors=True)
     install(session, (), "hatchling>=1.26", "twine>=6.1", "readme-renderer[md]", *PYTEST)
     with timed(session, checks):
-        for package in ("rlplug", *PACKAGES):
+        for package in ("rlplug", "rlplug-zoo", *PACKAGES):
             with session.chdir(tree / package):
                 session.run("python", "-m", "hatchling", "build", "--directory", str(DIST))
         session.run("twine", "check", "--strict", *map(str, DIST.iterdir()))
@@ -409,7 +409,7 @@ def copied(folder: Path) -> Path:
     """Copy the files that a release changes into `folder`, to build a version before it is in the sources."""
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)
-    for name in ("rlplug", *PACKAGES, ".ci", "examples"):
+    for name in ("rlplug", "rlplug-zoo", *PACKAGES, ".ci", "examples"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "CITATION.cff", tree)
     return tree

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("rlplug", "rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
+PACKAGES = ("rlplug", "rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli", "rlplug-zoo")
 #: What follows a title of *Unreleased* where nobody noted a change.
 NOTHING = "- No change but the version."
 #: The address in `[project.urls]` until the repository has a public one; names that end so belong to nobody.

@@ -305,10 +305,12 @@ def project(package: str) -> dict[str, Any]:
     return table
 
 
+#: Packages that bring others, or data.
+WITHOUT_CODE = ("rlplug", "rlplug-zoo")
 EXAMPLES = tuple(f"examples/{path.parent.name}" for path in sorted(ROOT.glob("examples/*/pyproject.toml")))
 
 
-@pytest.mark.parametrize("package", ["rlplug", *PACKAGES, *EXAMPLES])
+@pytest.mark.parametrize("package", [*WITHOUT_CODE, *PACKAGES, *EXAMPLES])
 def test_a_package_has_its_own_version_bounds_and_contract(package: str) -> None:
     """Siblings are bounded by the next major version; the number of the contract says what works together."""
     table = project(package)
@@ -320,7 +322,7 @@ def test_a_package_has_its_own_version_bounds_and_contract(package: str) -> None
     assert set(table["urls"]) == {"Homepage", "Changelog"}
     assert (ROOT / package / "CHANGELOG.md").is_file()
     declared = table.get("entry-points", {}).get("rlplug.contract", {})
-    assert list(declared) == ([] if package == "rlplug" else [str(CONTRACT)])
+    assert list(declared) == ([] if package in WITHOUT_CODE else [str(CONTRACT)])
 
 
 def test_the_command_line_does_not_require_algorithms() -> None:

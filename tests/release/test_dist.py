@@ -40,7 +40,7 @@ def source(package: str) -> set[str]:
 
 
 def test_there_is_one_of_each(dist: Path) -> None:
-    assert len(list(dist.iterdir())) == 2 * len(("rlplug", *PACKAGES))
+    assert len(list(dist.iterdir())) == 2 * len(("rlplug", "rlplug-zoo", *PACKAGES))
     with wheel(dist, "rlplug") as meta:
         assert all(".dist-info/" in name for name in meta.namelist())
 
