@@ -89,6 +89,16 @@ def test_small_returns_have_three_figures(value: float, shown: str) -> None:
     assert figures(value) == shown
 
 
+def test_the_decimals_of_returns_can_be_set(
+    monkeypatch: pytest.MonkeyPatch, rlplug: Callable[..., Done], runs: Path
+) -> None:
+    monkeypatch.setenv("RLPLUG_DECIMALS", "4")
+    assert [figures(value) for value in (1234.56789, 0.5, -3.0)] == ["1,234.5679", "0.5000", "-3.0000"]
+    monkeypatch.setenv("RLPLUG_DECIMALS", "many")
+    done = rlplug("runs")
+    assert (done.code, "RLPLUG_DECIMALS is 'many'; give a number of decimals from 0 to 9" in done.err) == (2, True)
+
+
 def test_numbers_of_other_libraries_are_taken() -> None:
     values = {"total_timesteps": 1e3, "seed": np.int64(3), "max_seconds": np.float32(0.5)}
     made = convert(RunOptions, values, "run")

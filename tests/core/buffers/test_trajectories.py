@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,8 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant, linear
 from rlplug_core.protocols import SupportsSources
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import tree_map
+from rlplug_core.types import Result, tree_map
+from tests.core.fakes import stored
 from tests.core.stories import Story, critic, dictionary_step, stories
 
 NAMES = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
@@ -190,3 +192,23 @@ def test_replay_keeps_so_many_env_steps(ratio: Any) -> None:
     buffer = replay.buffer(5, 2, Seeds(0))
     assert isinstance(buffer, TrajectoryReplay)
     assert (buffer.capacity, buffer.start, buffer.fresh) == (9, 3, True)
+
+
+def test_rollouts_are_drawn_by_the_norms_of_their_gradients() -> None:
+    """Norms 1, 4 and 9 with the exponent 0.5 are drawn 1 : 2 : 3; a new rollout has the largest norm."""
+    buffer = TrajectoryReplay(1, 3, 0.0, 1, Seeds(0), alpha=0.5)
+    counts = np.zeros(3)
+    for time, norm in enumerate((1.0, 4.0, 9.0)):
+        buffer.add(dictionary_step(time))
+        (batch,) = buffer.batches(Clock(1000))
+        buffer.feedback(batch, Result({"loss/gradient_norm": torch.tensor(norm)}))
+    assert buffer.priorities.tolist() == [1.0, 4.0, 9.0]
+    for _ in range(6000):
+        counts[buffer._draw()] += 1
+    np.testing.assert_allclose(counts / 6000, [1 / 6, 2 / 6, 3 / 6], atol=0.02)
+    buffer.add(dictionary_step(3))
+    list(buffer.batches(Clock(1000)))
+    assert buffer.priorities.tolist() == [9.0, 4.0, 9.0]
+    again = TrajectoryReplay(1, 3, 0.0, 1, Seeds(5), alpha=0.5)
+    again.load_state_dict(stored(buffer.state_dict()))
+    assert [again._draw() for _ in range(20)] == [buffer._draw() for _ in range(20)]

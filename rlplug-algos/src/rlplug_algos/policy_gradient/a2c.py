@@ -18,6 +18,8 @@ class A2CConfig(rl.Config):
     n_steps: rl.Count = 5  # rollout length per environment
     # replayed rollouts per new one, on average (Poisson)
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
+    # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
+    replay_alpha: rl.Fraction = 0.0
     # learn only from replayed rollouts, not from each new rollout once
     replay_only: bool = False
     buffer_size: rl.Count = (
@@ -67,7 +69,9 @@ class A2C(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
+        self.replay = rl.RolloutReplay(
+            self.schedule("replay_ratio"), c.buffer_size, c.replay_only, alpha=c.replay_alpha
+        )
         self.check_running_statistics()
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
         self.networks = rl.policy_and_critic(

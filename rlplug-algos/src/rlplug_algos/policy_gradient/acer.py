@@ -22,6 +22,8 @@ class ACERConfig(rl.Config):
     buffer_size: rl.Count = 50_000  # size of the replay buffer in env steps, in whole rollouts
     learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
     replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
+    # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
+    replay_alpha: rl.Fraction = 0.0
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # truncation of importance weights; a correction follows
     max_importance_weight: rl.Scheduled[rl.Positive] = 10.0
@@ -83,7 +85,10 @@ class ACER(rl.Algorithm[rl.Rollout]):
         c = self.config
         seeds = self.seeds.child("buffer", self.context.rank)
         replay = rl.RolloutReplay(
-            self.schedule("replay_ratio"), c.buffer_size, learning_starts=c.learning_starts
+            self.schedule("replay_ratio"),
+            c.buffer_size,
+            learning_starts=c.learning_starts,
+            alpha=c.replay_alpha,
         )
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 

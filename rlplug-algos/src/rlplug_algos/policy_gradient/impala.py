@@ -18,6 +18,8 @@ class IMPALAConfig(rl.Config):
     n_steps: rl.Count = 20  # rollout length per environment
     # replayed rollouts per new one, on average (Poisson)
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
+    # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
+    replay_alpha: rl.Fraction = 0.0
     # learn only from replayed rollouts, not from each new rollout once
     replay_only: bool = False
     buffer_size: rl.Count = 10_000  # size of the replay buffer in env steps, in whole rollouts
@@ -84,7 +86,9 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
         c = self.config
-        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
+        replay = rl.RolloutReplay(
+            self.schedule("replay_ratio"), c.buffer_size, c.replay_only, alpha=c.replay_alpha
+        )
         return replay.buffer(c.n_steps, self.spec.num_envs, self.seeds.child("buffer"))
 
     def learn(self, batch: rl.Rollout, now: IMPALAConfig, clock: rl.Clock) -> rl.Result:

@@ -19,6 +19,8 @@ class NStepQConfig(rl.Config):
     n_steps: rl.Count = 5
     # replayed rollouts per new one, on average (Poisson)
     replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0
+    # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
+    replay_alpha: rl.Fraction = 0.0
     # learn only from replayed rollouts, not from each new rollout once
     replay_only: bool = False
     buffer_size: rl.Count = (
@@ -99,7 +101,9 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
         c = self.config
         seeds = self.seeds.child("buffer", self.context.rank)
-        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
+        replay = rl.RolloutReplay(
+            self.schedule("replay_ratio"), c.buffer_size, c.replay_only, alpha=c.replay_alpha
+        )
         return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: NStepQConfig, clock: rl.Clock) -> rl.Result:

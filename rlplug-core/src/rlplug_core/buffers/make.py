@@ -284,12 +284,14 @@ class RolloutReplay:
         buffer_size: env steps kept, in whole rollouts.
         only: whether new rollouts are not given before they are drawn.
         learning_starts: env steps kept before the first rollout is given again.
+        alpha: how much rollouts with larger gradients are preferred; at 0 all are equally likely.
     """
 
     ratio: Schedule | float
     buffer_size: int
     only: bool = False
     learning_starts: int = 0
+    alpha: float = 0.0
 
     @property
     def on(self) -> bool:
@@ -313,7 +315,7 @@ class RolloutReplay:
             capacity = max(1, self.buffer_size // rollout)
             start = -(-self.learning_starts // rollout)
             return TrajectoryReplay(
-                n_steps, capacity, self.ratio, start, seeds, fresh=not self.only
+                n_steps, capacity, self.ratio, start, seeds, fresh=not self.only, alpha=self.alpha
             )
         if self.only:
             raise UsageError(

@@ -14,9 +14,16 @@ from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
+#: The metric that rollouts are drawn by, and the least value, with which a rollout can still be drawn.
+NORM = "loss/gradient_norm"
+LEAST = 1e-6
+
 
 class TrajectoryReplay:
-    """Gives every rollout once when it is full, and after it a random number of kept ones, each equally likely.
+    """Gives every rollout once when it is full, and after it a random number of kept ones.
+
+    With `alpha` above 0 a rollout is drawn in proportion to (gradient norm)^alpha: the norm of the gradient when it was
+    last learned from, and for a new one the largest of all. Losses are not corrected for that.
 
     The rows of each source fill rollouts of their own; the rollouts of all sources are kept together.
 
@@ -28,6 +35,7 @@ class TrajectoryReplay:
         start: rollouts kept before the first is given again.
         seeds: seeds of the draws.
         fresh: whether a rollout is given when it is full; otherwise only drawn ones are.
+        alpha: how much larger gradients are preferred; at 0 every kept rollout is equally likely.
     """
 
     FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
@@ -40,18 +48,22 @@ class TrajectoryReplay:
         start: int,
         seeds: Seeds,
         fresh: bool = True,
+        alpha: float = 0.0,
     ) -> None:
         self.steps = steps
         self.capacity = capacity
         self.ratio = throughout(ratio)
         self.start = start
         self.fresh = fresh
+        self.alpha = alpha
         self.incoming: dict[int, RolloutBuffer] = {}  # by source
         self.generator = seeds.generator()
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
         self.apart: list[
             State
         ] = []  # per slot the parts without a fixed shape: cuts and the first row's memory
+        self.priorities = np.zeros(capacity if alpha else 0)  # gradient norms
+        self.given = 0  # the slot of the rollout that was given last
         self.count = 0  # rollouts ever kept
         self.owed = 0
         self.new = False
@@ -80,13 +92,25 @@ class TrajectoryReplay:
     def _due(self) -> Iterator[Rollout]:
         if self.new:
             self.new = False
-            yield self._rollout((self.count - 1) % self.capacity)
+            self.given = (self.count - 1) % self.capacity
+            yield self._rollout(self.given)
         while self.owed:
             self.owed -= 1
-            yield self._rollout(int(self.generator.integers(len(self.apart))))
+            self.given = self._draw()
+            yield self._rollout(self.given)
+
+    def _draw(self) -> int:
+        """Return the slot of a kept rollout."""
+        kept = len(self.apart)
+        if not self.alpha:
+            return int(self.generator.integers(kept))
+        masses = self.priorities[:kept] ** self.alpha
+        return int(self.generator.choice(kept, p=masses / masses.sum()))
 
     def feedback(self, batch: Rollout, result: Result) -> None:
-        """It has no priorities."""
+        """Keep the gradient norm of the rollout that was given last, if rollouts are drawn by it."""
+        if self.alpha:
+            self.priorities[self.given] = max(float(result.metrics[NORM]), LEAST)
 
     def restart(self) -> None:
         """Drop the steps of unfinished rollouts."""
@@ -110,6 +134,7 @@ class TrajectoryReplay:
             "generator": self.generator.bit_generator.state,
             "apart": list(self.apart),
             "fields": tree_map(lambda array: array[:used], self.fields),
+            "priorities": self.priorities,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -121,9 +146,12 @@ class TrajectoryReplay:
         self.generator.bit_generator.state = state["generator"]
         self.apart = list(state["apart"])
         self.fields = tree_map(np.array, state["fields"])
+        self.priorities = np.array(state.get("priorities", self.priorities))
 
     def _keep(self, rollout: Rollout) -> None:
         slot = self.count % self.capacity
+        if self.alpha:
+            self.priorities[slot] = self.priorities.max() or 1.0
         fields = {name: getattr(rollout, name) for name in self.FIELDS}
         if not self.apart:
             self.fields = tree_map(lambda array: array[None].copy(), fields)

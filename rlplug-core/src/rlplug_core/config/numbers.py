@@ -8,6 +8,9 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Protocol, runtime_checkable
 
+from rlplug_core.errors import UsageError
+from rlplug_core.errors import plain as plain_text
+
 #: Factors of the letters after a number.
 LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 #: As many digits has no number of anything; 1e999999999 would be a number of a gigabyte.
@@ -46,7 +49,20 @@ def whole(text: str) -> int:
 
 
 def figures(value: float) -> str:
-    """Format a return: with one decimal, or with three significant figures if it is small."""
+    """Format a return: with one decimal, or with three significant figures if it is small.
+
+    The environment variable `RLPLUG_DECIMALS` sets another number of decimals for all returns.
+
+    Raises:
+        UsageError: that is not a number from 0 to 9.
+    """
+    decimals = os.environ.get("RLPLUG_DECIMALS", "")
+    if decimals in set("0123456789"):
+        return f"{value:,.{decimals}f}"
+    if decimals:
+        raise UsageError(
+            f"RLPLUG_DECIMALS is '{plain_text(decimals)}'; give a number of decimals from 0 to 9"
+        )
     return f"{value:,.1f}" if abs(value) >= 10 or value == round(value, 1) else f"{value:.3g}"
 
 
