@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,15 @@ def imported(node: ast.AST, typing_too: bool) -> Iterator[str]:
         yield from imported(child, typing_too)
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file, the module first. Many tests read each file, so it is parsed once."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@cache
 def imports(path: Path, typing_too: bool = False) -> set[str]:
-    return set(imported(ast.parse(path.read_text(encoding="utf-8")), typing_too))
+    return set(imported(nodes(path)[0], typing_too))
 
 
 def unit(name: str) -> str | None:
@@ -210,7 +218,7 @@ def test_functions_are_short() -> None:
     long = []
     for package in PACKAGES:
         for path in modules(package):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in nodes(path):
                 if isinstance(node, ast.FunctionDef) and body_lines(node) > 25:
                     long.append(f"{path.name}: {node.name} has {body_lines(node)} lines")
     assert len(long) <= LONG_FUNCTIONS, long
@@ -244,7 +252,7 @@ POSITIONAL = {
 def test_long_calls_name_their_arguments(package: str) -> None:
     found = []
     for path in modules(package):
-        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
         found += [f"{path.stem}.{ast.unparse(call.func)}" for call in calls if len(call.args) > 5]
     assert set(found) <= POSITIONAL, set(found) - POSITIONAL
 
@@ -284,7 +292,7 @@ FRAGMENTS = {"As", "How", "Of", "What", "When", "Where", "Whether", "Which", "Wh
 def test_a_docstring_begins_with_a_verb_or_a_noun(package: str) -> None:
     fragments = []
     for path in modules(package):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 first = (ast.get_docstring(node) or "").partition(" ")[0]
                 if first in FRAGMENTS:
