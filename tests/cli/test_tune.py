@@ -7,6 +7,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,17 @@ from rlplug_cli.commands.tune import _export
 from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.seeds import with_defaults
 from rlplug_cli.sweep.task_pool import TaskPool
+from rlplug_cli.tune import outcome as outcomes
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.outcome import Outcome
 from rlplug_cli.tune.search import Search
-from rlplug_cli.tune.space import from_file, parse_range, ranges_of
+from rlplug_cli.tune.space import from_file, parse_range, ranges_of, suggest
+from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS, check_grid, pruner, sampler
 from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
-from rlplug_core.errors import BadConfig, RlplugError, UsageError
+from rlplug_core.errors import BadConfig, MissingPackage, RlplugError, UsageError
 from rlplug_core.runs.listing import records
 from tests.cli.histories import write_run
 from tests.tables import for_each
@@ -35,6 +38,8 @@ pytest.importorskip("optuna")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "tune.json").read_bytes())
+#: The default sampler and pruner.
+HOW: Any = (lambda trials: sampler("tpe", trials, {}), pruner("median", 100, 400))
 TINY = ("--total-timesteps", "200", "--eval-every", "100", "--eval-episodes", "1", "--final-eval-episodes", "1")
 RATE = Option("learning_rate", "float", 1e-3, "", minimum=0, open_minimum=True)
 STEPS = Option("n_steps", "int", 32, "", minimum=1)
@@ -72,6 +77,61 @@ def test_integer_search_ranges_stay_integers(search: Range, kind: str) -> None:
 def test_a_range_holds_values_of_its_option_alone(text: str) -> None:
     with pytest.raises(BadConfig, match="learning_rate"):
         parse_range(RATE, text, "ppo")
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_draws_in_the_ranges_and_again_after_a_restart(name: str) -> None:
+    optuna = pytest.importorskip("optuna")
+    if name == "cmaes" and find_spec("cmaes") is None:
+        with pytest.raises(MissingPackage, match="--sampler cmaes needs the package cmaes: python -m pip"):
+            sampler(name, 0, {})
+        return
+    space = {"n_steps": Range("integer", (1, 4)), "gamma": Range("choice", ("0.9", "0.99", "0.999"))}
+
+    def draws(seed: int) -> list[dict[str, Any]]:
+        study = optuna.create_study(sampler=sampler(name, seed, space))
+        for number in range(12):
+            trial = study.ask()
+            suggest(trial, space)
+            study.tell(trial, float(number))
+        return [trial.params for trial in study.trials]
+
+    found = draws(3)
+    assert found == draws(3)
+    assert all(1 <= one["n_steps"] <= 4 and one["gamma"] in space["gamma"].values for one in found)
+    assert len({tuple(one.items()) for one in found}) > 3
+    if name == "grid":
+        assert len({tuple(one.items()) for one in found}) == 12
+
+
+def test_a_grid_has_points_and_no_more_trials_than_points() -> None:
+    space = {"n_steps": Range("integer", (1, 4)), "gamma": Range("choice", (0.9, (1, 2)))}
+    check_grid("grid", space, 8)
+    check_grid("tpe", space, 9)
+    with pytest.raises(UsageError, match="the grid has 8 points, and --trials is 9; write --trials 8"):
+        check_grid("grid", space, 9)
+    with pytest.raises(UsageError, match="--sampler grid needs choices, and rate has a range"):
+        check_grid("grid", {"rate": Range("log", (0.1, 0.2))}, 1)
+
+
+@pytest.mark.parametrize("name", ["", *PRUNERS])
+def test_pruners_end_bad_trials_after_the_warm_up(name: str) -> None:
+    """Every other trial stays at 0 and is pruned, but not before step 100, and never without a pruner."""
+    optuna = pytest.importorskip("optuna")
+    study = optuna.create_study(direction="maximize", pruner=pruner(name, 100, 1000), study_name="fixed")
+    pruned = list[int]()
+    for number in range(40):
+        bad = number % 2 == 1
+        trial = study.ask()
+        for step in range(50, 1001, 50):
+            trial.report(0.0 if bad else 10.0 + number, step)
+            if trial.should_prune():
+                assert bad or name in ("halving", "hyperband")
+                pruned.append(step)
+                break
+        study.tell(trial, 0.0 if bad else 10.0)
+    assert bool(pruned) == bool(name)
+    assert all(step >= 100 for step in pruned)
 
 
 class Machine:
@@ -116,7 +176,7 @@ def wanted(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
 def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1,), size: int = 1) -> Search:
     directory.mkdir(exist_ok=True)
     goal = wanted(trials, seeds)
-    study = studies.open_study(directory, goal.digest, None, 0, True, 100)
+    study = studies.open_study(directory, goal.digest, None, *HOW)
     return Search(goal, study, TaskPool(directory, place, size))
 
 
@@ -189,19 +249,19 @@ def test_a_trial_of_several_seeds_is_their_mean_and_waits_for_all(place: Path) -
 )  # fmt: skip
 def test_a_study_goes_on_with_no_other_search_but_with_more_trials(place: Path, other: dict[str, Any]) -> None:
     first, more = wanted(1), wanted(2)
-    studies.open_study(place, first.digest, None, 0, True, 100)
-    assert studies.open_study(place, more.digest, None, 0, True, 100).user_attrs["searched"] == first.digest
+    studies.open_study(place, first.digest, None, *HOW)
+    assert studies.open_study(place, more.digest, None, *HOW).user_attrs["searched"] == first.digest
     with pytest.raises(UsageError, match="was started with other options; choose another --name"):
-        studies.open_study(place, replace(first, **other).digest, None, 0, True, 100)
+        studies.open_study(place, replace(first, **other).digest, None, *HOW)
 
 
 def test_an_older_study_takes_on_what_it_searches(place: Path) -> None:
     import optuna
 
     optuna.create_study(storage=f"sqlite:///{place / studies.DATABASE}", study_name=place.name, direction="maximize")
-    assert studies.open_study(place, "search", None, 0, True, 100).user_attrs["searched"] == "search"
+    assert studies.open_study(place, "search", None, *HOW).user_attrs["searched"] == "search"
     with pytest.raises(UsageError, match="was started with other options"):
-        studies.open_study(place, "another", None, 0, True, 100)
+        studies.open_study(place, "another", None, *HOW)
 
 
 def test_a_study_is_found_again_however_its_options_are_typed(
@@ -254,7 +314,7 @@ def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place:
     directory.mkdir()
     for words in (("--gamma", "0.9", "--n-steps", "8"), ("--n-steps", "8", "--gamma", "0.9")):
         goal = replace(wanted(), words=words, fixed={"gamma": 0.9, "n_steps": 8})
-        study = studies.open_study(directory, goal.digest, None, 0, True, 100)
+        study = studies.open_study(directory, goal.digest, None, *HOW)
         Search(goal, study, TaskPool(directory, place_of, 1)).step()
     assert place_of.started == ["trial-0000-s1"] * 2
 
@@ -262,7 +322,7 @@ def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place:
 def test_a_directory_that_a_url_cannot_say_holds_no_study(place: Path) -> None:
     (place / "what?" / "study").mkdir(parents=True)
     with pytest.raises(RlplugError, match=r"no SQLite store can be at .*; rename the directory, or .* with --out"):
-        studies.open_study(place / "what?" / "study", "search", None, 0, True, 100)
+        studies.open_study(place / "what?" / "study", "search", None, *HOW)
     assert list(place.iterdir()) == [place / "what?"]
 
 
@@ -271,16 +331,16 @@ def test_a_moved_directory_goes_on_with_its_study(place: Path, shared: bool) -> 
     """In a storage of many studies, one of the same name elsewhere is another's as long as that has its directory."""
     old, new, storage = place / "old" / "one", place / "new" / "one", f"sqlite:///{place}/all.db" if shared else None
     (old / "trial-0000-s1").mkdir(parents=True)
-    first = studies.open_study(old, "search", storage, 0, True, 100)
+    first = studies.open_study(old, "search", storage, *HOW)
     first.ask()
     shutil.copytree(old, new)
     if shared:
         with pytest.raises(UsageError, match=r"in this storage belongs to .*old/one; choose another --name"):
-            studies.open_study(new, "search", storage, 0, True, 100)
+            studies.open_study(new, "search", storage, *HOW)
         shutil.rmtree(old)
         with pytest.raises(UsageError, match=r"in this storage belongs to .*old/one"):
-            studies.open_study(place / "empty" / "one", "search", storage, 0, True, 100)
-    moved = studies.open_study(new, "search", storage, 0, True, 100)
+            studies.open_study(place / "empty" / "one", "search", storage, *HOW)
+    moved = studies.open_study(new, "search", storage, *HOW)
     assert (studies.count(moved), moved.user_attrs["directory"]) == (1, str(new))
 
 
@@ -367,9 +427,9 @@ def test_a_study_is_searched_as_it_is_typed(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    asked: list[dict[str, Any]] = []
-    real = studies.open_study
-    monkeypatch.setattr(studies, "open_study", lambda *given, **named: (asked.append(named), real(*given, **named))[1])
+    asked: list[tuple[Any, ...]] = []
+    for name, real in (("sampler", sampler), ("pruner", pruner)):
+        monkeypatch.setattr(outcomes, name, lambda *given, real=real: (asked.append(given), real(*given))[1])
     words = (
         "--objective",
         "mean",
@@ -378,6 +438,8 @@ def test_a_study_is_searched_as_it_is_typed(
         "0.5",
         "--sampler-seed",
         "3",
+        "--sampler",
+        "random",
         "--gamma",
         "0.9,0.99",
         *TINY,
@@ -385,7 +447,8 @@ def test_a_study_is_searched_as_it_is_typed(
     words += ("--storage", f"sqlite:///{place}/all.db", "--export-preset", "preset.toml", "--name", "tuned", "--json")
     done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *words)
     assert done.code == 0, done.err
-    assert [(one["seed"], one["prune"], one["warmup"]) for one in asked] == [(3, False, 100)]
+    assert asked[0] == ("", 100, 200)
+    assert {one[:2] for one in asked[1:]} == {("random", 3)}
     assert (place / "all.db").exists()
     assert not (place / "runs" / "tuned" / "study.db").exists()
     (trial,) = json.loads(done.out)["trials"]

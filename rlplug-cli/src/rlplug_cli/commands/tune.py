@@ -17,6 +17,7 @@ from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption, flag_of
 from rlplug_cli.sweep.grid import refuse_seed, seeds
+from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.config import Range, figures
 from rlplug_core.errors import RlplugError, UsageError, warn
@@ -56,7 +57,19 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--prune/--no-prune",
     default=True,
-    help="End trials whose evaluations are below the median  [yes]",
+    help="End trials with low evaluations early  [yes]",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(SAMPLERS),
+    default="tpe",
+    help="How values are drawn, by a sampler of Optuna  [tpe]",
+)
+@click.option(
+    "--pruner",
+    type=click.Choice(PRUNERS),
+    default="median",
+    help="Which trials end early, by a pruner of Optuna  [median]",
 )
 @click.option(
     "--warmup",
@@ -111,6 +124,8 @@ def command(
     space: Path | None,
     objective: str,
     prune: bool,
+    sampler: str,
+    pruner: str,
     warmup: float,
     storage: str | None,
     jobs: int | None,
@@ -141,6 +156,8 @@ def command(
         warmup=warmup,
         jobs=jobs,
         sampler_seed=sampler_seed,
+        sampler=sampler,
+        pruner=pruner,
     )
     goal = search_goal(algorithm, env, words, options)
     directory = out / name if name else _default_directory(goal, out)

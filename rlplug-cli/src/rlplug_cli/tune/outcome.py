@@ -18,6 +18,7 @@ from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_cli.tune import pictures, study
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search, state_counts
+from rlplug_cli.tune.strategies import check_grid, pruner, sampler
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.errors import Interrupted
 from rlplug_core.loop import cores
@@ -87,6 +88,8 @@ def run_study(
         MissingPackage: Optuna is not installed. UsageError: another process works on the directory, or it belongs to
             another search. Interrupted: a signal came; the same command continues.
     """
+    study.require_optuna()
+    check_grid(tune.sampler, goal.space, goal.trials)
     with lock_directory(directory) as lock:
         total: Any = goal.values["total_timesteps"]
         pool = TaskPool(directory, LocalPlace(lock), tune.jobs or cores())
@@ -94,9 +97,8 @@ def run_study(
             directory,
             goal.digest,
             storage,
-            seed=tune.sampler_seed,
-            prune=tune.prune,
-            warmup=int(tune.warmup * total),
+            sampler=lambda trials: sampler(tune.sampler, tune.sampler_seed + trials, goal.space),
+            pruner=pruner(tune.pruner if tune.prune else "", int(tune.warmup * total), total),
             former=goal.former_digest,
         )
         search = Search(goal, optuna_study, pool)

@@ -111,14 +111,14 @@ def suggest(trial: Trial, space: Mapping[str, Range]) -> dict[str, object]:
 
 def _suggest_value(trial: Trial, name: str, range: Range) -> object:
     if range.kind == "choice":
-        return trial.suggest_categorical(name, [_choice(value) for value in range.values])
+        return trial.suggest_categorical(name, [choice_value(value) for value in range.values])
     low, high = range.values
     if isinstance(low, int) and isinstance(high, int) and range.kind != "uniform":
         return trial.suggest_int(name, low, high, log=range.kind == "log")
     return trial.suggest_float(name, low, high, log=range.kind == "log")
 
 
-def _choice(value: object) -> bool | int | float | str:
+def choice_value(value: object) -> bool | int | float | str:
     """Return a choice as Optuna can store it: lists and None become strings."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))

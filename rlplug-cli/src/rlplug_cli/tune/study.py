@@ -3,51 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.file_checks import refuse_irregular
 from rlplug_cli.mlflow.store import check_path, sqlite_uri
+from rlplug_cli.tune.strategies import STARTUP
 from rlplug_core.config import Range
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 
 if TYPE_CHECKING:
     from optuna import Study
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial, Trial
 
 DATABASE = "study.db"
-#: Trials before the sampler uses earlier results; the pruner waits for half as many.
-STARTUP = 10
+
+
+def require_optuna() -> None:
+    """Raise MissingPackage if Optuna is not installed."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError as error:
+        raise MissingPackage("tuning needs Optuna: pip install 'rlplug-cli[tune]'") from error
 
 
 def open_study(
     directory: Path,
     search: str,
     storage: str | None,
-    seed: int,
-    prune: bool,
-    warmup: int,
+    sampler: Callable[[int], BaseSampler],
+    pruner: BasePruner,
     former: str = "",
 ) -> Study:
     """Return the study of a directory, created if there is none.
 
     Args:
         search: a digest of the search; `former` is its digest in older studies.
-        warmup: the env step before which no trial is pruned.
+        sampler: makes the sampler after so many trials.
 
     Raises:
-        MissingPackage: Optuna is not installed. UsageError: it belongs to another search or another directory.
+        UsageError: it belongs to another search or another directory.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise MissingPackage("tuning needs Optuna: pip install 'rlplug-cli[tune]'") from error
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     url = storage or _database(directory / DATABASE)
-    pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
-    if prune:
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=warmup)
     try:
         study = optuna.create_study(
             storage=url,
@@ -55,14 +58,13 @@ def open_study(
             direction="maximize",
             load_if_exists=True,
             pruner=pruner,
-            sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP),
+            sampler=sampler(0),
         )
     except Exception as error:  # SQLAlchemy, Redis and gRPC each raise errors of their own
         raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
     _claim(study, directory, (search, former), shared=storage is not None)
     # After a restart the sampler must not draw the same values again.
-    drawn = len(study.get_trials(deepcopy=False))
-    study.sampler = optuna.samplers.TPESampler(seed=seed + drawn, n_startup_trials=STARTUP)
+    study.sampler = sampler(len(study.get_trials(deepcopy=False)))
     return study
 
 

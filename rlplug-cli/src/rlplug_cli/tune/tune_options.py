@@ -14,8 +14,9 @@ class TuneOptions:
         seeds: how many seeds a trial has, or which ones.
         space: a file of ranges.
         prune: whether trials below the median end early, after the share `warmup` of a run.
+        sampler: the name of the sampler that draws option values; `pruner`: of the rule that ends trials.
         jobs: how many runs at once; None for as many as the cores allow.
-        sampler_seed: the seed of the sampler that draws option values.
+        sampler_seed: the seed of the sampler.
     """
 
     trials: int
@@ -26,3 +27,5 @@ class TuneOptions:
     warmup: float
     jobs: int | None
     sampler_seed: int
+    sampler: str = "tpe"
+    pruner: str = "median"
