@@ -81,7 +81,7 @@ def test_agents_without_an_algorithm_are_named(words: tuple[str, ...], said: str
 @pytest.mark.parametrize(
     ("algorithm", "said"),
     [
-        ("./file.py:Class", "'./file.py:Class' is no installed algorithm, as each algorithm of several must be"),
+        ("./file.py:Class", "'./file.py:Class' is not an installed algorithm, as each algorithm of several must be"),
         ("ppo:steps=3", "algorithm ppo has no option 'steps'"),
         ("pppo", "'pppo'.* did you mean 'ppo'"),
     ],

@@ -33,7 +33,7 @@ CASES = {
     "schedule without its bracket": (
         "run a2c CartPole-v1 --learning-rate cosine(1,2",
         2,
-        r"option '--learning-rate': 'cosine\(1,2' is no schedule",
+        r"option '--learning-rate': 'cosine\(1,2' is not a schedule",
     ),
     "above the range": ("run a2c CartPole-v1 --gamma 1.1", 2, r"option '--gamma': expected a number of at most 1"),
     "not a number": ("run a2c CartPole-v1 --learning-rate nan", 2, r"option '--learning-rate': expected a number"),
@@ -46,7 +46,7 @@ CASES = {
     "no schedule": (
         "run a2c CartPole-v1 --learning-rate linear(1e-3)",
         2,
-        r"'--learning-rate': 'linear\(1e-3\)' is no schedule; write constant",
+        r"'--learning-rate': 'linear\(1e-3\)' is not a schedule; write constant",
     ),
     "a schedule out of range": ("run ppo CartPole-v1 --gamma linear(0.9,1.1)", 2, r"'--gamma': expected .* at most 1"),
     "a schedule for an integer": ("run a2c CartPole-v1 --n-steps linear(5,9)", 2, r"'--n-steps': expected an integer"),
@@ -144,7 +144,7 @@ def test_a_config_file_that_is_not_toml(rlplug: Callable[..., Any], place: Path)
     [
         ("learning_rat = 1e-3", "bad.toml: a2c has no option 'learning_rat'; did you mean 'learning_rate'"),
         ('learning_rate = "fast"', "bad.toml: 'learning_rate': expected a number or .* linear.*, got 'fast'"),
-        ('learning_rate = "linear(1,"', "bad.toml: 'learning_rate': 'linear\\(1,' is no schedule"),
+        ('learning_rate = "linear(1,"', "bad.toml: 'learning_rate': 'linear\\(1,' is not a schedule"),
         ("net.hidden = 3", "bad.toml: 'net.hidden': expected numbers as in 64,64, got 3"),
     ],
 )

@@ -182,7 +182,7 @@ def test_missing_arguments_are_named_as_they_are_typed(name: str, message: str, 
         ("./mine.py:Count", {"eval_env": lambda: Count()}, "eval_env is a lambda"),
         (Count(), {"env.length": 3}, "Count is an object, which takes no arguments any more"),
         (Count(), {"num_envs": 2}, "num_envs is 2, and the object Count has 1; leave num_envs out"),
-        (3, {}, "3 is no environment; give an id, a class, a function"),
+        (3, {}, "3 is not an environment; give an id, a class, a function"),
     ],
 )  # fmt: skip
 def test_impossible_options_are_refused_before_anything_is_written(
@@ -199,9 +199,9 @@ OLD = "class Old:\n def reset(self): return 0\n def step(self, action): return 0
 
 def test_a_function_that_makes_something_else(mine: str, place: Path) -> None:
     (place / "mine.py").write_text(f"def make(): return 3\ndef forgot(): Ellipsis\nnumber = 4\n{OLD}")
-    with pytest.raises(PluginError, match=r"make' made a int, which is no environment: return a gymnasium.Env"):
+    with pytest.raises(PluginError, match=r"make' made a int, which is not an environment: return a gymnasium.Env"):
         trained(f"{mine}:make")
-    with pytest.raises(PluginError, match=r"forgot' made None, which is no environment: return a gymnasium.Env"):
+    with pytest.raises(PluginError, match=r"forgot' made None, which is not an environment: return a gymnasium.Env"):
         trained(f"{mine}:forgot")
     with pytest.raises(PluginError, match=r"Old' made a Old, .* derive its class from gymnasium.Env .* has 'spec'"):
         trained(f"{mine}:Old")

@@ -151,7 +151,7 @@ def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
     assert {line.split()[0]: line.split()[1] for line in done.out.splitlines()[1:]} == {
         "one": "finished", "two": "killed", "three": "finished", "bad": "unreadable",
     }  # fmt: skip
-    assert "runs/bad/config.json cannot be used: it is no JSON (Expecting property" in done.err
+    assert "runs/bad/config.json cannot be used: it is not JSON (Expecting property" in done.err
     names = lambda *words: [one["name"] for one in json.loads(rlplug("runs", "--json", *words).out)]  # noqa: E731
     assert names("--sort", "name") == ["bad", "one", "three", "two"]
     assert names("--sort", "name", "--reverse", "--limit", "1") == ["two"]
@@ -299,7 +299,7 @@ def test_facts_go_on_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_environment_whose_name_is_none_is_one_sentence(rlplug: Callable[..., Done]) -> None:
     done = rlplug("run", "ppo", "./own.py:Own:kind=nan")
     assert done.code == 2
-    assert "'./own.py:Own' is no module's name; write ./file.py:Name or module:Name-v0" in done.err
+    assert "'./own.py:Own' is not a module's name; write ./file.py:Name or module:Name-v0" in done.err
 
 
 def test_a_directory_of_runs_says_which_are_in_it(
@@ -315,9 +315,9 @@ def test_a_directory_of_runs_says_which_are_in_it(
             done = rlplug(command, word)
             assert done.code == 2
             assert done.err == (
-                f"rlplug: runs/five is no run but holds 5 runs: {names} ('rlplug compare runs/five' sums up all)\n"
+                f"rlplug: runs/five is not a run but holds 5 runs: {names} ('rlplug compare runs/five' sums up all)\n"
             )
-    assert "runs is no run but holds 5 runs: five/ppo-s1, five/ppo-s2" in rlplug("evaluate", "runs").err
+    assert "runs is not a run but holds 5 runs: five/ppo-s1, five/ppo-s2" in rlplug("evaluate", "runs").err
     assert "no run at empty ('rlplug runs' lists" in rlplug("evaluate", "empty").err
-    with pytest.raises(UsageError, match="five is no run but holds 5 runs"):
+    with pytest.raises(UsageError, match="five is not a run but holds 5 runs"):
         load(place / "runs" / "five")

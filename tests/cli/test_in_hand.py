@@ -161,7 +161,7 @@ def test_success_is_counted(run: Run) -> None:
     [
         (np.zeros(9), r"the observation has shape \(9,\) of float64; one is \(\d+,\), many are \(B, \d+\)"),
         (np.zeros((2, 2, 2)), r"the observation has shape \(2, 2, 2\)"),
-        ([[0.0], [0.0, 1.0]], "the observation is no array of numbers"),
+        ([[0.0], [0.0, 1.0]], "the observation is not an array of numbers"),
         ("north", "the observation has shape"),
     ],
     ids=str,

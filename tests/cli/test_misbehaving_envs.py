@@ -72,7 +72,7 @@ def test_an_export_of_an_unreadable_run_says_why(rlplug: Callable[..., Done], pl
     (place / "runs/one/lock").unlink()
     (place / "runs/one/lock").symlink_to("nowhere")
     done = rlplug("export", "one")
-    assert (done.code, "runs/one/lock cannot be used: it is no regular file" in done.err) == (1, True)
+    assert (done.code, "runs/one/lock cannot be used: it is not a regular file" in done.err) == (1, True)
 
 
 def test_half_a_surrogate_pair_in_a_record_is_one_sentence(rlplug: Callable[..., Done], place: Path) -> None:
@@ -83,4 +83,4 @@ def test_half_a_surrogate_pair_in_a_record_is_one_sentence(rlplug: Callable[...,
     path.write_text(json.dumps(config))
     for words in (("evaluate", "one"), ("export", "one"), ("show", "one")):
         done = rlplug(*words)
-        assert (done.code, "config.json cannot be used: it is no JSON" in done.err) == (1, True), done.err
+        assert (done.code, "config.json cannot be used: it is not JSON" in done.err) == (1, True), done.err

@@ -77,7 +77,7 @@ def test_the_page_shows_the_names_of_the_four_libraries() -> None:
     assert "\n".join([*rows, ""]) in text, "\n".join(rows)
 
 
-# Words for what is no option here.
+# Words for what is not an option here.
 
 #: What people who come from Stable-Baselines3 and CleanRL type.
 TYPED = (

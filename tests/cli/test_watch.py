@@ -242,8 +242,8 @@ def test_play_says_which_episodes_did_not_end(
     ("words", "sentence"),
     [
         (("--video", "film.avi"), "film.avi is not a film file; name it film.mp4, film.webp or film.gif"),
-        (("--sheet", "page"), "page is no PNG, as sheets are; name it page.png"),
-        (("--sheet", "page.jpg"), "page.jpg is no PNG, as sheets are; name it page.png"),
+        (("--sheet", "page"), "page is not a PNG, as sheets are; name it page.png"),
+        (("--sheet", "page.jpg"), "page.jpg is not a PNG, as sheets are; name it page.png"),
         (("--fps", "0", "--video", "f.mp4"), "fps is 0; it is a number"),
         (("--env", f"{FILE}:Invisible", "--video", "f.mp4"), "cannot be drawn: OSError: no graphics library here"),
         (("--checkpoint", "worst"), "no checkpoint 'worst'"),

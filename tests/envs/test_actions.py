@@ -218,8 +218,11 @@ def test_a_mask_covers_the_choices_of_all_parts() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Car(DIALS, (np.ones(3), np.ones(2))), r"info\['action_mask'\] is no array of numbers; give one array"),
-        (lambda: Car(DICT, {"gear": np.ones(3)}), r"info\['action_mask'\] is no array of numbers"),
+        (
+            lambda: Car(DIALS, (np.ones(3), np.ones(2))),
+            r"info\['action_mask'\] is not an array of numbers; give one array",
+        ),
+        (lambda: Car(DICT, {"gear": np.ones(3)}), r"info\['action_mask'\] is not an array of numbers"),
         (lambda: Car(spaces.Dict({"a": spaces.Text(3)})), "actions of type Text are not supported; wrap the environm"),
         (
             lambda: Car(spaces.Tuple([spaces.Box(0, 1000, (1,), np.int64)])),

@@ -136,7 +136,7 @@ def test_atari_ids_get_the_recipe_unless_told_otherwise() -> None:
 
 
 def test_unsuitable_recipes_are_refused() -> None:
-    with pytest.raises(UsageError, match="CartPoleEnv is no Atari game; leave the wrapper out"):
+    with pytest.raises(UsageError, match="CartPoleEnv is not an Atari game; leave the wrapper out"):
         wrap_env(Gymnasium().make("CartPole-v1", 1), [WrapperSpec.parse("atari")])
     with pytest.raises(UsageError, match="put it first"):
         wrap_env(Gymnasium().make("ALE/Pong-v5", 1), [WrapperSpec.parse("clip-reward"), WrapperSpec.parse("atari")])

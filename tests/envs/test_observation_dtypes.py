@@ -198,7 +198,7 @@ def test_non_numeric_values_are_named(bad: Any) -> None:
     [
         (spaces.Discrete(3), 10**30, f"is {10**30}, its observation space says int64"),
         (spaces.Discrete(3), None, "is None, its observation space says int64"),
-        (FLOATS, [[1], [2, 3]], "is no array of numbers: "),
+        (FLOATS, [[1], [2, 3]], "is not an array of numbers: "),
     ],
 )
 def test_values_that_fit_no_array_are_named(space: Any, bad: Any, said: str) -> None:

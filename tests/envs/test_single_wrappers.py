@@ -235,7 +235,7 @@ def test_a_wrapper_that_learns_inside_an_environment_is_said_once(capsys: pytest
 
 
 def test_an_argument_without_a_name_is_refused() -> None:
-    with pytest.raises(BadConfig, match="'3' is no argument; write name=value"):
+    with pytest.raises(BadConfig, match="'3' is not an argument; write name=value"):
         Single("gymnasium:TimeLimit", "3").keywords()
 
 

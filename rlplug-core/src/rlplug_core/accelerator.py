@@ -4,7 +4,7 @@
     @network            the same for a network's forward: the fast room records it once and replays it
     @kernel             the fast room may have a faster version for some arguments
 
-Without the fast room every function does what it says. Plain code never asks what it was given.
+Without the fast room every function computes in torch. Plain code never asks for the kind of its arguments.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Room(Protocol):
         ...
 
     def losses(self) -> Losses:
-        """Return what runs the losses of a new learner."""
+        """Return the object that runs the losses of a new learner."""
         ...
 
     def graphs(self, device: torch.device) -> Any:
-        """Return what records gradient steps as CUDA graphs."""
+        """Return the object that records gradient steps as CUDA graphs."""
         ...
 
     def record(self, optimizer: Any, graphs: Any) -> None:
@@ -135,7 +135,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 @cache
 def room() -> Room:
-    """Return the fast room. It stands above the plain rooms, so it is imported when it is first needed."""
+    """Return the fast room. It is above the plain rooms, so it is imported when it is first needed."""
     from rlplug_core.fast.room import FastRoom
 
     return FastRoom()

@@ -138,7 +138,7 @@ class DeviceDraws:
 
     Args:
         seeds: seeds of the generator.
-        device: where numbers are drawn.
+        device: the device of the numbers.
         rows: how many rows a draw has if the caller does not say it.
         draw: returns a block [1, rows, …] of random numbers.
     """

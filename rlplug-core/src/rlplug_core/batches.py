@@ -117,7 +117,7 @@ class Transitions(Batch):
         obs, action, next_obs: [B, ...]; `next_obs` is the observation after the n-step window.
         reward: [B] the (n-step, discounted) sum of rewards.
         discount: [B] gamma^k for k steps, 0 if the window ended in a terminal state.
-        index: [B] places in the buffer, to which `feedback` assigns priorities.
+        index: [B] places in the buffer; `feedback` assigns priorities to them.
     """
 
     obs: Obs
@@ -275,7 +275,7 @@ def split_shuffled(batch: T, rows: int, size: int, generator: np.random.Generato
 
 @kernel
 def from_arrays(kind: type[T], parts: Sequence[object]) -> T:
-    """Make a batch of arrays on the CPU, whose tensors share their memory, or of tensors on a device.
+    """Make a batch of tensors that share the memory of arrays on the CPU, or of tensors on a device.
 
     Args:
         kind: the class of the batch.

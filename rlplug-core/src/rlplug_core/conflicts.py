@@ -1,11 +1,11 @@
-"""Packages whose installed version another package does not accept: what pip leaves after a pin pulled one down."""
+"""Find installed packages with a version that another package does not accept, as pip leaves them after a pin."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 
-#: Distributions of rlplug itself, whose requirements count for every failed import.
+#: Distributions of rlplug itself; their requirements count for every failed import.
 OWN = ("rlplug-core", "rlplug-envs", "rlplug-algos", "rlplug-cli")
 
 
@@ -23,7 +23,7 @@ def explain_import(error: BaseException, module: str = "") -> str:
 
 
 def conflicts(name: str) -> Iterator[str]:
-    """Yield a sentence for each package that is installed in a version which `name`, or what it requires, refuses."""
+    """Yield a sentence for each package with a version that `name`, or one of its requirements, does not accept."""
     from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and rarely needed
 
     waiting, seen = [name], {name}
@@ -50,7 +50,7 @@ def conflicts(name: str) -> Iterator[str]:
 
 
 def _sentence(needing: str, name: str, wanted: str, version: str) -> str:
-    """Return what is needed, what is there, which other package asks for that, and the remedy."""
+    """Return the required version, the installed one, the other package that asks for it, and the remedy."""
     others = [one for one in _pinning(name, version) if one != needing]
     pulled = f", which {' and '.join(others)} asked for" if others else ""
     return (

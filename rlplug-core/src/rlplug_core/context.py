@@ -1,4 +1,4 @@
-"""`Context`: what a runner gives a learner besides spec and config."""
+"""`Context`: the arguments of a learner besides spec and config."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def open_door(room: str) -> Door:
 
 
 def _import(module: str) -> ModuleType:
-    """Import a module; an error names the package whose version is the cause, if it is known."""
+    """Import a module; an error names the package with the wrong version, if it is known."""
     try:
         return import_module(module)
     except ImportError as error:

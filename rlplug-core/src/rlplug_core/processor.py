@@ -1,4 +1,4 @@
-"""The processor, as it says itself, and what suits it for numpy's products; needs the standard library alone."""
+"""Identify the processor, and choose the kernels of numpy's products; needs only the standard library."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sys
 from functools import cache
 from pathlib import Path
 
-#: The variable by which OpenBLAS is told its kernels.
+#: The environment variable with the kernels of OpenBLAS.
 KERNELS = "OPENBLAS_CORETYPE"
 #: What Linux tells of the processors.
 TOLD = Path("/proc/cpuinfo")
-#: The first family of AMD's processors whose units for AVX-512 are 512 bits wide. Those of family 25 work through it in
+#: The first family of AMD's processors with 512 bits wide units for AVX-512. Those of family 25 work through it in
 #: halves, and gain nothing by it.
 WIDE = 26
 
 
 def processor() -> tuple[str, int]:
-    """Tell who made the processor and of which family it is, as it says itself; "" and 0 where nothing is told."""
+    """Return the processor's maker and family; "" and 0 if they are unknown."""
     says = read_cpuinfo()
     if not says:
         said = platform.processor()  # says it on Windows
@@ -34,7 +34,7 @@ def has(instructions: str) -> bool:
 
 
 def tell_openblas() -> None:
-    """Tell the library of numpy's products to use one thread and the kernels that suit, where nobody has.
+    """Let the library of numpy's products use one thread and the best kernels, if the user has not chosen any.
 
     It reads this once, when numpy is imported. On more threads small products take ten times as long.
     """
@@ -46,7 +46,7 @@ def tell_openblas() -> None:
 
 
 def kernels() -> str:
-    """The kernels of OpenBLAS for this processor where it would choose slower ones by itself; else nothing.
+    """Return the kernels of OpenBLAS for this processor if its own choice is slower; else nothing.
 
     It takes those for AVX-512 where there is AVX-512. With those for AVX2 a product of 64 x 256 by 256 x 256 turned
     takes 84 microseconds in place of 110 on AMD's family 25, and no other takes longer.
@@ -56,7 +56,7 @@ def kernels() -> str:
 
 @cache
 def read_cpuinfo() -> dict[str, str]:
-    """Read what Linux tells of the first processor; elsewhere there is nothing."""
+    """Read the facts about the first processor from Linux; other systems give none."""
     if not TOLD.exists():
         return {}
     found: dict[str, str] = {}

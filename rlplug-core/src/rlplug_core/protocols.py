@@ -344,7 +344,7 @@ class SupportsEvaluationRank(Protocol):
     """A learner that says which of two evaluations is better; without it the mean return decides."""
 
     def evaluation_rank(self, evaluation: Evaluated) -> float | tuple[float, ...]:
-        """Return a number, or several of which the first that differs decides; larger is better."""
+        """Return a number, or several: the first that differs decides; larger is better."""
         ...
 
 

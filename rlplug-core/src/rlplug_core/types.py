@@ -84,7 +84,7 @@ class Spec:
 
     @property
     def agents_per_world(self) -> int:
-        """Return the number of agents in each world; 1 if rows are no agents of a common world."""
+        """Return the number of agents in each world; 1 if rows are not agents of a common world."""
         return len(dict.fromkeys(self.agents)) or 1
 
     def without_goals(self, wrapper: str) -> Spec:

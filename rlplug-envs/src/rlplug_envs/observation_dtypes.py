@@ -97,7 +97,7 @@ def _as_array(value: Any, name: str) -> Array:
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise DtypeMismatch(f"the observation{name} is no array of numbers: {error}") from None
+        raise DtypeMismatch(f"the observation{name} is not an array of numbers: {error}") from None
 
 
 @lru_cache

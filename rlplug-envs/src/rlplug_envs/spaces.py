@@ -73,7 +73,7 @@ class View:
             mask = np.asarray(None)
         if mask.dtype.kind not in "biuf" or mask.ndim < 1 + batched:
             raise BadEnv(
-                f"{self.id}: info['{MASK}'] is no array of numbers; give one array with an entry for each choice, "
+                f"{self.id}: info['{MASK}'] is not an array of numbers; give one array with an entry for each choice, "
                 "those of all parts of an action side by side"
             )
         return mask.shape[1:] if batched else mask.shape

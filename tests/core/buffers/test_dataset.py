@@ -243,7 +243,7 @@ def test_sampled_eviction_is_refused() -> None:
     ("changed", "sentence"),
     [
         ({"rewards": None}, "lacks 'rewards'; a data set has observations, actions"),
-        ({"actions": np.array([{}] * 7, object)}, "it is no data set: Object arrays cannot be loaded"),
+        ({"actions": np.array([{}] * 7, object)}, "it is not a data set: Object arrays cannot be loaded"),
         ({name: value[:0] for name, value in arrays().items()}, "it holds no transitions"),
         ({"rewards": np.float32(1)}, "it holds no transitions"),
         ({"observations/x": arrays()["observations"]}, "'observations/x' lies in an array"),
@@ -257,7 +257,7 @@ def test_files_that_are_none(tmp_path: Path, changed: dict[str, Any], sentence: 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off", b"\x93NUMPY\x01\x00"])
 def test_files_of_anything(tmp_path: Path, content: bytes) -> None:
     replace(tmp_path / "a.npz", content)
-    with pytest.raises(BadFile, match="it is no data set"):
+    with pytest.raises(BadFile, match="it is not a data set"):
         read(str(tmp_path / "a.npz"))
 
 

@@ -165,7 +165,7 @@ def test_options_without_command_line_form_are_author_errors() -> None:
         schema(Wrong)
     with pytest.raises(BadConfig, match=r"Undecorated is not a dataclass; write @dataclass\(frozen=True\) above it"):
         schema(Undecorated)
-    with pytest.raises(BadConfig, match=r"Untyped\.more has no type, so it is no option"):
+    with pytest.raises(BadConfig, match=r"Untyped\.more has no type, so it is not an option"):
         schema(Untyped)
     with pytest.raises(BadConfig, match=r"Bare\.x has no default"):
         schema(Bare)

@@ -30,7 +30,7 @@ def test_links_pipes_devices_and_directories_are_refused(secret: Path, tmp_path:
     folder.mkdir()
     for path in (link, pipe, folder, Path("/dev/zero")):
         assert not files.regular(path)
-        with pytest.raises(BadFile, match=f"^{path} cannot be used: it is no regular file; delete it$"):
+        with pytest.raises(BadFile, match=f"^{path} cannot be used: it is not a regular file; delete it$"):
             files.content(path)
     with pytest.raises(BadFile, match="no regular file"):
         files.open_regular(link, "ab+")

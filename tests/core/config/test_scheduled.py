@@ -76,7 +76,7 @@ def test_other_values_are_no_schedules(value: Any) -> None:
         "piecewise(2:1)", "linear(inf,0)", "piecewise(0:1:2)",
     ])  # fmt: skip
 def test_syntax_errors_show_the_syntax(text: str) -> None:
-    with pytest.raises(BadConfig, match=r"is no schedule; write constant\(a\), linear\(a,b\), .*piecewise\(0:a,"):
+    with pytest.raises(BadConfig, match=r"is not a schedule; write constant\(a\), linear\(a,b\), .*piecewise\(0:a,"):
         schedule_text(text)
 
 
@@ -136,7 +136,7 @@ def test_a_configuration_holds_the_start() -> None:
         ("fixed", "linear(1,2)", "option 'fixed' cannot follow a schedule, give it a number; these can: learning_rate"),
         ("flag", "linear(0,1)", "option 'flag' cannot follow a schedule"),
         ("sizes", "linear(0,1)", "option 'sizes' cannot follow a schedule"),
-        ("learning_rate", "linear(1)", r"some: option 'learning_rate': 'linear\(1\)' is no schedule"),
+        ("learning_rate", "linear(1)", r"some: option 'learning_rate': 'linear\(1\)' is not a schedule"),
         ("wrong", "linear(1,2)", "some has no option 'wrong'"),
     ],
 )

@@ -44,7 +44,7 @@ class FailingConfig(TinyConfig):
 
 
 class Failing(Tiny):
-    """Its loss is no number after a while."""
+    """Its loss is not a number after a while."""
 
     Config = FailingConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -118,7 +118,7 @@ def test_shared_weights_stay_as_they_were() -> None:
 
 
 def test_a_gradient_that_no_clip_could_save() -> None:
-    """Only one parameter's is no number; clipped by its norm it would spoil all."""
+    """Only one parameter's is not a number; clipped by its norm it would spoil all."""
     net = network()
     optimizer = Optimizer(
         net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
@@ -181,7 +181,7 @@ def test_deferred_checks_run_before_saving() -> None:
 
 @pytest.mark.parametrize(("loss", "divergence"), [(NAN, 1.0), (1.0, NAN)])
 def test_a_trust_region_does_not_stand_still_in_silence(loss: float, divergence: float) -> None:
-    """No step of its line search would be an improvement on a loss that is no number."""
+    """No step of its line search would be an improvement on a loss that is not a number."""
     module = nn.Linear(2, 2)
     region = TrustRegion(module)
     before, data = weights(module), torch.ones(4, 2)
@@ -281,7 +281,7 @@ class Two(Algorithm[Rollout]):
     ],
 )
 def test_whose_steps_shall_be_smaller(lr: float | None, what: str, smaller: str, tmp_path: Path) -> None:
-    """Those of the optimizer that met it, or of every one; what is no number has no half."""
+    """Those of the optimizer that met it, or of every one; what is not a number has no half."""
     plan = Plan.make(f"{FILE}:Two", f"{ENVS}:Chain", {"learning_rate": lr})
     assert f" {ENVS}:Chain{smaller}' with your" in advice(plan, Checkpoints(tmp_path), what)
 

@@ -182,7 +182,9 @@ def test_a_class_that_keeps_more_than_tensors_is_refused(monkeypatch: pytest.Mon
             self.state[self.param_groups[0]["params"][0]]["history"] = [1.0]
 
     monkeypatch.setattr(torch.optim, "Odd", Odd, raising=False)
-    with pytest.raises(BadConfig, match="Odd keeps 'history', which is no tensor and can be neither saved nor shared"):
+    with pytest.raises(
+        BadConfig, match="Odd keeps 'history', which is not a tensor and can be neither saved nor shared"
+    ):
         OptimizerOptions().rule("Odd")
 
 

@@ -49,7 +49,7 @@ def test_density_integrates_to_the_chance_of_an_action(mean: float, log_std: flo
 
 @settings(max_examples=40, deadline=None)
 @given(MEAN, LOG_STD, MEAN, LOG_STD)
-@example(0.0, 0.5, 2.0, -2.0)  # where the other density is no number above 0
+@example(0.0, 0.5, 2.0, -2.0)  # where the other density is not a number above 0
 def test_entropy_and_divergence_are_the_densitys(mean: float, log_std: float, other: float, spread: float) -> None:
     (action, log_one), (_, log_two) = log_density(mean, log_std), log_density(other, spread)
     one = log_one.exp()

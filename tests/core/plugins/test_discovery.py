@@ -396,7 +396,7 @@ def test_a_file_is_an_algorithm_without_packaging(tmp_path: Path) -> None:
         ("./absent.py", "write ./file.py:Name"),
         ("absent_module:X", "there is no module 'absent_module'"),
         ("rlplug_core:9", "names no algorithm"),
-        ("./absent:X", "'./absent' is no module's name"),
+        ("./absent:X", "'./absent' is not a module's name"),
     ],
 )
 def test_a_target_that_is_not_there_is_a_usage_error(name: str, sentence: str) -> None:

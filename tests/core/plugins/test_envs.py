@@ -125,7 +125,9 @@ def test_a_file_with_a_callable_is_an_environment(site: Path) -> None:
     path = site / "mine.py"
     path.write_text(PROVIDER + "\ndef make(rows): return Env('mine', rows)\ndef wrong(rows): return 3\n")
     assert spec(f"{path}:make", 2) == ("mine", 2)
-    with pytest.raises(PluginError, match=r"which is no environment: return a gymnasium.Env .* has 'spec', 'reset'"):
+    with pytest.raises(
+        PluginError, match=r"which is not an environment: return a gymnasium.Env .* has 'spec', 'reset'"
+    ):
         plugins.make_env(f"{path}:wrong", 2)
 
 

@@ -74,7 +74,7 @@ def test_a_journal_gives_the_kinds_that_are_asked_for_and_what_is_new(tmp_path: 
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     journal.write("start", 0, {"kind": '"kind":"end"'})
-    journal.write("metrics", 1, {"loss": float("nan")})  # which is no JSON, and yet what a run may say
+    journal.write("metrics", 1, {"loss": float("nan")})  # which is not JSON, and yet what a run may say
     assert [record.kind for record in read(path, kinds=["end"])] == []
     assert [record.kind for record in read(path, kinds=["metrics", "start"])] == ["start", "metrics"]
     *_, (_, position) = tail(path, 0)

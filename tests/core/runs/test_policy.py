@@ -74,7 +74,7 @@ def test_a_mask_comes_with_the_observation() -> None:
 @pytest.mark.parametrize(
     ("space", "obs", "said"),
     [
-        (MASKED, np.zeros(2), r"is no dictionary, .*; give it {'action_mask': info\['action_mask'\], 'obs': …}"),
+        (MASKED, np.zeros(2), r"is not a dictionary, .*; give it {'action_mask': info\['action_mask'\], 'obs': …}"),
         (
             MASKED,
             {"obs": np.zeros(2)},

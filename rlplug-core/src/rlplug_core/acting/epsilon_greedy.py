@@ -118,7 +118,7 @@ class EpsilonGreedy(NetworkAgent):
 
         Args:
             values: [N, A] action values to be averaged.
-            by: [N, A] action values by which the agent would choose.
+            by: [N, A] action values for the agent's choice.
             clock: for schedules.
 
         Returns:

@@ -52,7 +52,7 @@ def read(place: str) -> Dataset:
             f"there is no data set {place}; `rlplug record RUN -o FILE.npz` makes one"
         ) from error
     except _UNREADABLE as error:
-        raise BadFile(path, f"it is no data set: {plain(str(error), 100)}") from error
+        raise BadFile(path, f"it is not a data set: {plain(str(error), 100)}") from error
     return Dataset(str(path), arrays, _env(about))
 
 

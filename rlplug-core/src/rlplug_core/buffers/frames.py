@@ -58,7 +58,7 @@ def _first(rows: Array, last: bool) -> Array:
 
 
 class Stacked:
-    """Like `Whole`, for stacks [k * C, ...] of k frames with C channels, of which the newest is the last.
+    """Like `Whole`, for stacks [k * C, ...] of k frames with C channels; the newest is the last.
 
     With `last` they go in and out as [..., k * C]. `age` is the number of observations, at most k - 1, since the start
     of the stack that an observation continues, as far as frames suffice. Older frames repeat the first one, or are in

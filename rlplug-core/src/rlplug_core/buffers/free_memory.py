@@ -35,7 +35,7 @@ def check_free(size: int, device: torch.device, option: str, what: str) -> None:
 
     Args:
         size: bytes.
-        device: where they are allocated.
+        device: their device.
         option: the option that makes them fewer.
         what: the words for the object, such as `a replay buffer of 50,000 steps`.
 

@@ -17,7 +17,7 @@ MOST = 8
 
 
 class Joint:
-    """Replays of one kind, and batches whose rows come from all of them.
+    """Replays of one kind, and batches with rows of all of them.
 
     Each row is drawn at a point in an equal share of the total mass, so every replay gives rows in proportion to its
     mass. With many replays, eight draws decide which of them give rows. Importance weights are computed over all of
@@ -25,7 +25,7 @@ class Joint:
 
     Args:
         replays: they keep their own steps, generators and priorities.
-        generator: where the points come from.
+        generator: draws the points.
         shares: the share of each replay in every batch; default: in proportion to their masses.
     """
 

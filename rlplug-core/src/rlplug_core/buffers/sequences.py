@@ -44,7 +44,7 @@ class SequenceShape:
 
 
 class SequenceReplay(PrioritizedReplay):
-    """A ring of steps, from which sequences of them are drawn by priorities, `Result.priority` [B] of the learner.
+    """A ring of steps; sequences of them are drawn by priorities, `Result.priority` [B] of the learner.
 
     A batch holds B sequences side by side, as transitions [T * B]: the first step of each, then the second ones. T is
     `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the

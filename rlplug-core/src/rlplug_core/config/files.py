@@ -66,14 +66,14 @@ def open_regular(
         number = os.open(path, kind, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise BadFile(path, "it is no regular file; delete it") from error
+            raise BadFile(path, "it is not a regular file; delete it") from error
         raise
     about = os.fstat(number)
     if stat.S_ISREG(about.st_mode) and about.st_size <= limit:
         return os.fdopen(number, mode)
     os.close(number)
     if not stat.S_ISREG(about.st_mode):
-        raise BadFile(path, "it is no regular file; delete it")
+        raise BadFile(path, "it is not a regular file; delete it")
     raise BadFile(
         path, f"it has {about.st_size:,} bytes, and {limit:,} are the most that it may have"
     )
@@ -176,7 +176,7 @@ def from_json(path: Path, limit: int = TEXT, follow: bool = False) -> Any:
     except RecursionError as error:
         raise BadFile(path, "it nests too deep") from error
     except ValueError as error:
-        raise BadFile(path, f"it is no JSON ({plain(str(error), 100)})") from error
+        raise BadFile(path, f"it is not JSON ({plain(str(error), 100)})") from error
 
 
 def as_type(value: object, kind: type[T], path: Path) -> T:

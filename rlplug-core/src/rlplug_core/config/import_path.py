@@ -1,4 +1,4 @@
-"""The name by which another process imports a class or a function passed in Python."""
+"""Find the name under which another process imports a class or a function passed in Python."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def import_quietly(module: str) -> ModuleType:
 def _from_module(module: str, target: str) -> ModuleType:
     if not all(name.isidentifier() for name in module.split(".")):
         raise UsageError(
-            f"'{target}': '{module}' is no module's name; write ./file.py:Name or module:Name"
+            f"'{target}': '{module}' is not a module's name; write ./file.py:Name or module:Name"
         )
     look_here(module)
     try:

@@ -42,9 +42,9 @@ def whole(text: str) -> int:
                 found[2], 1
             )  # 4.1 * 10**6 is not a whole float
         except ArithmeticError:  # as Decimal says that something is none, or has too many digits
-            raise ValueError(f"{text} is no number") from None
+            raise ValueError(f"{text} is not a number") from None
         if number.adjusted() > DIGITS or number != number.to_integral_value():
-            raise ValueError(f"{text} is no whole number") from None
+            raise ValueError(f"{text} is not a whole number") from None
         return int(number)
 
 

@@ -94,7 +94,7 @@ def _plain_value(option: Option, value: object, where: str) -> object:
     Raises:
         BadConfig: it is an infinite number.
     """
-    # TOML has no null, so a text stands for it.
+    # TOML has no null, so a text takes its place.
     if option.optional and isinstance(value, str) and value == "none":
         return None
     plain_value = meant(option.name, plain(value, option.type))

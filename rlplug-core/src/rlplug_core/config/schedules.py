@@ -95,7 +95,7 @@ def schedule_text(text: object) -> Written | None:
             raise ValueError("a bracket is open")
         schedule, values = _piecewise(inside) if kind == "piecewise" else _line(kind, inside)
     except (ValueError, TypeError) as error:
-        raise BadConfig(f"'{found.string.strip()}' is no schedule; write {FORMS}") from error
+        raise BadConfig(f"'{found.string.strip()}' is not a schedule; write {FORMS}") from error
     return Written(found.string.strip(), schedule, (schedule(0.0), *values))
 
 

@@ -66,7 +66,7 @@ def _check_fields(config: type[object]) -> None:
                 and not _is_method(value)
             ):
                 raise BadConfig(
-                    f"{base.__name__}.{name} has no type, so it is no option; write one behind its name"
+                    f"{base.__name__}.{name} has no type, so it is not an option; write one after its name"
                 )
         if typed and "__dataclass_fields__" not in own:
             raise BadConfig(

@@ -171,7 +171,9 @@ def _layers(model: Sb3Model, algorithm: str, activation: Callable[[], nn.Module]
     ]
     numbers = sorted(int(name.split(".")[-2]) for name in named)
     if numbers != list(range(0, 2 * len(numbers), 2)):
-        raise UsageError("its layers are not those of an MlpPolicy, which alone can be imported")
+        raise UsageError(
+            "its layers are not those of an MlpPolicy; only an MlpPolicy can be imported"
+        )
     places = [f"{hidden}{number}" for number in numbers] + ([last] if last else [])
     modules: list[nn.Module] = []
     for place in places:

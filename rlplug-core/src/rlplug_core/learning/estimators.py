@@ -1,4 +1,4 @@
-"""Estimators of returns and advantages over rollouts, where these are: numpy arrays or tensors, [T, N]."""
+"""Estimators of returns and advantages over rollouts of numpy arrays or tensors, [T, N]."""
 
 from __future__ import annotations
 

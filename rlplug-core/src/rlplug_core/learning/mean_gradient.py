@@ -25,7 +25,7 @@ LOOPBACK = {
 
 #: Looks at the others within the timeout; only looks that this process is awake for count.
 LOOKS = 10
-#: The timeout of the group itself, whose clock runs while the processes are stopped.
+#: The timeout of the group itself; its clock runs while the processes are stopped.
 ENDLESS = timedelta(days=365)
 
 
@@ -93,7 +93,7 @@ class MeanGradient:
         looks = 0
         while not work.is_completed() and looks < LOOKS:
             looks += 1
-            # A look that ends without a result raises; the work goes on, and the next look says more.
+            # A look that ends without a result raises; the work continues, and the next look says more.
             with suppress(RuntimeError):
                 work.wait(self.look)
         work.wait(self.look)

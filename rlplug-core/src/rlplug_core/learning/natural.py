@@ -36,7 +36,7 @@ class TrustRegion:
     Args:
         module: its parameters move.
         directions: conjugate gradient steps.
-        tries: steps of the line search, each of which reads one number on the host.
+        tries: steps of the line search; each reads one number on the host.
         shrink: the length of each step, as a share of the one before.
     """
 

@@ -118,7 +118,7 @@ class Optimizer:
         Args:
             loss: [].
             clock: for the schedules of the learning rate and of `max_grad_norm`.
-            age: env steps of this learner since the start of the batch, for which schedules are evaluated.
+            age: env steps of this learner since the start of the batch; schedules are evaluated for that step.
 
         Returns:
             The norm [] of the gradient before clipping; with several learners, of their mean gradient.

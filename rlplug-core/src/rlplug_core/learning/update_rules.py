@@ -255,7 +255,7 @@ class Torch:
         kept = {name: value for name, value in made.state[copy].items() if value is not None}
         if odd := [name for name, value in kept.items() if not isinstance(value, Tensor)]:
             raise BadConfig(
-                f"torch.optim.{self.name} keeps '{odd[0]}', which is no tensor and can be neither saved nor shared; "
+                f"torch.optim.{self.name} keeps '{odd[0]}', which is not a tensor and can be neither saved nor shared; "
                 f"use {rule_names()} or another class of torch.optim"
             )
         return kept

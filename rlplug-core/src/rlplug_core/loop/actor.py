@@ -62,7 +62,7 @@ class StepAgent:
 
 
 def start(agent: Agent, spec: Spec) -> RecurrentState:
-    """Return an agent's memory before the first step in an environment, and let it act where its rows are.
+    """Return an agent's memory before the first step in an environment, and let it act on the device of its rows.
 
     Raises:
         UsageError: the environment gives tensors, which the agent does not take.

@@ -47,7 +47,7 @@ class BestEvaluation:
 
 
 def evaluation_rank(learner: AnyLearner, evaluation: Evaluation) -> tuple[float, ...]:
-    """Return the numbers by which an evaluation is compared with others: the first that differs decides.
+    """Return the numbers to compare an evaluation with others: the first one that differs decides.
 
     Raises:
         PluginError: the learner's rule does not return numbers.

@@ -49,8 +49,8 @@ def build(plan: Plan, clock: Clock) -> Trainable:
             return _make_decoupled(plan, clock, env, learner)
         actor = Actor(env, learner, learner.agent(), _buffer(plan, learner, env), clock)
         actor.reset(plan.seeds().child("env").integer())
-    anew = plan.options.resume_exact and env.spec.inexact
-    return Sync(actor, clock, (lambda: training_env(plan)) if anew else None)
+    remake = plan.options.resume_exact and env.spec.inexact
+    return Sync(actor, clock, (lambda: training_env(plan)) if remake else None)
 
 
 def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:

@@ -300,7 +300,7 @@ def guard(controller: object, what: str, call: Callable[[], T]) -> T:
     """Call a controller's method.
 
     Raises:
-        RlplugError: it raised; a controller shapes what a run learns, so the run ends.
+        RlplugError: it raised. A controller changes the learning of a run, so the run ends.
     """
     try:
         return call()

@@ -117,7 +117,7 @@ class EnvWorkers:
         return self._eventful(said) if any(said) else self._quiet[turn]
 
     def _eventful(self, said: list[bytes]) -> Timestep:
-        """Return the result of a step for which workers sent more than their arrays."""
+        """Return the result of a step if workers sent more than their arrays."""
         heard = [pickle.loads(one) if one else ([], None) for one in said]
         for number, key in enumerate(self._keys):
             self._told[key] = [value for told, _ in heard for value in told[number]]

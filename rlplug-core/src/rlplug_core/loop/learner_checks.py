@@ -48,7 +48,7 @@ def _reasons(
     if not (issubclass(learner, Algorithm) and learner.data_parallel):
         yield (
             f"{algorithm} does not say that it is sound with several learners (`data_parallel` in its class): it may "
-            "change weights by more than the mean of gradients, or by what one batch shows; use one learner"
+            "change weights by more than the mean of gradients, or by the data of one batch; use one learner"
         )
     if values.get("target_kl") is not None:
         yield "target_kl ends an update by what one learner's batch shows; leave it out"

@@ -15,7 +15,7 @@ from rlplug_core.errors import RlplugError, Stopped
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 #: Signals that do not wait for a checkpoint when they come a second time.
 URGENT = (signal.SIGINT, signal.SIGTERM)
-#: Seconds in which Python must handle a second one; hanging C code prevents that.
+#: Python must handle a second one within so many seconds; hanging C code prevents that.
 PATIENCE = 5.0
 #: The name of the thread that counts signals.
 WATCHER = "rlplug-signals"

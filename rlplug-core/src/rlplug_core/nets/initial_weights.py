@@ -14,7 +14,7 @@ def linear(
     """A linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
 
     Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero. `number` is
-    that of a hidden layer, whose method `net.init` may have in a list.
+    that of a hidden layer; a list in `net.init` may have its method.
     """
     layer = nn.Linear(inputs, outputs)
     initialize(layer, net or Net(), gain, number)

@@ -39,7 +39,7 @@ def select_space(space: Space, keys: Sequence[str]) -> Space:
 
 
 def select(obs: Obs, keys: Sequence[str]) -> Obs:
-    """Return what a network with these keys reads: the part of one key, a dictionary of several.
+    """Return the input of a network with these keys: the part of one key, a dictionary of several.
 
     Args:
         obs: [B, ...] observations, or [T, N, ...] ones.

@@ -43,7 +43,7 @@ class PerAgent(nn.Module):
             Outputs [W * A, ...].
 
         Raises:
-            UsageError: the number of rows is no multiple of A.
+            UsageError: the number of rows is not a multiple of A.
         """
         agents = len(self.networks)
         if rows_of(obs) % agents:

@@ -44,7 +44,7 @@ class NoisyOutputs(nn.Module):
         )
 
     def draw(self, numbers: Array) -> Array:
-        """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number alone."""
+        """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number only."""
         each, places = np.unique(numbers, return_inverse=True)
         found = np.stack([self._draw(number) for number in each])
         return found[places.reshape(numbers.shape)]

@@ -141,7 +141,7 @@ class PartNorms(nn.Module):
 class ObservationNorm(Running):
     """Observations of a space to scaled ones, by a norm of its shape that the encoder makes.
 
-    With `keys` it scales what a network with these keys of a Dict reads.
+    With `keys` it scales the input of a network with these keys of a Dict.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class RewardScale(Running):
         self.has_scale = on_device or self.norm.count.item() > 0
 
     def _running_like(self, rows: Obs) -> Obs:
-        """Return R [N] where the rollout is; zeros if it has other rows."""
+        """Return R [N] on the device of the rollout; zeros if it has other rows."""
         if len(self.running) != len(rows):
             return rows
         return torch.as_tensor(self.running).to(rows) if isinstance(rows, Tensor) else self.running

@@ -1,4 +1,4 @@
-"""The scale of observations: what is an image, and what brings small integers into [-1, 1]."""
+"""Find which observations are images, and scale small integers to [-1, 1]."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class PolicyNetwork(nn.Module):
 
 
 class ValueFunction(nn.Module):
-    """The base of critics: a subclass defines `output` and `normalized`, whose arguments are those of a call.
+    """The base of critics: a subclass defines `output` and `normalized`, with the arguments of a call.
 
     A call returns values V(s) [B] in the unit of rewards. A loss compares `normalized` values with the targets of
     `normalize(samples)`; a learner calls `update_stats` once per update. Without PopArt normalized values are values.
@@ -185,7 +185,7 @@ class ValueFunction(nn.Module):
         """Update the statistics of targets by samples in the unit of rewards; values stay equal up to rounding.
 
         Returns:
-            The factor by which the weights of `output` were multiplied.
+            The factor of the new weights of `output`.
         """
         output = self.output
         if not isinstance(output, PopArt):

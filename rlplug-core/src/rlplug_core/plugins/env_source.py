@@ -47,7 +47,7 @@ class EnvSource:
         given: a class, a function or an object passed in Python.
         unnamed: the reason why no name can rebuild it, or empty.
         copied: a copy of an object before its first use, for evaluations; or the reason why there is none.
-        device: where environments are made that give tensors on a device.
+        device: the device of environments that give tensors.
     """
 
     name: str
@@ -176,7 +176,7 @@ def source_of(env: object, arguments: Mapping[str, object] | None = None) -> Env
         return EnvSource(name, arguments, env, unnamed)
     if not _steps(env):
         raise UsageError(
-            f"{env!r} is no environment; give an id, a class, a function that returns an environment, or one itself"
+            f"{env!r} is not an environment; give an id, a class, a function that returns an environment, or one itself"
         )
     found = EnvSource(_display_name(env), {}, env, UNNAMED, _copy(env))
     return found.with_arguments(arguments)

@@ -36,7 +36,7 @@ def make_env(
 
     Args:
         arguments: keyword arguments for the class, the function, or the registered id.
-        device: where environments are made that give tensors on a device.
+        device: the device of environments that give tensors.
 
     Raises:
         UnknownEnv: no provider knows the id. MissingPackage: a package it needs is not installed.

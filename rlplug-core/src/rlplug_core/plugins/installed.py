@@ -47,7 +47,7 @@ class Installed:
             elif line and not line.startswith(("#", ";")):
                 name, equals, target = line.partition("=")
                 if not equals:
-                    raise ValueError(f"'{line}' is no entry point")
+                    raise ValueError(f"'{line}' is not an entry point")
                 yield group, name.strip(), target.partition("[")[0].strip()
 
 

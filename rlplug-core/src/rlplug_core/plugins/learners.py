@@ -31,7 +31,7 @@ def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
     name, text = split(words)
     if is_target(name):
         raise UsageError(
-            f"'{name}' is no installed algorithm, as each algorithm of several must be; make it a plugin"
+            f"'{name}' is not an installed algorithm, as each algorithm of several must be; make it a plugin"
         )
     learner: type[Any] = algorithm(name)
     if context.runner not in learner.runners:

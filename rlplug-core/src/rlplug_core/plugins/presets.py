@@ -18,7 +18,7 @@ variant needs only an entry point with an existing class, and presets. The help 
 
 A provider of environments may have such a file, too, with options for its environments under any algorithm, such as
 wrappers. The presets of algorithms override it. Its package may also have `presets/ppo.toml` with tables for its own
-environments under another package's `ppo`; where both name an environment, it overrides the file of that package.
+environments under another package's `ppo`; if both name an environment, it overrides the file of that package.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _parts(text: str, name: str) -> list[tuple[str, str]]:
         elif found:
             found[-1] = (found[-1][0], f"{found[-1][1]},{part}")
         else:
-            raise BadConfig(f"wrapper {name}: '{part}' is no argument; write name=value")
+            raise BadConfig(f"wrapper {name}: '{part}' is not an argument; write name=value")
     return found
 
 

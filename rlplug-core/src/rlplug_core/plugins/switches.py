@@ -1,4 +1,4 @@
-"""Decide which plugins are disabled, and by which setting, before anything is imported.
+"""Find the disabled plugins, and the setting that disables each, before anything is imported.
 
 - `RLPLUG_PLUGINS=a,b` allows only these (and first-party ones); empty allows only first-party ones.
 - `RLPLUG_DISABLED_PLUGINS=x,y` disables these, first-party or not.

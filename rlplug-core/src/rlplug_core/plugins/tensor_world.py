@@ -36,7 +36,7 @@ class TensorWorld:
                 return rows["place"]
 
     It is a `protocols.TensorEnv`. The three methods return new tensors and read nothing back from the device: no
-    `.item()`, no `if` on a tensor. Random numbers come from `draw`, whose state is saved.
+    `.item()`, no `if` on a tensor. Random numbers come from `draw`; its state is saved.
 
     Attributes:
         time_limit: the steps after which an episode is truncated; 0 for none.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlplug_core.protocols import Env, SupportsAdoptWorlds
 
 T = TypeVar("T")
-#: The parameter with which a function gets the number of environments to return.
+#: The parameter of a function that gets the number of environments to return.
 ROWS = "num_envs"
 _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -253,7 +253,7 @@ def _instead(env: object, missing: list[str]) -> str:
     remedy = "return a gymnasium.Env or a gymnasium.vector.VectorEnv"
     if not {"reset", "step"} & set(missing):
         remedy = "derive its class from gymnasium.Env"
-    return f"which is no environment: {remedy} (one of rlplug's own has {', '.join(map(repr, missing))} too)"
+    return f"which is not an environment: {remedy} (one of rlplug's own has {', '.join(map(repr, missing))} too)"
 
 
 def wanting(make: Callable[..., object]) -> str:

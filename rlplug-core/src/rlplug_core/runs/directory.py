@@ -74,7 +74,9 @@ class RunDirectory:
         except OSError as error:
             if not isinstance(error, FileExistsError) or not out.is_dir():
                 reason = (
-                    error.strerror if out.is_dir() or not out.exists() else f"{out} is no directory"
+                    error.strerror
+                    if out.is_dir() or not out.exists()
+                    else f"{out} is not a directory"
                 )
                 raise UsageError(
                     f"run directory {path} cannot be written: {reason}; choose another place with --out"

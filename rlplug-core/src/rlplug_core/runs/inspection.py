@@ -95,7 +95,7 @@ def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
 
     if path.suffix.lower() != ".png":
         raise UsageError(
-            f"{path} is no name of a PNG; write --frame {shell_word(path.with_suffix('.png'))}"
+            f"{path} is not the name of a PNG; write --frame {shell_word(path.with_suffix('.png'))}"
         )
     frames: list[Array] = []
 

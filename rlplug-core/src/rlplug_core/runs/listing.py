@@ -72,7 +72,7 @@ def find(run: Path | str, out: Path = OUT) -> Path:
         return below[0]  # a run of a sweep, by its own name
     for path in (Path(run), out / run):
         if os.path.isdir(path) and (found := directories(path)):
-            raise UsageError(f"{path} is no run but holds {_several(path, found)}")
+            raise UsageError(f"{path} is not a run but holds {_several(path, found)}")
     near = did_you_mean(Path(run).name, [path.name for path in directories(out)])
     raise UsageError(f"no run at {run}{near} ('rlplug runs' lists the runs in {out}/)")
 
@@ -187,7 +187,7 @@ def _summary(path: Path) -> Summary:
 
 
 def _best(evaluations: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean return of the evaluation whose weights are the best checkpoint; None without evaluations."""
+    """Return the mean return of the best checkpoint's evaluation; None without evaluations."""
     kept = [data["eval/return_mean"] for data in evaluations if data.get("best")]
     return (
         kept[-1] if kept else max((data["eval/return_mean"] for data in evaluations), default=None)
@@ -212,7 +212,7 @@ def _extent(path: Path) -> tuple[int, float]:
 
 
 def _total(options: Mapping[str, Any], starts: Iterable[Mapping[str, Any]]) -> int | None:
-    """Return the env step at which a run ends: its first total, or the latest extension."""
+    """Return the last env step of a run: its first total, or the latest extension."""
     goals = [start["limit"] for start in starts if "limit" in start]
     return int(goals[-1]) if goals else options.get("total_timesteps")
 

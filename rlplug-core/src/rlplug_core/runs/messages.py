@@ -52,7 +52,7 @@ RUNNERS = {
 def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
     """Sentences about options that have less, or other, effect than their values suggest.
 
-    `origins` names the source of each option's value: `preset`, or the way in which the user set it.
+    `origins` names the source of each option's value: `preset`, or the way the user set it.
     """
     given = {name for name, origin in origins.items() if origin not in ("preset", "default")}
     yield from _batches(plan)

@@ -117,7 +117,7 @@ class Policy:
         episode_start: object = None,
         deterministic: bool | None = None,
     ) -> tuple[Any, RecurrentState]:
-        """The action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
+        """Return the action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
 
         Args:
             state: not used. If `episode_start` [B], or one value for all, is true, the policy clears its memory.
@@ -148,7 +148,7 @@ class Policy:
             return np.ndim(part) == len(space.shape or ())
         except ValueError as error:  # lists of different lengths
             raise UsageError(
-                f"the observation is no array of numbers: {error}; one has shape {space.shape}"
+                f"the observation is not an array of numbers: {error}; one has shape {space.shape}"
             ) from error
 
 
@@ -178,7 +178,7 @@ def _canonical(space: Space, obs: object, place: str = "") -> Obs:
     if isinstance(obs, tuple):
         obs = {str(number): part for number, part in enumerate(obs)}
     if not isinstance(obs, Mapping):
-        raise _lacking(space, f"is no dictionary{f' in {place!r}' if place else ''}, which")
+        raise _lacking(space, f"is not a dictionary{f' in {place!r}' if place else ''}, which")
     if missing := [f"{place}{name}" for name in space.spaces if name not in obs]:
         raise _lacking(space, f"lacks {quote_all(missing)}, which")
     return {

@@ -69,7 +69,7 @@ def resume_from_checkpoint(
 
 
 def _check_total(run: Run, saved: Saved, total_timesteps: int | None) -> None:
-    """Raise UsageError if a stopped run is already behind the new total."""
+    """Raise UsageError if a stopped run has already passed the new total."""
     if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
         raise UsageError(
             f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "

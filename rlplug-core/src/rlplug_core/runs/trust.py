@@ -132,7 +132,7 @@ def _find_changed_sources(run: Path, config: RunConfig, written_here: bool) -> l
 
 def _seal(about: Mapping[str, object]) -> str:
     rest = {name: value for name, value in about.items() if name != SEAL}
-    # Sealed in the form in which it is read again: a tuple is a list by then.
+    # Sealed in the form of its file: a tuple becomes a list there.
     text = json.dumps(json.loads(json.dumps(rest)), sort_keys=True)
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     key = _key(Path(home) / "rlplug" / "key")

@@ -40,7 +40,7 @@ class Showing:
 
         if self.sheet is not None and self.sheet.suffix.lower() != ".png":
             raise UsageError(
-                f"{self.sheet} is no PNG, as sheets are; name it {self.sheet.stem}.png"
+                f"{self.sheet} is not a PNG, as sheets are; name it {self.sheet.stem}.png"
             )
 
     @property

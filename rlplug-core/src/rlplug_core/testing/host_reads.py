@@ -1,4 +1,4 @@
-"""`HostReads` counts where code waits for a device, also on the CPU, where nothing has to be waited for."""
+"""`HostReads` counts the calls that wait for a device; it also works on the CPU, which never waits."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Operations(TorchDispatchMode):
 
 
 def _has_mask(args: Sequence[object]) -> bool:
-    """Return whether an index is a mask, whose number of rows only the device knows."""
+    """Return whether an index is a mask: only the device knows its number of rows."""
     indices = args[1] if len(args) > 1 else ()
     if not isinstance(indices, list | tuple):
         return False

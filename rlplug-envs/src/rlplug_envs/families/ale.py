@@ -87,7 +87,7 @@ class Preprocessing:
         game: Any = env.unwrapped
         if f"{type(getattr(game, 'ale', None)).__module__}.ALEInterface" != INTERFACE:
             raise UsageError(
-                f"atari: {type(game).__name__} is no Atari game; leave the wrapper out: --wrap none"
+                f"atari: {type(game).__name__} is not an Atari game; leave the wrapper out: --wrap none"
             )
         # One frame at a time. Its screen is read by the wrapper, so the game gives its 128 bytes of memory, which
         # saves a fifth of a step. Set here, since a new game takes 90 ms to load.

@@ -250,7 +250,7 @@ def find(id: str) -> EnvSpec:
     if module and not all(part.isidentifier() for part in module.split(".")):
         own = f"; its arguments are given as --env.{name.replace('=', ' ')}" if "=" in name else ""
         raise UnknownEnv(
-            f"'{id}': '{module}' is no module's name; write ./file.py:Name or module:Name-v0{own}"
+            f"'{id}': '{module}' is not a module's name; write ./file.py:Name or module:Name-v0{own}"
         )
     if module:
         look_here(module)

@@ -136,7 +136,7 @@ def tempted(subject: Subject) -> None:
 
 
 def _own_share(subject: Subject, probe: type[Tempting]) -> tuple[float, int]:
-    """Return the final share of cases in which it takes 1 in its own episode, and the env steps."""
+    """Return the final share of cases with action 1 in its own episode, and the env steps."""
     trial = Trial(subject, probe(8), total=STEPS)
     before = 0.0
     share = 0.0

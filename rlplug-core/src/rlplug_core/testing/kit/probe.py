@@ -65,7 +65,7 @@ class Story:
     scale: float = 1.0
 
     def lasting(self, turns: int) -> int:
-        """Return the vector steps in which every row is present `turns` times; it may miss one of `length` + 1."""
+        """Return the vector steps until every row was present `turns` times; it may miss one of `length` + 1."""
         return turns + -(-turns // self.length) if self.absent or self.pausing else turns
 
 

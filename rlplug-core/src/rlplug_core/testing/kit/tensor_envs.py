@@ -80,7 +80,7 @@ def device_rows(subject: EnvSubject) -> None:
 
 
 def device_resets(subject: EnvSubject) -> None:
-    """On a device a row whose episode has ended continues with the first observation of another one."""
+    """On a device a row continues with the first observation of another episode after one has ended."""
     env, _ = _on_device(subject)
     env.reset(SEED)
     ends = same = 0
