@@ -32,7 +32,7 @@ def test_links_pipes_devices_and_directories_are_refused(secret: Path, tmp_path:
         assert not files.regular(path)
         with pytest.raises(BadFile, match=f"^{path} cannot be used: it is not a regular file; delete it$"):
             files.content(path)
-    with pytest.raises(BadFile, match="no regular file"):
+    with pytest.raises(BadFile, match="not a regular file"):
         files.open_regular(link, "ab+")
     assert secret.read_text() == '"secret"'
 
@@ -47,7 +47,7 @@ def test_a_file_with_a_hole_is_not_read(tmp_path: Path) -> None:
 
 def test_json_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
-    cases = (("[" * 100_000, "nests too deep"), ("9" * 5000, "no JSON"), ("{", "no JSON"), ("\udcff", "no JSON"))
+    cases = (("[" * 100_000, "nests too deep"), ("9" * 5000, "not JSON"), ("{", "not JSON"), ("\udcff", "not JSON"))
     for text, said in cases:
         path.write_bytes(text.encode(errors="surrogateescape"))
         with pytest.raises(BadFile, match=said):
