@@ -50,6 +50,7 @@ use 20 episodes during training. The columns:
   0088472b8c), with older versions of the robots and the lander;
 - "bar", "pass": the result that is required, and if it was reached;
 - "to the bar": the env step of the first evaluation that reaches the bar, as a median over the seeds;
+- "seconds": the median of the seeds' whole runs; those of `acktr` on CartPole-v1 ran next to other work;
 - a dash: a seed that was not run.
 
 Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes with no fixed

@@ -261,6 +261,12 @@ def test_files_of_anything(tmp_path: Path, content: bytes) -> None:
         read(str(tmp_path / "a.npz"))
 
 
+def test_arrays_that_no_field_needs_are_not_unpacked(tmp_path: Path) -> None:
+    """One may be a thousand times its size in the file, or hold objects, which would be refused."""
+    path = saved(tmp_path / "a.npz", bomb=np.array([{}], object))
+    assert len(read(path)) == len(arrays()["rewards"])
+
+
 def test_a_single_array_is_no_data_set(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3))
     with pytest.raises(BadFile, match="it is one array"):
