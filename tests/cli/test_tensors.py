@@ -20,13 +20,16 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import build, fillable
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.sync import train, turn
+from rlplug_core.loop.sync import train as update
+from rlplug_core.loop.sync import turn
 from rlplug_core.plugins.tensor_world import TensorWorld
+from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.testing.host_reads import HostReads
 from rlplug_core.types import Step, tree_map
 from rlplug_envs.families.tensor import WORLDS as WORLD_CLASSES
+from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.cart_pole import CartPole
 from rlplug_envs.tensors.pendulum import Pendulum
 
@@ -164,7 +167,7 @@ def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str,
         for _ in range(options["n_steps"]):
             made.actor.buffer.add(made.actor.step())
     assert reads.counts == {}
-    train(made.learner, made.actor.buffer, made.clock, made.meter)
+    update(made.learner, made.actor.buffer, made.clock, made.meter)
     episodes = made.actor.take_episodes()
     assert len(episodes) > ROWS
     assert all(to_host(torch.tensor(episode.total)) == episode.length <= 13 for _, episode in episodes)
@@ -299,3 +302,42 @@ def test_a_run_on_tensors_resumes_to_the_same_bits(name: str, place: Path) -> No
     tensors = {key for key, value in whole.items() if isinstance(value, torch.Tensor)}
     assert tensors
     assert [key for key in tensors if not torch.equal(whole[key], halves[key])] == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("ppo", {"n_steps": 16, "batch_size": 64}),
+        pytest.param("dqn", {**REPLAY, "priority.alpha": 0.6}, marks=pytest.mark.slow),
+    ],
+)
+def test_two_learners_step_tensors(algorithm: str, options: dict[str, Any], tmp_path: Path) -> None:
+    shared = {"learners": 2, "num_envs": 4, "total_timesteps": 240, "final_eval_episodes": 0, "log_every": 80}
+    wrap = {"wrap": ["time-limit:steps=10"]}
+    run = train(algorithm, "tensor/CartPole-v1", {**options, **shared, **wrap}, out=tmp_path, hooks=False)
+    assert run.status == "finished"
+    episodes = run.episodes()
+    steps = episodes["steps"].tolist()
+    assert len(steps) >= 24
+    assert {*episodes["workers"].tolist()} == {0, 1}
+    # Both learners had made a whole number of vector steps at each end.
+    assert all(step % 8 == 0 and 0 < step <= 240 for step in steps)
+
+
+def test_an_evaluation_plays_a_hundred_episodes_in_one_batch(tmp_path: Path) -> None:
+    options = {"num_envs": 8, "total_timesteps": 64, "n_steps": 8, "batch_size": 64, "final_eval_episodes": 0}
+    run = train("ppo", "tensor/CartPole-v1", options, out=tmp_path, hooks=False)
+    made: list[int] = []
+    before = TensorAdapter.__init__
+
+    def count(self: Any, make: Any, *rest: Any) -> None:
+        before(self, make, *rest)
+        made.append(self.spec.num_envs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TensorAdapter, "__init__", count)
+        evaluation = run.evaluate(episodes=100)
+    assert made == [100]
+    assert evaluation.episodes == 100
+    assert all(length == total for length, total in zip(evaluation.lengths, evaluation.returns, strict=True))
+    assert len(set(evaluation.lengths)) > 5

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlplug_core.arrays import to_host
 from rlplug_core.clock import Clock
 from rlplug_core.protocols import AnyBuffer, SupportsRestart
-from rlplug_core.types import Result, State, Step, tree_map
+from rlplug_core.types import Result, Spec, State, Step, tree_map
 
 
 class HostBuffer:
@@ -43,6 +43,13 @@ class HostBuffer:
 
     def load_state_dict(self, state: State) -> None:
         self.buffer.load_state_dict(state)
+
+
+def fit_device(buffer: AnyBuffer, spec: Spec) -> AnyBuffer:
+    """Return a buffer for the steps of an environment: itself if it takes them, else with copies on the host."""
+    if spec.device is None or getattr(buffer, "takes_tensors", False):
+        return buffer
+    return HostBuffer(buffer)
 
 
 def on_host(step: Step) -> Step:

@@ -126,6 +126,8 @@ class Actor:
         self.agent = agent
         self.buffer = buffer
         self.clock = clock
+        #: The learners that step at the same time, each its own environments; the clock counts the steps of all.
+        self.learners = 1
         #: The learner's signals; None if it names none.
         self.signals = InfoColumns.of(learner, env)
         self.episodes: list[tuple[int, Episode]] = []
@@ -160,7 +162,7 @@ class Actor:
         self.recurrent_state = act.recurrent_state
         if now.count < len(now.valid):
             self.is_first, self.recurrent_state = carry_over(now, act, first, recurrent_state)
-        self.clock.advance(now.count)
+        self.clock.advance(now.count * self.learners)
         extras = act.extras
         if self.signals is not None:
             extras = self.signals.add_to(extras, now.valid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlplug_core.buffers.device_replay import DeviceReplay
-from rlplug_core.buffers.host_buffer import HostBuffer
+from rlplug_core.buffers.host_buffer import fit_device
 from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.buffers.sequences import SequenceReplay
@@ -58,9 +58,7 @@ def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:
     if plan.dataset is not None and not gets_dataset(plan.learner):
         data = fit_dataset(plan.dataset, env)
         buffer = WarmReplay(fillable(plan, buffer), data, plan.options.dataset_share)
-    if env.spec.device is None or getattr(buffer, "takes_tensors", False):
-        return buffer
-    return HostBuffer(buffer)
+    return fit_device(buffer, env.spec)
 
 
 def _check_tensors(plan: Plan, env: Env) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from rlplug_core.algorithm import Algorithm
+from rlplug_core.buffers.host_buffer import fit_device
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.mean_gradient import MeanGradient
@@ -53,7 +54,9 @@ class Member:
         )
         self._check(env)
         agent = self.learner.agent(rank, self.ranks)
-        self.actor = Actor(env, self.learner, agent, self.learner.buffer(), clock)
+        buffer = fit_device(self.learner.buffer(), env.spec)
+        self.actor = Actor(env, self.learner, agent, buffer, clock)
+        self.actor.learners = self.ranks
         seeds = (
             plan.seeds().child("env", rank) if rank else plan.seeds().child("env")
         )  # the first has those of sync
@@ -72,9 +75,8 @@ class Member:
 
     def _turn(self, coordinator: Coordinator) -> None:
         before = self.clock.steps
-        told = len(self.actor.episodes)
         step = self.actor.step()
-        rows = self.clock.steps - before
+        rows = (self.clock.steps - before) // self.ranks
         expected = self.actor.env.spec.num_envs
         if rows != expected:
             raise UsageError(
@@ -82,9 +84,6 @@ class Member:
                 f"{self.plan.env} gave {rows} of {expected}: it resets rows in a step of their own, or has agents that "
                 "are absent; use one learner"
             )
-        self.clock.advance(rows * (self.ranks - 1))
-        ended = self.actor.episodes  # they have the env steps of this learner only
-        ended[told:] = [(self.clock.steps, episode) for _, episode in ended[told:]]
         self.actor.buffer.add(step)
         self._train(coordinator)
 

@@ -64,7 +64,9 @@ _WRAPPERS = (
 )
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
-    "envs": dict.fromkeys(("envpool", "gymnasium", "pettingzoo", "tensor"), "rlplug-envs"),
+    "envs": dict.fromkeys(
+        ("brax", "envpool", "gymnasium", "gymnax", "pettingzoo", "tensor"), "rlplug-envs"
+    ),
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
     "memories": dict.fromkeys(("gru", "lstm"), "rlplug-core"),

@@ -1,0 +1,162 @@
+"""Providers of environments in JAX: `gymnax/CartPole-v1`, `brax/ant`; they live on the device of a run."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
+from rlplug_core.protocols import Env
+from rlplug_core.types import Array, Space
+from rlplug_envs.tensors.adapter import TensorAdapter
+from rlplug_envs.tensors.jax_rows import NEVER, Functions, JaxRows, JaxTree
+
+
+class JaxWorlds:
+    """The base of both providers: the argument `device` is the run's own by default."""
+
+    #: The namespace of the ids, and the name of the extra and of the package.
+    name: ClassVar[str]
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
+    def on_device(self, device: str) -> Self:
+        """Return the same provider for another device."""
+        return type(self)(device)
+
+    def with_arguments(self, arguments: Mapping[str, object]) -> Self:
+        """Return the same provider for the device in the arguments.
+
+        Raises:
+            UsageError: there is another argument.
+        """
+        for name in arguments:
+            if name != "device":
+                raise UsageError(f"{self.name}/… takes no argument '{name}' (it takes device)")
+        return type(self)(str(arguments["device"]))
+
+    def ids(self) -> Iterable[str]:
+        """Return the ids that are listed; the package may have more."""
+        families = tomllib.loads(Path(__file__).with_name(f"{self.name}.toml").read_text("utf-8"))
+        return [str(id) for id in families[self.name]["ids"]]
+
+    def make(self, id: str, num_envs: int) -> Env:
+        """Make `num_envs` rows.
+
+        Raises:
+            UnknownEnv: the package has no such id. MissingPackage: it is not installed.
+        """
+        try:
+            package = import_module(self.name)
+            import_module("jax")
+        except ModuleNotFoundError as error:
+            raise MissingPackage(
+                f"'{id}' needs the Python module '{error.name}', which is not installed; install it: python -m pip "
+                f"install 'rlplug-envs[{self.name}]'"
+            ) from error
+        name = id.removeprefix(f"{self.name}/")
+        known = [f"{self.name}/{one}" for one in self.known(package)]
+        if id not in known:
+            raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, known)}")
+        functions = self.functions(package, name)
+        return TensorAdapter(lambda: JaxRows(functions, num_envs, self.device), id)
+
+    def known(self, package: Any) -> Iterable[str]:
+        """Return the names of the environments of the package."""
+        raise NotImplementedError
+
+    def functions(self, package: Any, name: str) -> Functions:
+        """Return an environment of the package as functions."""
+        raise NotImplementedError
+
+
+class Gymnax(JaxWorlds):
+    """Makes environments of gymnax (Lange, 2022)."""
+
+    name = "gymnax"
+
+    def known(self, package: Any) -> Iterable[str]:
+        names: Iterable[str] = package.registered_envs
+        return names
+
+    def functions(self, package: Any, name: str) -> Functions:
+        env, params = package.make(name)
+        limit = 0
+        if "max_steps_in_episode" in {each.name for each in fields(params)}:
+            # Its `done` does not tell a time limit from an end of the task, so rlplug counts the steps.
+            limit = int(params.max_steps_in_episode)
+            params = replace(params, max_steps_in_episode=NEVER)
+
+        def start(key: JaxTree) -> tuple[JaxTree, JaxTree]:
+            obs, state = env.reset_env(key, params)
+            return obs, state
+
+        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
+            obs, state, reward, done, _ = env.step_env(key, state, action, params)
+            return obs, state, reward, done
+
+        return Functions(
+            start,
+            move,
+            gymnasium_space(env.observation_space(params), f"gymnax/{name}"),
+            gymnasium_space(env.action_space(params), f"gymnax/{name}"),
+            limit,
+        )
+
+
+class Brax(JaxWorlds):
+    """Makes environments of Brax (Freeman et al., 2021, arXiv:2106.13281), without its own time limit."""
+
+    name = "brax"
+    #: The steps of an episode in Brax's own training.
+    time_limit = 1_000
+
+    def known(self, package: Any) -> Iterable[str]:
+        names: Iterable[str] = import_module("brax.envs")._envs
+        return names
+
+    def functions(self, package: Any, name: str) -> Functions:
+        env = import_module("brax.envs").get_environment(name)
+
+        def start(key: JaxTree) -> tuple[JaxTree, JaxTree]:
+            state = env.reset(key)
+            return state.obs, state
+
+        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
+            state = env.step(state, action)
+            return state.obs, state, state.reward, state.done
+
+        return Functions(
+            start,
+            move,
+            Box(-np.inf, np.inf, (int(env.observation_size),)),
+            Box(-1, 1, (int(env.action_size),)),
+            self.time_limit,
+        )
+
+
+def gymnasium_space(space: Any, id: str) -> Space:
+    """Return one of gymnax's spaces as Gymnasium's.
+
+    Raises:
+        UsageError: it is of another type.
+    """
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return Discrete(int(space.n))
+    if kind == "Box":
+        shape = tuple(space.shape)
+        return Box(_filled(space.low, shape), _filled(space.high, shape))
+    raise UsageError(f"{id} has a space of the type {kind}, which rlplug does not take from gymnax")
+
+
+def _filled(bound: Any, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(np.asarray(bound, np.float32), shape)

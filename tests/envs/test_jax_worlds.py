@@ -1,0 +1,88 @@
+"""Environments in JAX: gymnax itself if it is installed; messages and spaces in any case."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError
+from rlplug_core.testing.host_reads import HostReads
+from rlplug_envs.families.jax_worlds import Brax, Gymnax, gymnasium_space
+
+needs_gymnax = pytest.mark.skipif(importlib.util.find_spec("gymnax") is None, reason="gymnax is not installed")
+
+
+def test_spaces_become_those_of_gymnasium() -> None:
+    named = {name: type(name, (), {}) for name in ("Discrete", "Box", "Dict")}
+    discrete, box, other = (kind() for kind in named.values())
+    discrete.n = np.int32(3)  # type: ignore[attr-defined]
+    box.low, box.high, box.shape = -1.0, np.float32(2), (2,)  # type: ignore[attr-defined]
+    assert gymnasium_space(discrete, "gymnax/One") == Discrete(3)
+    assert gymnasium_space(box, "gymnax/One") == Box(-1, 2, (2,))
+    with pytest.raises(UsageError, match="gymnax/One has a space of the type Dict"):
+        gymnasium_space(other, "gymnax/One")
+
+
+@pytest.mark.parametrize("provider", [Gymnax, Brax])
+def test_a_missing_package_names_its_install_line(provider: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr("rlplug_envs.families.jax_worlds.import_module", refuse)
+    made = provider("cuda").on_device("cpu")
+    assert made.device == "cpu"
+    with pytest.raises(MissingPackage, match=rf"install \'rlplug-envs\[{made.name}\]\'"):
+        made.make(f"{made.name}/any", 2)
+    assert f"{made.name}/" in next(iter(made.ids()))
+    with pytest.raises(UsageError, match="takes no argument 'size'"):
+        made.with_arguments({"size": 3})
+
+
+@needs_gymnax
+def test_gymnax_has_the_transitions_of_gymnasium_and_continues_from_a_saved_state() -> None:
+    env = Gymnax().make("gymnax/CartPole-v1", 16)
+    fresh = Gymnax().make("gymnax/CartPole-v1", 16)
+    single: Any = gymnasium.make("CartPole-v1").unwrapped
+    single.reset(seed=0)
+    generator = torch.Generator().manual_seed(0)
+    now = env.reset(1)
+    ends = 0
+    for step in range(80):
+        action: Any = torch.randint(0, 2, (16,), generator=generator)
+        single.state, single.steps_beyond_terminated = now.obs[5].numpy().astype(np.float64), None
+        if step == 40:
+            fresh.load_state_dict(env.state_dict())
+        now = env.step(action)
+        obs, _, terminated, _, _ = single.step(int(action[5]))
+        np.testing.assert_allclose(now.final_obs[5].numpy(), obs, atol=1e-5)
+        assert bool(now.terminated[5]) == terminated
+        ends += int(now.terminated.sum())
+        if step >= 40:
+            other = fresh.step(action)
+            assert torch.equal(other.obs, now.obs)
+            assert torch.equal(other.terminated, now.terminated)  # type: ignore[arg-type]
+    assert ends > 16
+    with HostReads() as reads:
+        env.step(action)
+    assert reads.counts == {}
+    with pytest.raises(UnknownEnv, match="gymnax/CartPole-v1"):
+        Gymnax().make("gymnax/CartPole-v2", 2)
+
+
+@needs_gymnax
+def test_arrays_and_tensors_share_memory_and_limits_truncate() -> None:
+    adapter: Any = Gymnax().make("gymnax/Pendulum-v1", 4)
+    assert adapter.spec.limit == 200
+    adapter.limit(3)
+    adapter.reset(0)
+    rows = adapter.env
+    assert torch.from_dlpack(rows.age).data_ptr() == rows.age.unsafe_buffer_pointer()
+    steps = [adapter.step(torch.zeros((4, 1))) for _ in range(4)]
+    assert [bool(now.truncated.all()) for now in steps] == [False, False, True, False]
+    assert [int(age) for age in rows.age] == [1, 1, 1, 1]
