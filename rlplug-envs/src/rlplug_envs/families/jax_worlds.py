@@ -63,13 +63,13 @@ class JaxWorlds:
                 f"install 'rlplug-envs[{self.name}]'"
             ) from error
         name = id.removeprefix(f"{self.name}/")
-        known = [f"{self.name}/{one}" for one in self.known(package)]
-        if id not in known:
-            raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, known)}")
+        ids = [f"{self.name}/{one}" for one in self.names(package)]
+        if id not in ids:
+            raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, ids)}")
         functions = self.functions(package, name)
         return TensorAdapter(lambda: JaxRows(functions, num_envs, self.device), id)
 
-    def known(self, package: Any) -> Iterable[str]:
+    def names(self, package: Any) -> Iterable[str]:
         """Return the names of the environments of the package."""
         raise NotImplementedError
 
@@ -83,7 +83,7 @@ class Gymnax(JaxWorlds):
 
     name = "gymnax"
 
-    def known(self, package: Any) -> Iterable[str]:
+    def names(self, package: Any) -> Iterable[str]:
         names: Iterable[str] = package.registered_envs
         return names
 
@@ -119,7 +119,7 @@ class Brax(JaxWorlds):
     #: The steps of an episode in Brax's own training.
     time_limit = 1_000
 
-    def known(self, package: Any) -> Iterable[str]:
+    def names(self, package: Any) -> Iterable[str]:
         names: Iterable[str] = import_module("brax.envs")._envs
         return names
 
@@ -154,9 +154,9 @@ def gymnasium_space(space: Any, id: str) -> Space:
         return Discrete(int(space.n))
     if kind == "Box":
         shape = tuple(space.shape)
-        return Box(_filled(space.low, shape), _filled(space.high, shape))
+        return Box(_broadcast(space.low, shape), _broadcast(space.high, shape))
     raise UsageError(f"{id} has a space of the type {kind}, which rlplug does not take from gymnax")
 
 
-def _filled(bound: Any, shape: tuple[int, ...]) -> Array:
+def _broadcast(bound: Any, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(np.asarray(bound, np.float32), shape)

@@ -79,7 +79,7 @@ class SpaceInvaders(TensorWorld):
             "until_alien_shot": torch.where(due, ALIEN_RELOAD, rows["until_alien_shot"]) - 1,
             "action": action,
         }
-        return moved, killed.sum((1, 2)).float(), _any(reached) | _landed(rows)
+        return moved, killed.sum((1, 2)).float(), _any(reached) | _lands(rows)
 
     def observe(self, rows: Rows) -> Tensor:
         here = one_hot(torch.full_like(rows["cannon"], BOTTOM), rows["cannon"])
@@ -122,7 +122,7 @@ def _turning(rows: Rows) -> Tensor:
     return (rows["until_move"] == 0) & torch.where(rows["direction"] < 0, left, right)
 
 
-def _landed(rows: Rows) -> Tensor:
+def _lands(rows: Rows) -> Tensor:
     """Return which rows [N] have aliens in the bottom row that come down."""
     return _turning(rows) & rows["aliens"][:, BOTTOM].any(1)
 
