@@ -1,4 +1,7 @@
-"""Write the references in `hooks.md` and `parts.md`: `python docs/plugins/make.py`. A test keeps them current."""
+"""Write the references in `hooks.md`, `parts.md` and `reference.md`: `python docs/plugins/make.py`.
+
+A test keeps them current.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,21 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE / "hooks.md"
 PARTS = HERE / "parts.md"
 CORE = HERE.parents[1] / "rlplug-core" / "src" / "rlplug_core"
+API = HERE / "reference.md"
 SOURCE = CORE / "plugins" / "hook_specs.py"
 BEGIN = "<!-- reference: from rlplug_core/plugins/hook_specs.py -->"
 END = "<!-- reference: end -->"
 FIRST = "<!-- parts: from rlplug_core -->"
 LAST = "<!-- parts: end -->"
+#: The classes that authors inherit from: heading, module, name.
+AUTHORED = (
+    ("Algorithm", "algorithm", "Algorithm"),
+    ("Memory", "nets.recurrent", "Memory"),
+)
+#: Protocols of methods that learners and agents may have.
+ABILITIES = ("SupportsFinish", "SupportsEvaluationRank", "SupportsExport")
+#: Methods that runners and checkpoints call.
+OF_RUNNERS = {"update", "get_extra_state", "set_extra_state", "how_gradients_came"}
 #: The heading of each folder or module of parts, in the order of the page.
 HEADINGS = {
     "algorithm": "The base of algorithms",
@@ -150,6 +163,106 @@ def page_of_parts() -> str:
     )
 
 
+def class_named(module: str, name: str) -> ast.ClassDef:
+    """Return the definition of a class."""
+    for source in sources(module):
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return node
+    raise LookupError(f"{module} has no class {name}")
+
+
+def written(module: str, name: str) -> list[str]:
+    """Return rows of what an author writes in a class: commented class attributes, then methods without a default."""
+    found = class_named(module, name)
+    (text,) = [one for one in sources(module) if f"class {name}(" in one]
+    fields = [node for node in found.body if isinstance(node, ast.AnnAssign)]
+    rows = []
+    for node in fields:
+        comment = re.search(rf"((?:^ +#:.*\n)+) +{ast.unparse(node.target)}:", text, re.MULTILINE)
+        if comment:
+            rows.append(cells(ast.unparse(node.target), comment[1].replace("#:", "")))
+    return rows + [method(node) for node in methods(found) if lacks_default(node)]
+
+
+def called(module: str, name: str) -> list[str]:
+    """Return rows of the methods that an author calls."""
+    return [
+        method(node)
+        for node in methods(class_named(module, name))
+        if not lacks_default(node) and node.name not in OF_RUNNERS
+    ]
+
+
+def given(module: str, name: str) -> list[str]:
+    """Return rows of the attributes that a class describes in its docstring."""
+    about = ast.get_docstring(class_named(module, name)) or ""
+    described = about.partition("Attributes:\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^    (\w[\w, ]*): ((?:.|\n        )*)", described, re.MULTILINE)
+    return [cells(attribute, text) for attribute, text in rows]
+
+
+def methods(found: ast.ClassDef) -> list[ast.FunctionDef]:
+    """Return the public methods of a class that are not properties."""
+    return [
+        node
+        for node in found.body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and not any("property" in ast.unparse(mark) for mark in node.decorator_list)
+    ]
+
+
+def lacks_default(node: ast.FunctionDef) -> bool:
+    """Return whether a method only raises an error that a subclass has to define it."""
+    last = node.body[-1]
+    return isinstance(last, ast.Raise) and len(node.body) <= 2
+
+
+def method(node: ast.FunctionDef) -> str:
+    """Return a row: the method with its arguments, and the first paragraph of its docstring."""
+    return cells(
+        f"{node.name}{arguments(node)}", (ast.get_docstring(node) or "").partition("\n\n")[0]
+    )
+
+
+def table(title: str, rows: list[str]) -> str:
+    """Return a table under a heading."""
+    return f"### {title}\n\n| name | |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def api() -> str:
+    """Return the reference for authors: what they write, call and get."""
+    sections = []
+    for heading, module, name in AUTHORED:
+        own = [
+            table(title, rows)
+            for title, rows in (
+                ("What you write", written(module, name)),
+                ("What you call", called(module, name)),
+                ("What you get", given(module, name)),
+            )
+            if rows
+        ]
+        sections.append(f"## {heading}\n\n" + "\n".join(own))
+    abilities = [
+        method(node) for name in ABILITIES for node in methods(class_named("protocols", name))
+    ]
+    sections.insert(1, f"## Methods that you may add\n\n{table('What you may write', abilities)}")
+    data = [(name, given("batches", name)) for name in ("Rollout", "Transitions")]
+    sections.append("## Batches\n\n" + "\n".join(table(f"`{name}`", rows) for name, rows in data))
+    return "\n".join(sections)
+
+
+def page_of_api() -> str:
+    """Return the text of `reference.md` with current tables."""
+    text = API.read_text(encoding="utf-8")
+    return re.sub(
+        f"{FIRST}.*{LAST}", lambda _: f"{FIRST}\n\n{api()}\n{LAST}", text, flags=re.DOTALL
+    )
+
+
 if __name__ == "__main__":
+    API.write_text(page_of_api(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
     PARTS.write_text(page_of_parts(), encoding="utf-8")

@@ -54,9 +54,25 @@ def signals_of(learner: object) -> dict[str, ArrayLike | None]:
 
 
 class Algorithm(nn.Module, Generic[B]):
-    """The base of algorithms. Subclasses define `build`, `agent`, `buffer`, `learn`, and losses marked `pure`."""
+    """The base of algorithms. Subclasses define `build`, `agent`, `buffer`, `learn`, and losses marked `pure`.
 
+    `docs/plugins/reference.md` lists what an author writes, calls and gets, without the members of torch's `Module`.
+
+    Attributes:
+        spec: the spaces, the number of environments and their id.
+        config: the options, an instance of `Config`; `learn` gets them with the present values of schedules.
+        context: everything else that a runner gives, such as its name and the number of learners.
+        device: the device of networks and batches.
+        seeds: the seeds of this learner; `seeds.child("name")` for parts with random numbers of their own.
+        generator: a NumPy generator for draws in `learn`, saved with the state.
+        dataset: the data set of `--dataset`, or None.
+        inference_backend: how actions are computed, for agents and `fast_forward`.
+        optimizers: the optimizers in the order in which `optimizer` made them.
+    """
+
+    #: The dataclass of the options, a subclass of `Config`.
     Config: ClassVar[type[Config]]
+    #: Names of the runners under which it is sound, the best first: `sync`, `async`, `decoupled`.
     runners: ClassVar[tuple[str, ...]] = ("sync",)
     #: Whether several learners may train it together (`--learners`). Then only `Optimizer.minimize` and the clock may
     #: change weights, and the number of gradient steps must not depend on batches or ends of episodes.
@@ -125,9 +141,11 @@ class Algorithm(nn.Module, Generic[B]):
         raise self._lacking("build(self)")
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
+        """Return an agent that acts with the networks; called for each actor, for evaluations and for exports."""
         raise self._lacking("agent(self, rank=0, ranks=1)")
 
     def buffer(self) -> Buffer[B]:
+        """Return the buffer that takes steps and gives the batches of `learn`."""
         raise self._lacking("buffer(self)")
 
     def _lacking(self, method: str) -> PluginError:

@@ -272,7 +272,9 @@ class SupportsArguments(Protocol):
 class SupportsFinish(Protocol):
     """A learner with a last step before the final checkpoint."""
 
-    def finish(self, clock: Clock) -> None: ...
+    def finish(self, clock: Clock) -> None:
+        """Take the last step, with the clock of the end."""
+        ...
 
 
 @runtime_checkable

@@ -239,6 +239,19 @@ def test_the_page_holds_every_specification() -> None:
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), "write it anew: python docs/plugins/make.py"
 
 
+def test_the_reference_for_authors_is_current_and_short() -> None:
+    """It holds every public member of `Algorithm` that torch's module does not have, and says something of each."""
+    made = reference()
+    written = made.API.read_text(encoding="utf-8")
+    assert written == made.page_of_api(), "write it anew: python docs/plugins/make.py"
+    own = {name for name in vars(rlplug_core.Algorithm) if not name.startswith("_")}
+    named = {name for names in re.findall(r"^\| `([\w, ]+)", written, re.MULTILINE) for name in names.split(", ")}
+    assert own - made.OF_RUNNERS <= named
+    assert {"spec", "config", "generator", "initial", "step", "evaluation_rank", "truncations"} <= named
+    assert not re.findall(r"^\| `.*` \|\s*\|$", written, re.MULTILINE), "a member has no description"
+    assert len(written.splitlines()) < 120
+
+
 def test_the_page_of_parts_holds_every_public_name() -> None:
     made = reference()
     written = made.PARTS.read_text(encoding="utf-8")
