@@ -56,8 +56,6 @@ def signals_of(learner: object) -> dict[str, ArrayLike | None]:
 class Algorithm(nn.Module, Generic[B]):
     """The base of algorithms. Subclasses define `build`, `agent`, `buffer`, `learn`, and losses marked `pure`.
 
-    `docs/plugins/reference.md` lists what an author writes, calls and gets, without the members of torch's `Module`.
-
     Attributes:
         spec: the spaces, the number of environments and their id.
         config: the options, an instance of `Config`; `learn` gets them with the present values of schedules.
