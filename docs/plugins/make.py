@@ -173,7 +173,7 @@ def class_named(module: str, name: str) -> ast.ClassDef:
 
 
 def written(module: str, name: str) -> list[str]:
-    """Return rows of what an author writes in a class: commented class attributes, then methods without a default."""
+    """Return rows of the members to write in a class: commented class attributes, then methods without a default."""
     found = class_named(module, name)
     (text,) = [one for one in sources(module) if f"class {name}(" in one]
     fields = [node for node in found.body if isinstance(node, ast.AnnAssign)]
@@ -232,15 +232,15 @@ def table(title: str, rows: list[str]) -> str:
 
 
 def api() -> str:
-    """Return the reference for authors: what they write, call and get."""
+    """Return the reference for authors: the members to write, to call and to read."""
     sections = []
     for heading, module, name in AUTHORED:
         own = [
             table(title, rows)
             for title, rows in (
-                ("What you write", written(module, name)),
-                ("What you call", called(module, name)),
-                ("What you get", given(module, name)),
+                ("Write these", written(module, name)),
+                ("Call these", called(module, name)),
+                ("Read these", given(module, name)),
             )
             if rows
         ]
@@ -248,7 +248,9 @@ def api() -> str:
     abilities = [
         method(node) for name in ABILITIES for node in methods(class_named("protocols", name))
     ]
-    sections.insert(1, f"## Methods that you may add\n\n{table('What you may write', abilities)}")
+    sections.insert(
+        1, f"## Methods that you may add\n\n{table('Write these if you need them', abilities)}"
+    )
     data = [(name, given("batches", name)) for name in ("Rollout", "Transitions")]
     sections.append("## Batches\n\n" + "\n".join(table(f"`{name}`", rows) for name, rows in data))
     return "\n".join(sections)

@@ -65,12 +65,12 @@ class Algorithm(nn.Module, Generic[B]):
         generator: a NumPy generator for draws in `learn`, saved with the state.
         dataset: the data set of `--dataset`, or None.
         inference_backend: how actions are computed, for agents and `fast_forward`.
-        optimizers: the optimizers in the order in which `optimizer` made them.
+        optimizers: the optimizers, in the order of the calls of `optimizer`.
     """
 
     #: The dataclass of the options, a subclass of `Config`.
     Config: ClassVar[type[Config]]
-    #: Names of the runners under which it is sound, the best first: `sync`, `async`, `decoupled`.
+    #: Names of the runners that it supports, the best first: `sync`, `async`, `decoupled`.
     runners: ClassVar[tuple[str, ...]] = ("sync",)
     #: Whether several learners may train it together (`--learners`). Then only `Optimizer.minimize` and the clock may
     #: change weights, and the number of gradient steps must not depend on batches or ends of episodes.
@@ -82,7 +82,7 @@ class Algorithm(nn.Module, Generic[B]):
     #: Keys of the environment's `info` that come with every step as `Step.extras`, float32 [N], or [N, ...] for arrays.
     #: A dictionary gives each the value of steps without it; a tuple demands them at every step.
     signals: ClassVar[tuple[str, ...] | Mapping[str, ArrayLike]] = ()
-    #: What a data set (`--dataset`) is for: it fills the replay buffer, or it is `self.dataset`, as an option or a
+    #: The use of a data set (`--dataset`): it fills the replay buffer, or it is `self.dataset`, as an option or a
     #: requirement. `self.dataset` is None if there is none, or if the learner only acts.
     dataset_use: ClassVar[Literal["replay", "optional", "required"]] = "replay"
     #: The version of its state. Increase it when `state_dict` changes, and define `migrate`.
