@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rlplug_world.agent import Planner, Search
+from rlplug_world.agent import Planner
 from rlplug_world.networks import Numbers
 from rlplug_world.td_mpc2 import TDMPC2, TDMPC2Config
 from torch import Tensor, nn
@@ -22,12 +22,11 @@ CONTINUOUS = "rlplug_core.testing.envs:Continuous"
 SMALL = {
     "net.hidden": [16],
     "latent_net.hidden": [16],
-    "latent_size": 16,
+    "latent_groups": 2,
     "batch_size": 16,
     "learning_starts": 64,
-    "random_steps": 32,
 }
-PLANNING = {**SMALL, "planning_samples": 8, "planning_iterations": 2, "atoms": 1}
+PLANNING = {**SMALL, "planning_samples": 8, "atoms": 1}
 OF_AGENTS = ("seeding", "explore", "agents", "resume", "fresh-process", "evaluation", "decoupled")
 SPEC = rl.Spec(spaces.Box(-1, 1, (2,), np.float32), spaces.Box(-1, 1, (1,), np.float32), 1, "World")
 
@@ -48,8 +47,7 @@ def test_conformance_with_planning(check: Check) -> None:
 
 def learner_with(**options: Any) -> TDMPC2:
     net = rl.Net(hidden=(8,))
-    latent = {"latent_size": 4, "latent_group": 2, **options}
-    config = TDMPC2Config(net=net, latent_net=net, **latent)
+    config = TDMPC2Config(net=net, latent_net=net, latent_groups=1, **options)
     learner = TDMPC2(SPEC, config, rl.Context(rl.Seeds(0)))
     for parameter in learner.target_critics.parameters():
         parameter.data.add_(0.1 * torch.randn_like(parameter))
@@ -112,7 +110,7 @@ def slow_losses(learner: TDMPC2, batch: rl.Transitions, noise: Tensor) -> dict[s
             next_action = learner.head.draw(world.policy(following), noise[at])[0]
             both = learner.target_critics(following, next_action)[:, 0]
             target = float(batch.reward[at]) + discount * min(slow_number(learner, q) for q in both)
-            predicted = world.dynamics(latent, action)
+            predicted = world.step(latent, action)
             if discount:
                 totals["consistency"] += weight * float((predicted - following).square().mean())
             rewards = world.reward(latent, action)[0]
@@ -136,7 +134,7 @@ def test_losses_are_those_of_each_sequence_until_its_episode_ends(atoms: int) ->
     batch = batch_of(first, valid, discount)
     noise = torch.randn(12, 1)
     weighted = learner.weighted(batch, learner.config)
-    loss, metrics, latent = learner.model_loss(weighted, noise, learner.config)
+    loss, metrics, latent = learner.model_loss(weighted, noise)
     with torch.no_grad():
         expected = slow_losses(learner, batch, noise)
     found = {name: float(metrics[name]) for name in expected}
@@ -149,7 +147,7 @@ def test_losses_are_those_of_each_sequence_until_its_episode_ends(atoms: int) ->
 def test_the_policy_loss_is_that_of_sac_on_latents() -> None:
     learner = learner_with(atoms=1, ent_coef=0.3)
     batch = batch_of([[False] * 3] * 4, [[True] * 3] * 4, [[0.9] * 3] * 4)
-    latent, noise = torch.rand(12, 4), torch.randn(12, 1)
+    latent, noise = torch.rand(12, 8), torch.randn(12, 1)
     loss, metrics = learner.policy_loss(batch, latent, noise)
     action, log_prob = learner.head.draw(learner.world.policy(latent), noise)
     q = learner.world.critics(latent, action).mean((0, 2))
@@ -189,6 +187,7 @@ def plant(learner: TDMPC2) -> None:
     """Replace the model by that of a known world: (x, y) becomes (x / 2, y), the reward is x - (a - y)²."""
     world = learner.world
     world.encoder = Of(lambda obs: obs)  # type: ignore[assignment]
+    world.norm = Of(lambda z: z)  # type: ignore[assignment]
     world.dynamics = Of(lambda z, a: torch.stack([z[:, 0] / 2, z[:, 1]], 1))  # type: ignore[assignment]
     world.reward = Of(lambda z, a: z[:, :1] - (a - z[:, 1:]).square())  # type: ignore[assignment]
     world.termination = Of(lambda z, a: torch.full_like(z[:, 0], -100))  # type: ignore[assignment]
@@ -201,7 +200,7 @@ def plant(learner: TDMPC2) -> None:
 
 def test_in_a_planted_world_every_error_is_zero() -> None:
     """The policy takes the best action, so the value is x / (1 - 0.9 / 2) after it."""
-    learner = learner_with(atoms=1, latent_size=2)
+    learner = learner_with(atoms=1)
     plant(learner)
     batch = batch_of([[False] * 3] * 4, [[True] * 3] * 4, [[0.9] * 3] * 4)
     x, y = batch.obs[:4, 0], batch.obs[:4, 1]
@@ -209,15 +208,15 @@ def test_in_a_planted_world_every_error_is_zero() -> None:
     batch.next_obs[:] = batch.obs / torch.tensor([2.0, 1.0])
     batch.reward[:] = batch.obs[:, 0] - (batch.action[:, 0] - batch.obs[:, 1]).square()
     weighted = learner.weighted(batch, learner.config)
-    loss, _, _ = learner.model_loss(weighted, torch.zeros(12, 1), learner.config)
+    loss, _, _ = learner.model_loss(weighted, torch.zeros(12, 1))
     assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
     batch.obs[0, 0] += 1
-    wrong, _, _ = learner.model_loss(weighted, torch.zeros(12, 1), learner.config)
+    wrong, _, _ = learner.model_loss(weighted, torch.zeros(12, 1))
     assert float(wrong.detach()) > 0.01
 
 
 def test_plans_have_exact_returns_and_find_better_actions_than_the_policy() -> None:
-    learner = learner_with(atoms=1, latent_size=2)
+    learner = learner_with(atoms=1)
     plant(learner)
     start = torch.tensor([[0.8, 0.5], [0.2, -0.7]])
     plan = torch.tensor([[0.5, 0.1, 0.5], [0.0, -0.7, -0.7]]).unsqueeze(2)
@@ -225,11 +224,8 @@ def test_plans_have_exact_returns_and_find_better_actions_than_the_policy() -> N
     lost = torch.tensor([0.9 * 0.4**2, 0.7**2])
     assert torch.allclose(found, start[:, 0] / 0.55 - lost, atol=1e-5)
     learner.world.policy = Of(lambda z: torch.zeros(len(z), 2))  # type: ignore[assignment]
-    planner = Planner(learner.world, Search(256, 3, 8, 0.9))
-    noise = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 256 * 3 * 8)))
-    mean, std = planner({"obs": start, "noise": noise.float()}).chunk(2, 1)
-    assert torch.allclose(mean, start[:, 1:], atol=0.15)
-    assert (std < 0.5).all()
+    planner = Planner(learner.world, 256, 3, 0.9)
+    assert torch.allclose(planner(start), start[:, 1:], atol=0.15)
 
 
 class Dot(gymnasium.Env[Any, Any]):
