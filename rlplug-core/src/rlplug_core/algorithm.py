@@ -220,7 +220,7 @@ class Algorithm(nn.Module, Generic[B]):
             max_grad_norm=max_grad_norm,
         )
         if decays(rule):
-            optimizer.undecayed = [optimizer.part(log) for log in learned_temperatures(modules)]
+            optimizer.undecayed = [optimizer.part(log) for log in learnable_temperatures(modules)]
         if any(optimizer.name == other.name for other in self.optimizers):
             raise ValueError(
                 f"two optimizers of {type(self).__name__} are called '{name}'; give each its own name"
@@ -342,7 +342,7 @@ def trainable_parameters(modules: Iterable[nn.Module], device: torch.device) -> 
     ]
 
 
-def learned_temperatures(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+def learnable_temperatures(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
     """Return the logarithms of learned temperatures in modules, each once."""
     parts = dict.fromkeys(part for module in modules for part in module.modules())
     return [part.log for part in parts if isinstance(part, Temperature) and part.autotune]

@@ -105,7 +105,7 @@ def _write_into(
     spec = env.spec
     env_action = complete(env).action_space
     source = complete(env).source
-    flat, graph, tensors = _traced(module, spec.obs)
+    flat, graph, tensors = _trace_policy(module, spec.obs)
     data = save(tensors)
     record = {
         "format": FORMAT,
@@ -138,14 +138,14 @@ def _write_programs(directory: Path, flat: Flat, onnx: bool, torchscript: bool) 
         write_torchscript(directory / "policy.pt", flat)
 
 
-def _traced(
+def _trace_policy(
     module: Greedy | GreedyRecurrent, space: Space
 ) -> tuple[Flat, Graph, dict[str, Tensor]]:
     """Return a policy's module with flat inputs, its graph and its tensors; without keys that it does not read."""
     flat = Flat(module, space)
     graph, tensors = trace(flat, flat.example(), flat.names)
     read_space = without_unread_keys(space, graph)
-    return (flat, graph, tensors) if read_space is space else _traced(module, read_space)
+    return (flat, graph, tensors) if read_space is space else _trace_policy(module, read_space)
 
 
 def without_unread_keys(space: Space, graph: Graph) -> Space:

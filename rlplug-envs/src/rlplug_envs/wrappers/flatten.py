@@ -62,9 +62,8 @@ class Flatten(Transform):
             _Part(keys, cut, _starts(leaf))
             for cut, (keys, leaf) in zip(columns, found, strict=True)
         ]
-        bounds = [_bounds(leaf) for _, leaf in found]
-        low = np.concatenate([low for low, _ in bounds])
-        high = np.concatenate([high for _, high in bounds])
+        bounds = zip(*(_bounds(leaf) for _, leaf in found), strict=True)
+        low, high = (np.concatenate(side) for side in bounds)
         flat: Space = spaces.Box(low, high, dtype=np.float32)
         if isinstance(space, spaces.Dict) and self._masked:
             flat = spaces.Dict({"obs": flat, MASK: space[MASK]})

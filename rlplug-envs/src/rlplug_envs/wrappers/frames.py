@@ -88,7 +88,7 @@ class FrameStack(Transform):
         return _with_mask(seen, obs)
 
     def _show(self, frames: Obs) -> Obs:
-        return tree_map(lambda array, layout: layout.seen(array), frames, self._layouts)
+        return tree_map(lambda array, layout: layout.show(array), frames, self._layouts)
 
     def state_dict(self) -> State:
         return super().state_dict() | {"frames": tree_map(np.ndarray.copy, self._now[0])}
@@ -146,11 +146,11 @@ class _Layout:
         """Zeros, as frames [N, n, ...]."""
         return np.moveaxis(np.zeros((num_envs, *self.shape), self.space.dtype), self.axis + 1, 1)
 
-    def seen(self, frames: Array) -> Array:
+    def show(self, frames: Array) -> Array:
         """Frames [N, n, ...] as agents see them: the same memory."""
         return np.moveaxis(frames, 1, self.axis + 1).reshape(len(frames), *self.seen_shape)
 
-    def stacked(self) -> Space:
+    def stack_space(self) -> Space:
         low, high = (
             np.stack([bound] * self.shape[self.axis], self.axis).reshape(self.seen_shape)
             for bound in (self.space.low, self.space.high)
@@ -178,5 +178,5 @@ def _stack(space: Space, layouts: Any) -> Space:
         return spaces.Dict(
             {name: _stack(sub, layouts[name]) if name in layouts else sub for name, sub in parts}
         )
-    stacked: Space = layouts.stacked()
+    stacked: Space = layouts.stack_space()
     return stacked
