@@ -84,3 +84,16 @@ def test_half_a_surrogate_pair_in_a_record_is_one_sentence(rlplug: Callable[...,
     for words in (("evaluate", "one"), ("export", "one"), ("show", "one")):
         done = rlplug(*words)
         assert (done.code, "config.json cannot be used: it is not JSON" in done.err) == (1, True), done.err
+
+
+def test_a_picture_takes_names_that_are_no_utf8_or_look_like_a_formula(
+    rlplug: Callable[..., Done], place: Path
+) -> None:
+    assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one", "--quiet").code == 0
+    path = place / "runs/one/config.json"
+    config = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**config, "env": "a\udc80$\\frac$"}))
+    done = rlplug("compare", "one", "--html", "page.html", "--image", "curves.png")
+    assert (done.code, done.err) == (0, "")
+    assert (place / "page.html").exists()
+    assert (place / "curves.png").exists()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.compare.lines import Line, Settings
 from rlplug_cli.output import writing_to
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import UsageError, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,17 +88,24 @@ def _panel(at: Axes, lines: Sequence[Line], labels: Sequence[str], settings: Set
         number = labels.index(line.label)
         color = COLORS[number % len(COLORS)]
         stroke = STROKES[number // len(COLORS) % len(STROKES)]
-        at.plot(line.x, line.band.value, stroke, color=color, linewidth=1.5, label=line.label)
+        at.plot(
+            line.x, line.band.value, stroke, color=color, linewidth=1.5, label=_text(line.label)
+        )
         if line.seeds > 1:
             at.fill_between(
                 line.x, line.band.low, line.band.high, color=color, alpha=0.18, linewidth=0
             )
-    at.set_title(lines[0].env, fontsize=10)
+    at.set_title(_text(lines[0].env), fontsize=10)
     at.set_xlabel(TITLES[settings.axis])
-    at.set_ylabel(lines[0].metric)
+    at.set_ylabel(_text(lines[0].metric))
     at.xaxis.set_major_formatter(_thousands)
     at.grid(alpha=0.25, linewidth=0.6)
     at.margins(x=0)
+
+
+def _text(name: str) -> str:
+    """Return a name for matplotlib: no formulas between dollar signs, no unprintable characters."""
+    return plain(name).replace("$", r"\$")
 
 
 def _thousands(value: float, position: float | None = None) -> str:
