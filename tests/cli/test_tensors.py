@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
 from rlplug_core.arrays import to_host
@@ -19,6 +20,7 @@ from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import build, fillable
+from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import train as update
 from rlplug_core.loop.sync import turn
@@ -61,6 +63,17 @@ class ShortPole(CartPole):
     """Truncates episodes inside a rollout."""
 
     time_limit = 13
+
+
+class SeenByCritic(ShortPole):
+    """The policy sees positions and angles, the critic everything."""
+
+    single_observation_space: Any = Dict(
+        {"seen": Box(-np.inf, np.inf, (2,)), "critic": CartPole.single_observation_space}
+    )
+
+    def observe(self, rows: Any) -> Any:
+        return {"seen": rows["state"][:, ::2], "critic": rows["state"]}
 
 
 class SameNumbers:
@@ -107,6 +120,14 @@ def tensor_pendulums(num_envs: int, device: str) -> TensorWorld:
 
 def host_pendulums(num_envs: int) -> OnHost:
     return OnHost(ShortPendulum(num_envs))
+
+
+def tensor_views(num_envs: int, device: str) -> TensorWorld:
+    return SeenByCritic(num_envs, device)
+
+
+def host_views(num_envs: int) -> OnHost:
+    return OnHost(SeenByCritic(num_envs))
 
 
 def updates(algorithm: str, env: Callable[..., object], count: int, **options: Any) -> Any:
@@ -156,6 +177,24 @@ def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[
     assert [(at, episode.row, episode.length) for at, episode in host.actor.episodes] == [
         (at, episode.row, episode.length) for at, episode in device.actor.take_episodes()
     ]
+
+
+def test_a_critic_with_observations_of_its_own_learns_the_same_from_tensors() -> None:
+    options = {**PPO, "net.obs": ["seen"], "critic_net.obs": ["critic"]}
+    host = updates("ppo", host_views, 6, **options)
+    device = updates("ppo", tensor_views, 6, **options)
+    pairs = list(zip(host.learner.parameters(), device.learner.parameters(), strict=True))
+    assert max(float((one - other).detach().abs().max()) for one, other in pairs) < 1e-5
+    assert {2, 4} <= {weight.shape[1] for weight in device.learner.parameters() if weight.ndim == 2}
+
+
+def test_signals_of_tensors_are_refused() -> None:
+    env = runner("ppo", tensor_rows, **PPO).actor.env
+    learner: Any = type("Careful", (), {"signals": ("cost",)})()
+    with pytest.raises(
+        UsageError, match=r"Careful learns from signals in info \(cost\), which are gathered from arrays"
+    ):
+        InfoColumns.of(learner, env)
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("pqn", PPO)])

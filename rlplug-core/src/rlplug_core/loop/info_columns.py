@@ -35,8 +35,18 @@ class InfoColumns:
 
     @classmethod
     def of(cls, learner: AnyLearner, env: Env) -> InfoColumns | None:
-        """Return the columns that a learner's `signals` name; None if there are none."""
+        """Return the columns that a learner's `signals` name; None if there are none.
+
+        Raises:
+            UsageError: the environment gives tensors, of which no columns are gathered.
+        """
         names = signals_of(learner)
+        if names and env.spec.device is not None:
+            listed = ", ".join(names)
+            raise UsageError(
+                f"{type(learner).__name__} learns from signals in info ({listed}), which are gathered from arrays "
+                f"only, and {env.spec.id} gives tensors on {env.spec.device}; use an environment on the host"
+            )
         return cls(complete(env), names, type(learner).__name__) if names else None
 
     def add_to(self, extras: Mapping[str, Array], valid: Array) -> dict[str, Array]:
