@@ -12,7 +12,7 @@ import torch
 from rlplug_core.errors import PluginError
 
 T = TypeVar("T")
-#: How often something is done before it is recorded: libraries and compilers get ready for it.
+#: Calls before a recording, in which libraries and compilers prepare themselves.
 WARM = 3
 
 
@@ -24,11 +24,10 @@ def stream(device: torch.device) -> Any:
 
 @contextmanager
 def beside(device: torch.device) -> Iterator[None]:
-    """Run kernels where graphs are recorded: after all that was started before, and before all that is started later.
+    """Run kernels on the stream of recordings: after all kernels before, and before all later ones.
 
-    Where a parameter's gradient is added up belongs to the stream on which the parameter was used, for as long as
-    somebody keeps what came of it, and kernels of a graph must not wait for another stream. So what may be recorded
-    later runs there, too.
+    Autograd adds up a parameter's gradient on the stream on which the parameter was used, as long as a result of it
+    exists, and kernels of a graph must not wait for another stream. So calls that may be recorded later run there, too.
     """
     if device.type != "cuda":
         yield
@@ -45,12 +44,12 @@ class Recorded(Generic[T]):
     """Kernels that start together, on the memory that they had when they were recorded; recording runs none of them.
 
     Args:
-        body: starts the kernels; what it returns is right once they have run.
+        body: starts the kernels; its result is valid after they have run.
         device: the GPU.
-        pool: where they have their memory: that of others, which always run before.
+        pool: the memory pool of kernels that always run before these, to be shared.
 
     Raises:
-        PluginError: `body` does what no graph can hold, such as reading a number on the host.
+        PluginError: `body` does something that a graph cannot hold, such as reading a number on the host.
     """
 
     def __init__(self, body: Callable[[], T], device: torch.device, pool: Any = None) -> None:
@@ -59,17 +58,17 @@ class Recorded(Generic[T]):
             with torch.cuda.graph(self.graph, pool=pool, stream=stream(device)):
                 self.result = body()
         except RuntimeError as error:
-            why = error.__context__ or error  # what ends the recording complains, too
+            why = error.__context__ or error  # the end of the recording raises, too
             raise PluginError(
                 f"--cudagraphs cannot record this algorithm ({str(why).splitlines()[0]}); leave --cudagraphs out"
             ) from error
 
     @property
     def pool(self) -> Any:
-        """Return the memory of its kernels, for others that always run after it."""
+        """Return the memory pool of its kernels, for kernels that always run after it."""
         return self.graph.pool()
 
     def replay(self) -> T:
-        """Run the kernels; return what `body` did, which the next replay overwrites."""
+        """Run the kernels; return the result of `body`, which the next replay overwrites."""
         self.graph.replay()
         return self.result

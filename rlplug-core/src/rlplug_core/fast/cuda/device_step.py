@@ -1,4 +1,4 @@
-"""`DeviceStep`: an optimizer's step as kernels alone, so that a CUDA graph can hold it."""
+"""`DeviceStep`: an optimizer's step that consists of kernels only, so that a CUDA graph can hold it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rlplug_core.fast.cuda.graphs import Graphs
 from rlplug_core.learning.deferred_nan_check import DeferredNanCheck
 from rlplug_core.learning.optimizer import Optimizer
 
-#: How many steps share a look at their losses and gradients: to start the copy of two numbers takes as long as a graph.
+#: Steps per check of losses and gradients: starting the copy of two numbers takes as long as a graph.
 LOOK = 32
 
 
 class DeviceStep:
-    """Takes an optimizer's steps with every number that may move on the device; those it has recorded, by replay.
+    """Takes an optimizer's steps with every changing number on the device, by replay if they are recorded.
 
-    The same kernels run in both ways, so that a resumed run, which begins without graphs, comes to the same bits.
+    The same kernels run with and without a graph, so a resumed run, which starts without graphs, has the same bits.
     """
 
     def __init__(self, optimizer: Optimizer, graphs: Graphs) -> None:
@@ -26,7 +26,7 @@ class DeviceStep:
         self.graphs = graphs
         self.check = DeferredNanCheck(self._check, f"within the last {2 * LOOK} steps")
         graphs.unsound.append(self.unsound)
-        #: The sums of norms and losses, in which one that is not finite stays; steps that nobody has looked at.
+        #: The sums of norms and losses, which stay infinite or NaN, and the number of steps since the last check.
         self.sums = torch.zeros(2, device=optimizer.flat.device)
         self.unseen = 0
         #: The learning rate and the largest norm, as last written to the device.
@@ -47,21 +47,21 @@ class DeviceStep:
         return norm
 
     def send(self) -> None:
-        """Look at the sums of before, and later at those of now."""
+        """Check the previous sums, and send the current ones for the next check."""
         self.check.send(self.sums, self.optimizer.name)
         self.unseen = 0
 
     def forget(self) -> None:
-        """Begin anew, with parameters that none of these steps have changed."""
+        """Start again, with parameters that were loaded."""
         self.sums.zero_()
         self.unseen = 0
         self.check.sent = None
 
     def look(self) -> None:
-        """Look at all steps.
+        """Check all steps.
 
         Raises:
-            NonFinite: a loss or a gradient was.
+            NonFinite: a loss or a gradient was not finite.
         """
         if self.unseen:
             self.send()
@@ -73,7 +73,7 @@ class DeviceStep:
             self.values[place] = value
 
     def kernels(self, loss: Tensor) -> Tensor:
-        """The step, without a look at any number; returns the norm [] of the gradient before clipping."""
+        """Take the step without reading a number; return the norm [] of the gradient before clipping."""
         optimizer = self.optimizer
         wanted = [one for one in optimizer.parameters if one.requires_grad]
         slopes = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
@@ -99,7 +99,7 @@ class DeviceStep:
         return "" if torch.isfinite(self.sums).all() else self.optimizer.name
 
     def _check(self, norm: Tensor, loss: Tensor, about: str) -> None:
-        """Raise `NonFinite` where a sum is not finite; what made it so may be the step of another optimizer."""
+        """Raise `NonFinite` if a sum is not finite; the cause may be the step of another optimizer."""
         if not torch.isfinite(norm + loss):
             when, _, name = about.rpartition(", ")
             names = " and ".join(filter(None, (said() for said in self.graphs.unsound))) or name

@@ -13,12 +13,12 @@ from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded
 from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.types import Array, Obs
 
-#: For how many shapes of observations passes are recorded: those of acting, of evaluations and of rollouts.
+#: The most shapes of observations that are recorded: acting, evaluations and rollouts have one each.
 SHAPES = 8
 
 
 class GraphForward:
-    """Through torch, as a CUDA graph for each shape of observations after the first few passes.
+    """A network on a GPU: torch computes the first passes of each shape of observations, then a CUDA graph.
 
     Observations in dictionaries, and passes with further arrays, are not recorded.
     """
@@ -28,11 +28,11 @@ class GraphForward:
     def __init__(self, module: nn.Module) -> None:
         self.plain = TorchForward(module)
         self.passes: dict[object, int] = {}
-        #: Where a graph reads observations of each shape, and the graph.
+        #: For each shape, the tensor that the graph reads, and the graph.
         self.graphs: dict[object, tuple[Tensor, Recorded[Tensor]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """A copy has a network of its own, and records its own passes."""
+        """Leave out the graphs: a copy has its own network."""
         return {**self.__dict__, "graphs": {}, "passes": {}}
 
     def __call__(self, obs: Obs, *further: Array) -> Array:

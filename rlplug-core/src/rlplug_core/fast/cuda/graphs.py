@@ -1,8 +1,8 @@
 """CUDA graphs of gradient steps: one for a loss, and one for its gradient, the clip and the optimizer's step.
 
-A graph runs its kernels on the memory that they had when they were recorded. So what a loss is given is copied to where
-its graph reads it, and what it returns leaves as a copy. Parameters, gradients and the optimizer's state stay where
-they are, and buffers of networks must.
+A graph runs its kernels on the memory that they had when they were recorded. So the arguments of a loss are copied to
+the memory that its graph reads, and its results are copied out. Parameters, gradients, the optimizer's state and the
+buffers of networks must keep their memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rlplug_core.fast.array_batches import Field
 from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, beside
 from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, map_tree
 
-#: Computes a loss: it returns the loss alone, or a tuple that begins with it.
+#: Computes a loss: it returns the loss, or a tuple that begins with it.
 Compute: TypeAlias = Callable[..., Field]
-#: For how many kinds of arguments the steps of each loss are recorded, and for how many values of its options.
+#: The most kinds of arguments for which the steps of a loss are recorded, and the most values of its options.
 KINDS = 16
 VALUES = 4
 NEVER = -(2**62)
@@ -36,22 +36,20 @@ class Step:
     def __init__(self, compute: Compute, device: torch.device) -> None:
         self.compute = compute
         self.device = device
-        #: How many steps an optimizer took, and which.
+        #: The number of steps that an optimizer took, and the optimizer.
         self.steps_taken = 0
         self.optimizer: object = None
-        #: Where the graph reads its arguments, and which of the given tensors go there.
+        #: The tensors that the graph reads, and the numbers of the arguments that are copied to them.
         self.copies: list[tuple[list[Tensor], list[int]]] = []
         self.forward: Recorded[Packed] | None = None
         self.backward: Recorded[Tensor] | None = None
 
     def loss(self, args: Field, tensors: list[Tensor]) -> Field:
-        """Return what `compute` does for `args`, which hold `tensors`."""
+        """Return the result of `compute` for `args`, whose tensors are `tensors`."""
         if self.forward is None:
             if self.steps_taken < WARM:
                 return self._compute(args)
-            self.forward = self._record(
-                args, tensors
-            )  # with copies of these, which autograd must find unchanged
+            self.forward = self._record(args, tensors)
         else:
             for here, places in self.copies:
                 torch._foreach_copy_(here, [tensors[place] for place in places])
@@ -60,24 +58,22 @@ class Step:
     def _compute(self, args: Field) -> Field:
         with beside(self.device):
             result = self.compute(*args)
-        if (
-            Leaves(result).unknown is not None
-        ):  # it may hold tensors that the next replay would overwrite
+        if Leaves(result).unknown is not None:  # the next replay would overwrite tensors in it
             self.steps_taken = NEVER
         return result
 
     def _record(self, args: Field, tensors: list[Tensor]) -> Recorded[Packed]:
-        here = [one.clone() for one in tensors]
+        here = [one.clone() for one in tensors]  # autograd must find the arguments unchanged
         self.copies = [
             ([here[place] for place in places], places) for places in by_type(here).values()
         ]
         inputs = iter(here)
         given = map_tree(args, lambda one: next(inputs) if isinstance(one, Tensor) else one)
-        self._compute(given)  # what is compiled anew for memory like this is compiled now
+        self._compute(given)  # torch.compile may compile again for this memory
         return Recorded(lambda: Packed(self.compute(*given)), self.device)
 
     def minimize(self, kernels: Callable[[Tensor], Tensor]) -> Tensor:
-        """Take the gradient step of the loss that was replayed last; return a copy of what `kernels` returns."""
+        """Take the gradient step of the last replayed loss; return a copy of the result of `kernels`."""
         forward = self.forward
         assert forward is not None
         if self.backward is None:
@@ -89,7 +85,7 @@ class Step:
 
 @dataclass(eq=False)
 class Waiting:
-    """A loss that no gradient step has followed yet; `stale` if its graph has computed another one since."""
+    """A loss without a gradient step so far; `stale` if its graph has computed another loss since."""
 
     loss: Tensor
     step: Step
@@ -97,15 +93,15 @@ class Waiting:
 
 
 class Graphs:
-    """The recorded steps of one learner, by loss, kind of arguments, and values of the options that the loss reads."""
+    """Recorded steps of one learner, by loss, kind of arguments, and values of the options that the loss reads."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.steps: dict[Compute, dict[Hashable, dict[Hashable, Step]]] = {}
-        #: Which options each loss reads.
+        #: The options that each loss reads.
         self.reads: dict[Hashable, tuple[str, ...]] = {}
         self.waiting: deque[Waiting] = deque(maxlen=4)
-        #: Say what optimizers' steps met that is not finite; empty where all was.
+        #: Functions that return the name of an optimizer with a step that was not finite, or "".
         self.unsound: list[Callable[[], str]] = []
 
     def __reduce__(self) -> tuple[type[Graphs], tuple[torch.device]]:
@@ -114,14 +110,14 @@ class Graphs:
 
     @property
     def count(self) -> int:
-        """Return how many steps are recorded."""
+        """Return the number of recorded steps."""
         kinds = [kind for kinds in self.steps.values() for kind in kinds.values()]
         return sum(step.backward is not None for steps in kinds for step in steps.values())
 
     def call(
         self, compute: Compute, plain: Compute, learner: Field, *args: Field, **named: Field
     ) -> Field:
-        """Return what `compute` does for a learner and further arguments; `plain` is the same, not compiled."""
+        """Return the result of `compute` for a learner and arguments; `plain` is the same function, not compiled."""
         leaves = Leaves((args, named))
         step = None
         if leaves.unknown is None and all(map(self._may_be_copied, leaves.tensors)):
@@ -136,13 +132,13 @@ class Graphs:
         return result
 
     def _may_be_copied(self, tensor: Tensor) -> bool:
-        """Say whether a graph may read a copy: no gradient goes through it, and it lies where the graph runs."""
+        """Return whether a graph may read a copy of a tensor: it has no gradient, and it is on the graph's device."""
         return not tensor.requires_grad and tensor.device.type == self.device.type
 
     def _step(
         self, compute: Compute, plain: Compute, learner: Field, given: Field, leaves: Leaves
     ) -> Step | None:
-        """The step of such arguments; None where kinds are too many, or an option moves on and on."""
+        """Return the step of arguments; None if there are too many kinds, or too many values of an option."""
         kinds = self.steps.setdefault(plain, {})
         if leaves.kind not in kinds:
             if len(kinds) == KINDS:
@@ -165,7 +161,7 @@ class Graphs:
         return step
 
     def _read(self, plain: Compute, learner: Field, given: Field) -> tuple[str, ...]:
-        """Return which options a loss reads: it is computed once to see that."""
+        """Return the options that a loss reads, by computing it once."""
         seen: set[str] = set()
         args, named = map_tree(
             given, lambda one: watch(one, seen) if isinstance(one, Config) else one
@@ -175,22 +171,22 @@ class Graphs:
         return tuple(sorted(seen))
 
     def _pass_over(self, step: Step) -> None:
-        """Note that losses of this step which still wait will find their graph's memory overwritten.
+        """Mark the losses of a step that still wait: the next replay overwrites the memory of their graph.
 
-        Those that were computed need no graph, but show that the step is not always taken at once: nobody waits for it.
+        A loss that was computed without a graph shows that a step may come later or never, so it is not recorded.
         """
         for one in [one for one in self.waiting if one.step is step]:
             one.stale = True
             if step.forward is None:
                 step.steps_taken = NEVER
-                self.waiting.remove(one)  # with what autograd keeps for it
+                self.waiting.remove(one)  # so that its graph of autograd is freed
 
     def replayed(self, loss: Tensor, optimizer: object) -> Step | None:
-        """Return the step of a loss that a graph computed, and None of one whose gradient autograd knows.
+        """Return the step of a loss that a graph computed; None for a loss with a gradient by autograd.
 
         Raises:
             PluginError: its graph has computed another loss since, or recorded the step of another optimizer; or the
-                loss was made of one that a graph computed.
+                loss was computed from the loss of a graph.
         """
         for place, one in enumerate(self.waiting):
             if one.loss is loss:
@@ -220,6 +216,6 @@ class Graphs:
 
 
 def first(result: Field) -> Tensor:
-    """Return the loss itself from what a loss returned."""
+    """Return the loss from the result of a loss function."""
     loss: Tensor = result[0] if isinstance(result, tuple) else result
     return loss

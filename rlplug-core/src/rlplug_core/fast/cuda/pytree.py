@@ -1,4 +1,4 @@
-"""Trees that losses take and return, batches, lists, tuples and dictionaries, as flat lists of what is in them."""
+"""Arguments and results of losses, trees of batches, lists, tuples and dictionaries, as flat lists of their leaves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rlplug_core.batches import NAMES, Batch, field_names
 from rlplug_core.config.options import Config
 from rlplug_core.fast.array_batches import Field
 
-#: What may lie in a tree beside tensors and configs; it is part of what a graph is recorded for.
+#: Leaves of a tree besides tensors and configs; a graph is recorded for their values.
 PLAIN = (type(None), bool, int, float, str)
 
 
 class Leaves:
-    """The tensors and configs of a tree in their order, and what kind of tree it is.
+    """The tensors and configs of a tree in their order, and the kind of tree.
 
-    `unknown` is the class of something that may be changed unseen or hold further tensors, and None if there is none.
+    `unknown` is the class of a leaf that is something else: it may change or contain tensors. It is None without one.
     """
 
     def __init__(self, tree: Field) -> None:
@@ -51,7 +51,7 @@ class Leaves:
 
 
 def map_tree(tree: Field, function: Callable[[Field], Field]) -> Field:
-    """Apply `function` to all leaves in the order of `Leaves`; batches ask it for tensors alone."""
+    """Apply `function` to all leaves in the order of `Leaves`; in batches to tensors only."""
     if isinstance(tree, Batch):
         return tree.map(function)
     if isinstance(tree, dict):
@@ -67,7 +67,7 @@ def map_tree(tree: Field, function: Callable[[Field], Field]) -> Field:
 
 
 def by_type(tensors: list[Tensor]) -> dict[torch.dtype, list[int]]:
-    """Return the places of tensors of each type: what is done to all of one type is a single kernel."""
+    """Return the places of the tensors of each type; one kernel can handle all tensors of one type."""
     places: dict[torch.dtype, list[int]] = {}
     for place, one in enumerate(tensors):
         places.setdefault(one.dtype, []).append(place)
@@ -75,7 +75,7 @@ def by_type(tensors: list[Tensor]) -> dict[torch.dtype, list[int]]:
 
 
 class Packed:
-    """The numbers of all tensors of a tree, one after the other for each type, so that they are copied at once."""
+    """The numbers of all tensors of a tree in one tensor for each type, so that one kernel copies them."""
 
     def __init__(self, tree: Field) -> None:
         self.tree, tensors = tree, Leaves(tree).tensors
@@ -89,7 +89,7 @@ class Packed:
         }
 
     def copied(self) -> Field:
-        """Return the tree with copies for its tensors, which know of no gradient."""
+        """Return the tree with copies of its tensors, without gradients."""
         parts = {
             kind: iter(flat.clone().split(self.sizes[kind])) for kind, flat in self.numbers.items()
         }
