@@ -43,15 +43,15 @@ class Losses(Protocol):
     """The losses of one learner, as they run.
 
     Attributes:
-        told: for each loss by name, how its gradient was computed and why.
+        gradient_paths: for each loss by name, how its gradient was computed and why.
         plain: names of losses that autograd computes from now on; a part of the learner's state.
     """
 
-    told: dict[str, str]
+    gradient_paths: dict[str, str]
     plain: set[str]
 
     def call(self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object) -> T:
-        """Return what `loss` returns for the learner and these arguments."""
+        """Return the result of `loss` for the learner and these arguments."""
         ...
 
     def compiled(
@@ -85,8 +85,8 @@ class Room(Protocol):
         """Return a fast forward pass of a module, or None if torch has to compute it."""
         ...
 
-    def made_by(self, threads: int) -> str:
-        """Return what computes loops over numbers here, for the record of a run: bits differ between them."""
+    def loop_library(self, threads: int) -> str:
+        """Return the library that computes loops here, for the record of a run: bits differ between libraries."""
         ...
 
     def warm_up(self) -> None:

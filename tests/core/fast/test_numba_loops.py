@@ -13,7 +13,7 @@ from rlplug_core.fast.forward import FEW, dense
 from rlplug_core.fast.kernels import HostViews
 from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp
 from rlplug_core.fast.losses import how, how_on
-from rlplug_core.fast.numba_loops import available, made_by, pair, why_not_numba
+from rlplug_core.fast.numba_loops import available, loop_library, pair, why_not_numba
 from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -31,7 +31,7 @@ def over(activation: str, values: list[float]) -> np.ndarray:
 
 def test_they_are_there_when_numba_may_compile(loops: str) -> None:
     assert available() == (loops == "numba")
-    assert made_by().split()[0] == loops
+    assert loop_library().split()[0] == loops
     assert (pair("tanh") is None) == (pair("relu") is None) == (loops == "numpy")
     assert pair("elu") is None
 
@@ -47,7 +47,7 @@ def test_a_numba_that_refuses_this_numpy_is_named_and_left_alone(monkeypatch: py
     how_on.cache_clear()
     assert "is no use here: Numba needs NumPy 1.26 or less" in how()
     assert not available()
-    assert made_by() == "numpy"
+    assert loop_library() == "numpy"
     why_not_numba.cache_clear()
     how_on.cache_clear()
 

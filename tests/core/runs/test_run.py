@@ -17,7 +17,7 @@ import torch
 
 import rlplug_core
 from rlplug_core.errors import BadCheckpoint, BadConfig, Interrupted, PluginError, RlplugError, UsageError
-from rlplug_core.fast.numba_loops import made_by
+from rlplug_core.fast.numba_loops import loop_library
 from rlplug_core.runs import run as run_module
 from rlplug_core.runs.api import Run, load, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints, read, seal_manifest
@@ -533,7 +533,7 @@ def test_a_resume_elsewhere_says_that_the_bits_will_differ(tmp_path: Path, capsy
     resume(run, hooks=False)
     said = capsys.readouterr().err
     assert f"will not give the same bits: numpy was 1.0 and is {np.__version__}" in said
-    assert f"will not give the same bits: loops was numba 0.1 and is {made_by()}" in said
+    assert f"will not give the same bits: loops was numba 0.1 and is {loop_library()}" in said
 
 
 def test_there_must_be_a_run(tmp_path: Path) -> None:

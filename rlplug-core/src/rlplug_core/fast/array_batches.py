@@ -1,7 +1,7 @@
 """Batches of arrays: each tensor is made when plain code reads it, because that takes as long as an operation.
 
-A loss on the fast path reads none. The class of such a batch is a subclass of the batch's kind; what is made from it,
-by `map` or `dataclasses.replace`, is of the kind itself.
+A loss on the fast path reads none. The class of such a batch is a subclass of the batch's kind; `map` and
+`dataclasses.replace` make batches of the kind itself.
 """
 
 from __future__ import annotations

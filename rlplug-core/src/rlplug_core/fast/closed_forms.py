@@ -169,7 +169,7 @@ def _at_action(values: FastTensor, action: Operand) -> FastTensor:
     return values.at(array_of(action))
 
 
-#: What each function of plain code is computed by.
+#: The faster version of each function of plain code.
 CLOSED_FORMS: dict[Function, Function] = {
     clipped_surrogate: _surrogate,
     standardize: _standardize,

@@ -146,8 +146,8 @@ def dense(layers: Sequence[LinearOp]) -> Function:
 
     def outputs(values: Array) -> Array:
         if loops is not None and len(values) <= FEW:
-            found: Array = loops.through(values, pairs, end, smooth)
-            return found
+            outputs: Array = loops.through(values, pairs, end, smooth)
+            return outputs
         for layer in layers:
             values, _ = layer.forward(values)
         return values

@@ -1,4 +1,4 @@
-"""Layers on arrays: what each does to its inputs, and what becomes of a gradient on the way back.
+"""Layers on arrays: each computes outputs from inputs, and takes a gradient back.
 
 An operation keeps nothing between two calls. `forward` returns outputs and whatever `backward` needs of this call;
 `backward` turns the gradient of a scalar at the outputs into that at the inputs, and adds that at the layer's own
@@ -110,7 +110,7 @@ class LinearOp:
         return gradient.dot(self.weight) if few else matmul(gradient, self.weight)
 
     def before_function(self, gradient: Array, outputs: Array, own: ParamGrads | None) -> Array:
-        """Return the gradient at x Wᵀ + b, and add it at b too; `outputs` is what `forward` saved."""
+        """Return the gradient at x Wᵀ + b, and add it at b too; `outputs` is from `forward`."""
         assert self.then is not None
         if self.loops is not None:
             total = np.zeros(outputs.shape[1], outputs.dtype) if own is None else own.arrays[1]
@@ -229,7 +229,7 @@ class VectorsOp:
         return None
 
 
-#: What `NoisyLinearOp.backward` needs of a call: inputs, the weight under noise, and the noise on weight and bias.
+#: The values that `NoisyLinearOp.backward` needs: inputs, the weight under noise, and the noise on weight and bias.
 Noisy: TypeAlias = tuple[Array, Array, tuple[Array, Array] | None]
 
 
@@ -322,11 +322,11 @@ class ElementwiseOp:
         return outputs, values if self.of_inputs else outputs
 
     def in_place(self, values: Array) -> Array:
-        """Compute outputs in place; `values` is then what the derivative is computed from."""
+        """Compute outputs in place; the derivative is then computed from `values`."""
         return self.function(values, None if self.of_inputs else values)
 
     def gradient(self, gradient: Array, saved: Array) -> Array:
-        """Return the gradient at the inputs; `saved` is what the derivative is computed from."""
+        """Return the gradient at the inputs; the derivative is computed from `saved`."""
         derivative = self.derivative(saved)
         same = derivative.dtype == gradient.dtype
         return np.multiply(gradient, derivative, out=derivative if same else None)

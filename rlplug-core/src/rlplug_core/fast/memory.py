@@ -134,7 +134,7 @@ def _twice(ctx: Any, gradients: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
 
 
 class Steps:
-    """T steps of N rows, and what the backward pass needs of them.
+    """T steps of N rows, with the numbers that the backward pass needs.
 
     Args:
         kind: the kind of cell.

@@ -53,5 +53,5 @@ class Node:
             if not waiting:
                 return
             # Results have larger numbers than their sources, so all gradients of a source are added before its turn.
-            alone = len(waiting) == 1
-            part, gradient = waiting.popitem()[1] if alone else waiting.pop(max(waiting))
+            single = len(waiting) == 1
+            part, gradient = waiting.popitem()[1] if single else waiting.pop(max(waiting))

@@ -93,7 +93,7 @@ def has_scipy() -> bool:
     return find_spec("scipy") is not None
 
 
-def made_by(threads: int = 1) -> str:
+def loop_library(threads: int = 1) -> str:
     """Return the library that computes loops on so many threads, for the record of a run: bits differ between them."""
     if not available():
         return "numpy"

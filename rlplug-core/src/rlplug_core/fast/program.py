@@ -34,7 +34,7 @@ class Chain:
             op.refresh_views()
 
     def forward(self, values: Array) -> tuple[Array, list[object]]:
-        """Compute the outputs, and what `backward` needs of this pass."""
+        """Compute the outputs, and the values of this pass that `backward` needs."""
         saved = []
         for op in self.ops:
             values, kept = op.forward(values)

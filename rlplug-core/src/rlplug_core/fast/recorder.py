@@ -225,7 +225,7 @@ JOINS: dict[Function, Callable[..., Recorder]] = {dueling: _dueling, torch.cat: 
 
 
 def record(method: Function, module: nn.Module, *noise: NoiseRecorder) -> Recorder:
-    """Record what a network's method does to features.
+    """Record the operations of a network's method on features.
 
     Raises:
         NoFastPath: something in it cannot be recorded.

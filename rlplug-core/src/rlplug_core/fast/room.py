@@ -39,8 +39,8 @@ class FastRoom:
     def forward(self, module: nn.Module, inference_backend: str) -> Forward | None:
         return forward(module, inference_backend)
 
-    def made_by(self, threads: int) -> str:
-        return numba_loops.made_by(threads)
+    def loop_library(self, threads: int) -> str:
+        return numba_loops.loop_library(threads)
 
     def warm_up(self) -> None:
         """Call a loop: numba's first call loads 40 MiB."""

@@ -31,7 +31,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         },
         "machine": platform.machine(),
         "cpu": _cpu(),
-        "loops": room().made_by(plan.options.threads),
+        "loops": room().loop_library(plan.options.threads),
         "threads": plan.options.threads,
         "device": plan.options.device,
         "runner": plan.runner,

@@ -23,7 +23,7 @@ def stream(device: torch.device) -> Any:
 
 
 @contextmanager
-def beside(device: torch.device) -> Iterator[None]:
+def on_recording_stream(device: torch.device) -> Iterator[None]:
     """Run kernels on the stream of recordings: after all kernels before, and before all later ones.
 
     Autograd adds up a parameter's gradient on the stream on which the parameter was used, as long as a result of it

@@ -76,9 +76,9 @@ class DeviceStep:
         """Take the step without reading a number; return the norm [] of the gradient before clipping."""
         optimizer = self.optimizer
         wanted = [one for one in optimizer.parameters if one.requires_grad]
-        slopes = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
+        gradients = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
         parts = [
-            next(slopes) if one.requires_grad else torch.zeros_like(one)
+            next(gradients) if one.requires_grad else torch.zeros_like(one)
             for one in optimizer.parameters
         ]
         torch.cat([part.reshape(-1) for part in parts], out=optimizer.gradient)

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlplug_core.config.options import Config, watch
 from rlplug_core.errors import PluginError
 from rlplug_core.fast.array_batches import Field
-from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, beside
+from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, on_recording_stream
 from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, map_tree
 
 #: Computes a loss: it returns the loss, or a tuple that begins with it.
@@ -56,7 +56,7 @@ class Step:
         return self.forward.replay().copied()
 
     def _compute(self, args: Field) -> Field:
-        with beside(self.device):
+        with on_recording_stream(self.device):
             result = self.compute(*args)
         if Leaves(result).unknown is not None:  # the next replay would overwrite tensors in it
             self.steps_taken = NEVER
@@ -125,7 +125,7 @@ class Graphs:
         if step is not None:
             self._pass_over(step)
         if step is None or step.steps_taken < 0:
-            with beside(self.device):
+            with on_recording_stream(self.device):
                 return compute(learner, *args, **named)
         result = step.loss((args, named), leaves.tensors)
         self.waiting.append(Waiting(first(result), step))
@@ -166,7 +166,7 @@ class Graphs:
         args, named = map_tree(
             given, lambda one: watch(one, seen) if isinstance(one, Config) else one
         )
-        with beside(self.device):
+        with on_recording_stream(self.device):
             plain(learner, *args, **named)
         return tuple(sorted(seen))
 

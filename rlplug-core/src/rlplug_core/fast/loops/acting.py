@@ -16,13 +16,13 @@ def _product(values: Array, weight: Array) -> Array:
     outputs = np.empty((values.shape[0], weight.shape[0]), np.float32)
     for b in range(values.shape[0]):
         row = values[b]
-        found = outputs[b]
-        for o in range(found.size):
+        row_outputs = outputs[b]
+        for o in range(row_outputs.size):
             column = weight[o]
             total = ZERO
             for i in range(row.size):
                 total += row[i] * column[i]
-            found[o] = total
+            row_outputs[o] = total
     return outputs
 
 
@@ -66,12 +66,12 @@ def sample(outputs: Array, noise: Array) -> Array:
 @loop
 def log_prob(outputs: Array, action: Array, constant: float) -> Array:
     """Return log p [B] of actions [B, d] for means and log standard deviations [B, 2 d]; a constant is added."""
-    found = np.empty(action.shape[0], np.float32)
+    log_probs = np.empty(action.shape[0], np.float32)
     dims = action.shape[1]
     for b in range(action.shape[0]):
         total = np.float32(constant)
         for i in range(dims):
             scaled = (action[b, i] - outputs[b, i]) * math.exp(-outputs[b, dims + i])
             total -= np.float32(0.5) * scaled * scaled + outputs[b, dims + i]
-        found[b] = total
-    return found
+        log_probs[b] = total
+    return log_probs

@@ -28,7 +28,7 @@ RELU = 1
 TANH = 2
 #: Networks: the memory with all parameters; the places of the weight [O, I] and the bias [O] of each layer in it,
 #: [n, L, 2]; the number of values before the first layer and after each layer, [L + 1]; the activation of each layer,
-#: [L]. It is no class, because numba's cache is lost if the name of a class changes.
+#: [L]. It is not a class, because numba's cache is lost if the name of a class changes.
 Networks: TypeAlias = tuple[Array, Array, Array, Array]
 #: The first row, and the row after the last one.
 Rows: TypeAlias = tuple[int, int]
@@ -59,7 +59,7 @@ def backward(
 
     Args:
         networks: the networks.
-        seen: the inputs, and what `forward` saved.
+        seen: the inputs, and the outputs that `forward` saved.
         blocks: blocks of rows of each network.
         gradient: the gradients at the outputs.
         results: gets, for each block, the gradients [n * blocks, P] at the weights and the bias of one layer after the
