@@ -43,11 +43,11 @@ class Losses(Protocol):
     """The losses of one learner, as they run.
 
     Attributes:
-        gradient_paths: for each loss by name, how its gradient was computed and why.
+        paths: for each loss by name, how its gradient was computed and why.
         plain: names of losses that autograd computes from now on; a part of the learner's state.
     """
 
-    gradient_paths: dict[str, str]
+    paths: dict[str, str]
     plain: set[str]
 
     def call(self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object) -> T:

@@ -238,11 +238,9 @@ class Algorithm(nn.Module, Generic[B]):
 
     def how_gradients_came(self) -> str:
         """Return how the gradient of each loss was computed and why, and the number of CUDA graphs."""
-        ways = dict.fromkeys(self._losses.gradient_paths.values())
+        ways = dict.fromkeys(self._losses.paths.values())
         if len(ways) > 1:
-            ways = dict.fromkeys(
-                f"{name}: {way}" for name, way in self._losses.gradient_paths.items()
-            )
+            ways = dict.fromkeys(f"{name}: {way}" for name, way in self._losses.paths.items())
         graphs = self._recorded_steps
         recorded = "" if graphs is None else f"{graphs.count or 'no'} gradient steps as CUDA graphs"
         return "; ".join(filter(None, (*ways, recorded)))
@@ -376,7 +374,7 @@ class pure(Generic[A, P, R]):  # a decorator
         if learner is None:
             return self.function
         if reason := self._why_plain(learner):
-            learner._losses.gradient_paths.setdefault(self.function.__name__, f"autograd: {reason}")
+            learner._losses.paths.setdefault(self.function.__name__, f"autograd: {reason}")
         function = self._compile() if learner.context.compile else self.function
         if learner._recorded_steps is not None:
             return partial(learner._recorded_steps.call, function, self.function, learner)

@@ -58,13 +58,13 @@ class FastLosses:
     """Runs the losses of one learner.
 
     Attributes:
-        gradient_paths: for each loss by name, how its gradient was computed and why.
+        paths: for each loss by name, how its gradient was computed and why.
         plain: names of losses that autograd computes from now on, because a learner used one for more than
             `Optimizer.minimize`. It is saved, so that a resumed run uses autograd, too.
     """
 
     def __init__(self) -> None:
-        self.gradient_paths: dict[str, str] = {}
+        self.paths: dict[str, str] = {}
         self.plain: set[str] = set()
         #: Calls of each loss that had no fast path.
         self.failed: dict[str, tuple[Call, str]] = {}
@@ -72,7 +72,7 @@ class FastLosses:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy or pickle without the hooks, which belong to this learner's modules."""
-        return _copy, (self.gradient_paths, self.plain)
+        return _copy, (self.paths, self.plain)
 
     def call(self, loss: Function, learner: Field, *args: object, **named: object) -> Field:
         """Return the result of `loss` for the learner and these arguments."""
@@ -89,10 +89,10 @@ class FastLosses:
                 self.failed[name] = (_call(args), reason)
             else:
                 path = how_on(torch.get_num_threads())
-                if self.gradient_paths.get(name) is not path:
-                    self.gradient_paths[name] = path
+                if self.paths.get(name) is not path:
+                    self.paths[name] = path
                 return tensors
-        self.gradient_paths[name] = f"autograd: {reason}"
+        self.paths[name] = f"autograd: {reason}"
         return loss(learner, *args, **named)
 
     def compiled(self, loss: Function, learner: Field, *args: object, **named: object) -> Field:
@@ -116,9 +116,9 @@ class FastLosses:
         return known[1] if known is not None and known[0] == _call(args) else ""
 
 
-def _copy(gradient_paths: dict[str, str], plain: set[str]) -> FastLosses:
+def _copy(paths: dict[str, str], plain: set[str]) -> FastLosses:
     losses = FastLosses()
-    losses.gradient_paths = dict(gradient_paths)
+    losses.paths = dict(paths)
     losses.plain = set(plain)
     return losses
 
