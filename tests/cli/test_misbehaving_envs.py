@@ -97,3 +97,17 @@ def test_a_picture_takes_names_that_are_no_utf8_or_look_like_a_formula(
     assert (done.code, done.err) == (0, "")
     assert (place / "page.html").exists()
     assert (place / "curves.png").exists()
+
+
+def test_a_number_where_a_list_of_names_belongs_is_one_sentence(rlplug: Callable[..., Done], place: Path) -> None:
+    assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one", "--quiet").code == 0
+    path = place / "runs/one/config.json"
+    config = json.loads(path.read_bytes())
+    wrong = []
+    for name in ("wrap", "eval_wrap", "controller", "log", "init_parts", "freeze"):
+        path.write_text(json.dumps({**config, "options": {**config["options"], name: -1}}))
+        for command in ("export", "compare"):
+            done = rlplug(command, "one")
+            if done.code == 0 or "one/config.json cannot be used: Expected `array" not in done.err:
+                wrong.append(f"{name}: {command}: {done.err}")
+    assert wrong == []

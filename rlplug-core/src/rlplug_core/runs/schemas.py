@@ -286,6 +286,11 @@ class Shown(msgspec.Struct):
     seed: _Whole | None = None
     total_timesteps: _Whole | None = None
     wrap: list[str] = []
+    eval_wrap: list[str] | None = None
+    controller: list[str] = []
+    log: list[str] = []
+    init_parts: list[str] = []
+    freeze: list[str] = []
 
 
 def read_config(path: Path) -> RunConfig:
