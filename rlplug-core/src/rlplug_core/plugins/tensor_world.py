@@ -29,8 +29,8 @@ class TensorWorld:
                 return {"place": draw.random((self.num_envs, 1))}
 
             def advance(self, rows: Rows, action: Tensor, draw: DeviceGenerator) -> Moved:
-                place = rows["place"] + (2 * action - 1).unsqueeze(1)
-                return {"place": place}, -place.squeeze(1).abs(), place.squeeze(1).abs() > 10
+                place = (rows["place"] + (2 * action - 1).unsqueeze(1)).clamp(-10, 10)
+                return {"place": place}, -place.squeeze(1).abs(), place.squeeze(1).abs() == 10
 
             def observe(self, rows: Rows) -> Tensor:
                 return rows["place"]
