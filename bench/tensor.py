@@ -1,4 +1,4 @@
-"""Measure environments on the device against JAX: `python bench/tensor.py [--rows 4096] [--rounds 5]`.
+"""Measure environments on the device against JAX: `python bench/tensor.py [--num-envs 4096] [--rounds 5]`.
 
 gymnax 0.0.9 and jax 0.10 have to be importable, from a directory of their own: `python -m pip install --target
 DIRECTORY gymnax==0.0.9 'jax[cpu]'`, and `PYTHONPATH=DIRECTORY`. Without them their rows are left out. Rows alternate;
@@ -205,10 +205,11 @@ def seconds(runs: dict[str, Callable[[], int]], rounds: int) -> dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=4_096)
+    parser.add_argument("--num-envs", type=int, default=4_096)
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args()
-    rows, rounds = chosen.rows, chosen.rounds
+    rows = chosen.num_envs
+    rounds = chosen.rounds
     torch.set_num_threads(1)
     jax = importlib.util.find_spec("gymnax") is not None
     world = seconds(

@@ -15,7 +15,8 @@ CASES = {
     "unknown namespace": (
         "run a2c Foo/Bar-v0",
         2,
-        r"'Foo/Bar-v0'.*no plugin has the namespace 'Foo' \(providers: envpool, gymnasium, pettingzoo, tensor\)",
+        r"'Foo/Bar-v0'.*no plugin has the namespace 'Foo' \(providers: brax, envpool, gymnasium, gymnax, "
+        r"pettingzoo, tensor\)",
     ),
     "wrong space": ("run dqn Pendulum-v1", 2, r"DQN needs Discrete actions and Pendulum-v1 has Box"),
     "wrong type": (
@@ -76,7 +77,7 @@ CASES = {
         2,
         r"put options after the algorithm: rlplug run ALGORITHM ENV --seed",
     ),
-    "a name of no path": ("evaluate " + "a" * 300, 2, r"no run at a{300}"),
+    "a name of no path": ("evaluate " + "a" * 300, 2, r"'a+…' is too long for a path; name an existing file or run"),
     "too many environments": (
         "run a2c CartPole-v1 --num-envs 1e9",
         2,

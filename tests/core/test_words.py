@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 #: Names that options once had.
 OLD = (
     "rows|total.steps|clip|lr|batch|epochs|updates|policy.every|target.every|epsilon.until|epsilon.bends|"
-    "epsilon.end|verdict|verdict.episodes|lam|entropy|value|kl.stop|standardise|anneal|gradient.clip|rule|optimiser|"
+    "epsilon.end|verdict|verdict.episodes|lam|entropy|value|kl.stop|standardise|anneal|gradient.clip|optimiser|"
     "stop.after|acting|keep|decay|sigma|carry"
 )
 #: Beginnings of words that British and American English write differently, as the former does.

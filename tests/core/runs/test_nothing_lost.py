@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Death(BaseException):
+class Death(KeyboardInterrupt):
     """Stands for a kill: what comes after it is undone by `died`."""
 
 

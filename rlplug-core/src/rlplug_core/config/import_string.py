@@ -8,14 +8,15 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from importlib.abc import Loader
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.module_search import importable, look_here, nowhere
-from rlplug_core.conflicts import explain_import
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 #: Prefix of the names of modules loaded from a file; the rest encodes its path.
 FROM_FILE = "rlplug_file_"
@@ -79,6 +80,8 @@ def _from_module(module: str, target: str) -> ModuleType:
         Exception,
         SystemExit,
     ) as error:  # a foreign module may raise anything while it is imported
+        from rlplug_core.conflicts import explain_import  # errors are rare
+
         raise PluginError(
             f"'{target}' cannot be loaded: {describe(error)}{explain_import(error, module)}; --traceback shows where"
         ) from error

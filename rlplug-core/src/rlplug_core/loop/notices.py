@@ -18,7 +18,7 @@ STOPPING = (
 
 
 def say_later(sentence: str) -> Timer:
-    """Say a sentence after `SILENCE`, unless the timer that is returned is cancelled before."""
+    """Say a sentence after `SILENCE`, unless the timer that is returned is canceled before."""
     timer = Timer(SILENCE, warn, [sentence])
     timer.daemon = True
     timer.start()

@@ -66,6 +66,7 @@ COMMAND_LINE = frozenset(
     {
         "algorithm",
         "config",
+        "critic_net",
         "env",
         "help",
         "jobs",
@@ -78,6 +79,7 @@ COMMAND_LINE = frozenset(
         "seeds",
         "set",
         "traceback",
+        "until",
     }
 )
 RESERVED = RUN_OPTIONS | COMMAND_LINE
