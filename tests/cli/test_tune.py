@@ -21,7 +21,7 @@ from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_cli.tune import outcome as outcomes
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.export import as_config, as_preset
-from rlplug_cli.tune.goal import Goal
+from rlplug_cli.tune.goal import Goal, parse_objectives
 from rlplug_cli.tune.outcome import Outcome
 from rlplug_cli.tune.search import Search
 from rlplug_cli.tune.space import from_file, parse_range, ranges_of, suggest
@@ -141,9 +141,10 @@ class Machine:
     """
 
     def __init__(
-        self, directory: Path, leave: Callable[[int], bool] = lambda number: False, shape: Sequence[float] = (1.0,) * 4
+        self, directory: Path, leave: Callable[[int], bool] = lambda number: False, shape: Sequence[float] = (1.0,) * 4,
+        speed: Callable[[float], int] = lambda value: 100,
     ) -> None:  # fmt: skip
-        self.directory, self.leave, self.shape = directory, leave, shape
+        self.directory, self.leave, self.shape, self.speed = directory, leave, shape, speed
         self.started, self.stopped = list[str](), list[str]()
 
     def start(self, words: Any, log: Path, cores: int) -> Machine:
@@ -154,7 +155,7 @@ class Machine:
         value = float(tasks[name]["words"][-1].partition("=")[2])
         shutil.rmtree(self.directory / name, ignore_errors=True)
         returns = [value * part for part in self.shape]
-        write_run(self.directory / name, returns, status="finished" if self.ended else "")
+        write_run(self.directory / name, returns, every=self.speed(value), status="finished" if self.ended else "")
         return self
 
     def code(self) -> int | None:
@@ -377,6 +378,35 @@ def test_an_objective_is_what_it_says(objective: str, of_first: float, place: Pa
     assert trial["value"] == pytest.approx(of_first * trial["params"]["learning_rate"])
 
 
+def test_several_objectives_end_in_the_pareto_front(place: Path) -> None:
+    """The front holds each trial that is better than any other trial in score or speed."""
+    directory = place / "study"
+    directory.mkdir()
+    goal = replace(wanted(8), objective=parse_objectives("score, steps_per_second"))
+    study = studies.open_study(directory, goal.digest, None, *HOW, objectives=2)
+    machine = Machine(directory, speed=lambda value: 1 + int(7000 * value) % 1000)
+    one = Search(goal, study, TaskPool(directory, machine, 1))
+    carried_on(one)
+    found = outcomes._outcome(directory, goal, one)
+    rates = [trial["params"]["learning_rate"] for trial in found.trials]
+    pairs = [(rate, float(machine.speed(rate))) for rate in rates]
+    assert [tuple(trial["values"]) for trial in found.trials] == pairs
+    best = [
+        number for number, (score, speed) in enumerate(pairs)
+        if all(score > pair[0] or speed > pair[1] for pair in pairs if pair != (score, speed))
+    ]  # fmt: skip
+    assert 1 < len(best) < 8
+    assert found.front == tuple(best)
+    assert found.best is not None
+    assert found.best == max(found.trials, key=lambda trial: trial["values"][0])
+    lines = found.text().splitlines()
+    assert lines[0] == "Pareto front"
+    assert lines[1].split() == ["TRIAL", "LAST", "STEPS_PER_SECOND", "learning_rate"]
+    assert {line.split()[0] for line in lines[2 : lines.index("")]} == {str(number) for number in best}
+    _export(found, "CartPole-v1", place / "best.toml", None)
+    assert f"trial {found.best['number']} of study: last 0." in (place / "best.toml").read_text()
+
+
 @pytest.mark.parametrize(("value", "shown"), [(0.04321, "0.0432"), (123.456, "123.5")])
 def test_an_export_says_a_small_return_with_its_figures(value: float, shown: str, tmp_path: Path) -> None:
     best = {"number": 3, "value": value, "params": {}}
@@ -432,7 +462,7 @@ def test_a_study_is_searched_as_it_is_typed(
         monkeypatch.setattr(outcomes, name, lambda *given, real=real: (asked.append(given), real(*given))[1])
     words = (
         "--objective",
-        "mean",
+        "mean,steps_per_second",
         "--no-prune",
         "--warmup",
         "0.5",
@@ -451,10 +481,13 @@ def test_a_study_is_searched_as_it_is_typed(
     assert {one[:2] for one in asked[1:]} == {("random", 3)}
     assert (place / "all.db").exists()
     assert not (place / "runs" / "tuned" / "study.db").exists()
-    (trial,) = json.loads(done.out)["trials"]
+    found = json.loads(done.out)
+    jsonschema.validate(found, SCHEMA)
+    (trial,) = found["trials"]
     told = [one for one in records(place / "runs" / "tuned" / "trial-0000-s1") if one.kind == "evaluation"]
     assert len(told) == 2
     assert trial["value"] == pytest.approx(sum(one.data["eval/return_mean"] for one in told) / 2)
+    assert (len(trial["values"]), trial["values"][1] > 0, found["pareto_front"]) == (2, True, [0])
     preset = tomllib.loads(Path("preset.toml").read_text())["CartPole-v1"]
     assert preset["gamma"] == float(trial["params"]["gamma"])
 
@@ -523,6 +556,11 @@ def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> N
         (("ppo", "CartPole-v1", "--env.length"), "--env.length: write a value"),
         (("ppo", "CartPole-v1", "--env.lenght", "3"), "takes no argument 'lenght'"),
         (("ppo", "CartPole-v1", "--learning-rate", "1e-2..1e-5:log"), "is empty or has no logarithm"),
+        (("ppo", "CartPole-v1", "--objective", "last,speed"), "'speed' is not an objective; choose from last, best"),
+        (("ppo", "CartPole-v1", "--objective", "score,last"), "'last' is given twice"),
+        (("ppo", "CartPole-v1", "--objective", "last,mean", "--pruner", "halving"), "leave out --prune and --pruner"),
+        (("ppo", "CartPole-v1", "--objective", "steps_per_second", "--prune"), "leave out --prune and --pruner"),
+        (("ppo", "CartPole-v1", "--objective", "last,mean", "--sampler", "cmaes"), "choose another sampler"),
         (("ppo", "CartPole-v1", "--lerning-rate", "1..2"), "did you mean '--learning-rate'"),
         (("ppo", "CartPole-v1", "--learning-rate"), "needs a value"),
         (("ppo", "CartPole-v1", "--space", "nowhere.toml"), "nowhere.toml cannot be read"),

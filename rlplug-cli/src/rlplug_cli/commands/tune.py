@@ -17,7 +17,7 @@ from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption, flag_of
 from rlplug_cli.sweep.grid import refuse_seed, seeds
-from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS
+from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS, can_prune, check_objectives
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.config import Range, figures
 from rlplug_core.errors import RlplugError, UsageError, warn
@@ -50,14 +50,15 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--objective",
-    type=click.Choice(["last", "best", "mean"]),
     default="last",
-    help="Final return of the last weights or the best checkpoint, or the mean of evaluations  [last]",
+    metavar="NAME[,NAME…]",
+    help="last (or score), best: final return of the last weights or the best checkpoint; mean: of evaluations; "
+    "steps_per_second; several give a Pareto front  [last]",
 )
 @click.option(
     "--prune/--no-prune",
-    default=True,
-    help="End trials with low evaluations early  [yes]",
+    default=None,
+    help="End trials with low evaluations early  [yes, with one objective]",
 )
 @click.option(
     "--sampler",
@@ -68,7 +69,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--pruner",
     type=click.Choice(PRUNERS),
-    default="median",
     help="Which trials end early, by a pruner of Optuna  [median]",
 )
 @click.option(
@@ -123,9 +123,9 @@ def command(
     numbers: str,
     space: Path | None,
     objective: str,
-    prune: bool,
+    prune: bool | None,
     sampler: str,
-    pruner: str,
+    pruner: str | None,
     warmup: float,
     storage: str | None,
     jobs: int | None,
@@ -147,17 +147,23 @@ def command(
     if algorithm.startswith("-") or env.startswith("-"):
         raise UsageError("put options after the environment: rlplug tune ALGORITHM ENV --trials 30")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from rlplug_cli.tune.goal import parse_objectives
+
+    objective = parse_objectives(objective)
+    names = objective.split(",")
+    wants_pruning = prune if prune is not None else pruner is not None
+    check_objectives(names, wants_pruning, sampler)
     options = TuneOptions(
         trials=trials,
         seeds=numbers,
         space=space,
         objective=objective,
-        prune=prune,
+        prune=can_prune(names) if prune is None else prune,
         warmup=warmup,
         jobs=jobs,
         sampler_seed=sampler_seed,
         sampler=sampler,
-        pruner=pruner,
+        pruner=pruner or "median",
     )
     goal = search_goal(algorithm, env, words, options)
     directory = out / name if name else _default_directory(goal, out)
@@ -324,8 +330,10 @@ def _export(outcome: Outcome, env: str, config: Path | None, preset: Path | None
 
     if outcome.best is None:
         return
-    value = figures(outcome.best["value"])
-    comment = f"trial {outcome.best['number']} of {outcome.directory.name}: return {value}"
+    values = outcome.best.get("values") or [outcome.best["value"]]
+    pairs = zip(outcome.headings, values, strict=True)
+    scores = ", ".join(f"{name} {figures(value)}" for name, value in pairs)
+    comment = f"trial {outcome.best['number']} of {outcome.directory.name}: {scores}"
     if config is not None:
         write_text(config, as_config(outcome.options, comment))
     if preset is not None:

@@ -12,16 +12,20 @@ from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.progress import RunProgress
 from rlplug_cli.sweep.task_pool import Entry
 from rlplug_core.config import Option, Range
+from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-#: The score of a run, by the name of the objective.
+#: The value of a run, by the name of the objective.
 OBJECTIVES: dict[str, Callable[[RunProgress], float | None]] = {
     "last": lambda run: run.finals.get("last", run.last),
     "best": lambda run: run.finals.get("best", run.best),
     "mean": lambda run: statistics.fmean(run.evaluations.values()) if run.evaluations else None,
+    "steps_per_second": lambda run: run.steps / run.seconds if run.seconds > 0 else None,
 }
+#: Other names of objectives.
+OBJECTIVE_ALIASES = {"score": "last"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Goal:
         fixed: the values of `words`. values: these with presets and defaults.
         seeds: the seeds of every trial.
         trials: the total number of trials.
-        objective: a key of `OBJECTIVES`.
+        objective: a key of `OBJECTIVES`, or several between commas.
         cores: the number of cores that a run needs.
     """
 
@@ -49,6 +53,11 @@ class Goal:
     trials: int
     objective: str
     cores: int
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The names of the objectives; the first one decides which trial is the best."""
+        return tuple(self.objective.split(","))
 
     @property
     def digest(self) -> str:
@@ -67,6 +76,22 @@ class Goal:
     @property
     def _space(self) -> list[str]:
         return [str(item) for item in sorted(self.space.items())]
+
+
+def parse_objectives(text: str) -> str:
+    """Return the names in an `--objective`, without aliases, between commas.
+
+    Raises:
+        UsageError: a name is unknown or given twice.
+    """
+    names = [OBJECTIVE_ALIASES.get(name, name) for name in map(str.strip, text.split(","))]
+    for name in names:
+        if name not in OBJECTIVES:
+            known = ", ".join([*OBJECTIVES, *OBJECTIVE_ALIASES])
+            raise UsageError(f"--objective: '{name}' is not an objective; choose from {known}")
+        if names.count(name) > 1:
+            raise UsageError(f"--objective: '{name}' is given twice; leave one of them out")
+    return ",".join(names)
 
 
 @dataclass

@@ -34,6 +34,7 @@ class Outcome:
     Attributes:
         options: the options of the best trial and the fixed ones, in their own types.
         failure: the error of the last run that failed in this process, or "".
+        objectives: their names. front: the trials of the Pareto front, if there are several objectives.
     """
 
     directory: Path
@@ -43,6 +44,8 @@ class Outcome:
     importances: dict[str, float]
     pictures: tuple[Path, ...]
     failure: str = ""
+    objectives: tuple[str, ...] = ("last",)
+    front: tuple[int, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the result for `--json`."""
@@ -53,21 +56,37 @@ class Outcome:
             "options": self.options,
             "importances": self.importances,
             "pictures": [str(path) for path in self.pictures],
+            "pareto_front": list(self.front),
         }
 
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The names of the values of a trial."""
+        several = len(self.objectives) > 1 or self.objectives == ("steps_per_second",)
+        return self.objectives if several else ("return",)
+
     def text(self) -> str:
-        """Return the best trials, the importance of the options, and the paths."""
+        """Return the best trials or the Pareto front, the importance of the options, and the paths."""
         names = list(dict.fromkeys(name for trial in self.trials for name in trial["params"]))
         complete = [trial for trial in self.trials if trial["state"] == "complete"]
+        ranked = sorted(complete, key=lambda trial: -trial["value"])[:ROWS]
+        if len(self.objectives) > 1:
+            ranked = sorted(
+                (trial for trial in complete if trial["number"] in self.front),
+                key=lambda trial: -trial["value"],
+            )
         rows = []
-        for trial in sorted(complete, key=lambda trial: -trial["value"])[:ROWS]:
+        for trial in ranked:
             params = []
             for name in names:
                 value = trial["params"].get(name)
                 params.append(f"{value:.4g}" if isinstance(value, float) else value_text(value))
-            rows.append((str(trial["number"]), number(trial["value"]), *params))
-        best = table(("TRIAL", "RETURN", *names), rows) if rows else "no trial is complete"
-        lines = [best, "", state_counts(self.trials)]
+            rows.append((str(trial["number"]), *map(number, trial["values"]), *params))
+        titles = ("TRIAL", *map(str.upper, self.headings), *names)
+        lines = [table(titles, rows) if rows else "no trial is complete", ""]
+        if rows and len(self.objectives) > 1:
+            lines.insert(0, "Pareto front")
+        lines.append(state_counts(self.trials))
         if self.importances:
             shares = [f"{name} {share:.0%}" for name, share in self.importances.items()]
             lines.append(f"importance: {', '.join(shares)}")
@@ -100,6 +119,7 @@ def run_study(
             sampler=lambda trials: sampler(tune.sampler, tune.sampler_seed + trials, goal.space),
             pruner=pruner(tune.pruner if tune.prune else "", int(tune.warmup * total), total),
             former=goal.former_digest,
+            objectives=len(goal.objectives),
         )
         search = Search(goal, optuna_study, pool)
         stream = sys.stderr if as_json else sys.stdout
@@ -145,7 +165,7 @@ def _outcome(directory: Path, goal: Goal, search: Search) -> Outcome:
     paths = []
     if best is not None:
         paths.append(directory / "history.png")
-        pictures.draw_history(paths[-1], trials, goal.objective)
+        pictures.draw_history(paths[-1], trials, goal.objectives[0])
     if importances:
         paths.append(directory / "importance.png")
         pictures.draw_importance(paths[-1], importances)
@@ -159,4 +179,6 @@ def _outcome(directory: Path, goal: Goal, search: Search) -> Outcome:
         importances=importances,
         pictures=tuple(paths),
         failure=search.pool.failure_reason(failed[-1]) if failed else "",
+        objectives=goal.objectives,
+        front=tuple(study.pareto_front(search.study)) if len(goal.objectives) > 1 else (),
     )

@@ -31,7 +31,9 @@ def draw_history(path: Path, trials: Sequence[Mapping[str, Any]], objective: str
         best = list(accumulate(values, max))
         axes.step(numbers, best, where="post", color=COLORS[1], label="best so far")
         axes.set_xlabel("trial")
-        axes.set_ylabel(f"return ({objective})")
+        axes.set_ylabel(
+            "env steps/s" if objective == "steps_per_second" else f"return ({objective})"
+        )
         axes.grid(alpha=0.25, linewidth=0.6)
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
         _save(figure, path)

@@ -102,7 +102,7 @@ class Search:
         for step in sorted(common - trial.reported):
             value = statistics.fmean(entry.progress.evaluations[step] for entry in trial.entries)
             trial.reported.add(step)
-            if math.isnan(value) or trial.pruned:
+            if math.isnan(value) or trial.pruned or len(self.goal.objectives) > 1:
                 continue
             trial.trial.report(value, step)
             unfinished = any(entry.progress.status != "finished" for entry in trial.entries)
@@ -134,15 +134,18 @@ class Search:
         return True
 
     def _tell_value(self, trial: RunningTrial) -> None:
-        """Tell the study the mean over seeds, or that the trial failed if a seed has no score."""
+        """Tell the study the mean of each objective over seeds, or that the trial failed if a seed has no value."""
         from optuna.trial import TrialState
 
-        scores = [OBJECTIVES[self.goal.objective](entry.progress) for entry in trial.entries]
-        values = [score for score in scores if score is not None and not math.isnan(score)]
-        if len(values) == len(scores):
-            self.study.tell(trial.trial, statistics.fmean(values))
-        else:
-            self.study.tell(trial.trial, state=TrialState.FAIL)
+        means = []
+        for name in self.goal.objectives:
+            values = [OBJECTIVES[name](entry.progress) for entry in trial.entries]
+            numbers = [value for value in values if value is not None and not math.isnan(value)]
+            if len(numbers) < len(values):
+                self.study.tell(trial.trial, state=TrialState.FAIL)
+                return
+            means.append(statistics.fmean(numbers))
+        self.study.tell(trial.trial, means)
 
 
 def set_text(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING
@@ -98,6 +98,21 @@ def check_grid(name: str, space: Mapping[str, Range], trials: int) -> None:
         raise UsageError(
             f"the grid has {size} points, and --trials is {trials}; write --trials {size}"
         )
+
+
+def check_objectives(names: Sequence[str], prune: bool, sampler: str) -> None:
+    """Raise UsageError if the pruner or the sampler does not work with these objectives."""
+    if prune and not can_prune(names):
+        raise UsageError(
+            "pruning compares returns and works with one objective, last, best or mean; leave out --prune and --pruner"
+        )
+    if sampler == "cmaes" and len(names) > 1:
+        raise UsageError("--sampler cmaes works with one objective; choose another sampler")
+
+
+def can_prune(names: Sequence[str]) -> bool:
+    """Return whether trials can be pruned by their returns."""
+    return len(names) == 1 and names[0] != "steps_per_second"
 
 
 def pruner(name: str, warmup: int, total: int) -> BasePruner:

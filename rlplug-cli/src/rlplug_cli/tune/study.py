@@ -37,12 +37,14 @@ def open_study(
     sampler: Callable[[int], BaseSampler],
     pruner: BasePruner,
     former: str = "",
+    objectives: int = 1,
 ) -> Study:
     """Return the study of a directory, created if there is none.
 
     Args:
         search: a digest of the search; `former` is its digest in older studies.
         sampler: makes the sampler after so many trials.
+        objectives: the number of objectives; all are maximized.
 
     Raises:
         UsageError: it belongs to another search or another directory.
@@ -55,7 +57,7 @@ def open_study(
         study = optuna.create_study(
             storage=url,
             study_name=directory.name,
-            direction="maximize",
+            directions=["maximize"] * objectives,
             load_if_exists=True,
             pruner=pruner,
             sampler=sampler(0),
@@ -126,10 +128,12 @@ def summary(study: Study) -> list[dict[str, Any]]:
 
 def _plain_trial(trial: FrozenTrial) -> dict[str, object]:
     pruned = trial.state.name == "PRUNED"
+    values = trial.values
     return {
         "number": trial.number,
         "state": trial.state.name.lower(),
-        "value": trial.value,
+        "value": values[0] if values else None,
+        "values": values,
         "params": trial.params,
         "pruned_at": max(trial.intermediate_values, default=None) if pruned else None,
         "seconds": trial.duration.total_seconds() if trial.duration else None,
@@ -137,19 +141,29 @@ def _plain_trial(trial: FrozenTrial) -> dict[str, object]:
 
 
 def best(study: Study) -> FrozenTrial | None:
-    """Return the complete trial with the highest value."""
+    """Return the complete trial with the highest value of the first objective."""
     from optuna.trial import TrialState
 
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    with_value = [trial for trial in complete if trial.value is not None]
-    return max(with_value, key=lambda trial: trial.value or 0.0, default=None)
+    with_values = [trial for trial in complete if trial.values]
+    return max(with_values, key=lambda trial: trial.values[0], default=None)
+
+
+def pareto_front(study: Study) -> list[int]:
+    """Return the numbers of the trials that no other trial dominates."""
+    return [trial.number for trial in study.best_trials]
 
 
 def importances(study: Study, space: Mapping[str, Range]) -> dict[str, float]:
-    """Return the importance of each option (PED-ANOVA); empty if there are too few different trials."""
+    """Return the importance of each option (PED-ANOVA).
+
+    It is empty if there are too few different trials, or several objectives.
+    """
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import TrialState
 
+    if len(study.directions) > 1:
+        return {}
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     names = [n for n in space if len({str(trial.params.get(n)) for trial in complete}) > 1]
     if len(complete) < STARTUP or not names or len({trial.value for trial in complete}) < 2:
