@@ -396,6 +396,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         },
         [("update", 1), ("update", 201), ("step", 5), ("step", 303)],
     ),
+    "dqn-gru": (
+        "DQN", "Recall",
+        {
+            **SELDOM, "num_envs": 3, "buffer_size": 420, "learning_starts": 90, "sequence_length": 6, "burn_in": 3,
+            "n_step": 3, "memory": "gru:units=8", "net.hidden": [8, 8], "batch_size": 24, "priority.alpha": 0.6,
+        },
+        [("update", 1), ("update", 201), ("step", 303)],
+    ),
     "r2d2-decoupled-inline": (
         "R2D2", "Masked",
         {

@@ -44,16 +44,20 @@ CASES = STOPPING.CASES
 #: Every stop: a case, "update" or "step", and the number at which it stops.
 STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what, mark in stops]
 #: Stops that the plain tests take instead of the last one of a case.
-TELLING = {"dqn": (("update", 1), ("update", 186)), "ppo": (("update", 1), ("step", 139))}
+TELLING = {
+    "dqn": (("update", 1), ("update", 186)),
+    "ppo": (("update", 1), ("step", 139)),
+    "dqn-gru": (("update", 201),),
+}
 
 
 def plain_stops() -> list[tuple[str, str, int]]:
-    """Return the last stop of the first case of each class, and the stops in `TELLING`."""
+    """Return the last stop of the first case of each class, or the stops that `TELLING` names."""
     cases: dict[object, str] = {}
     for case, (algorithm, _, _, _) in CASES.items():
         cases.setdefault(getattr(STOPPING, algorithm).__bases__[-1], case)
     found = []
-    for case in cases.values():
+    for case in dict.fromkeys([*cases.values(), *TELLING]):
         found += [(case, *stop) for stop in TELLING.get(case, CASES[case][3][-1:])]
     return found
 
