@@ -205,8 +205,8 @@ class Says:
         (ValueError("no"), "the rule 'truncation' failed: ValueError: no"),
         ([1], "returned list; return a dictionary from the numbers of members to rl.Exchange"),
         ({0: 1}, "returned dict; return a dictionary"),
-        ({0: Exchange(7, {})}, "lets member 0 take member 7, and the members are 0 to 1"),
-        ({0: Exchange(1, {}), 1: Exchange(0, {})}, "lets member 0 take member 1, which takes another one itself"),
+        ({0: Exchange(7, {})}, "lets member 0 copy member 7, but the members are 0 to 1"),
+        ({0: Exchange(1, {}), 1: Exchange(0, {})}, "lets member 0 copy member 1, which copies another member itself"),
         ({0: Exchange(0, {"gamma": 0.5})}, "sets 'gamma', which has no range; it may set learning_rate"),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_failed_member_is_replaced_or_ends_the_population(tmp_path: Path) -> N
                 return self
             return super().start(words, log, cores)
 
-    with pytest.raises(RlplugError, match="member-00-s1 failed, and no other takes its place: NonFinite: a NaN"):
+    with pytest.raises(RlplugError, match="member-00-s1 failed, and the rule did not replace it: NonFinite: a NaN"):
         finish(evolution(tmp_path / "none", Failing(), Keep(), members=2))
     one = finish(evolution(tmp_path / "pop", Failing(), members=2))
     assert one.history.chunks[1].scores[0] is None

@@ -189,7 +189,7 @@ def test_an_environment_that_returns_arrays_is_refused() -> None:
             return {"count": self.count.numpy()}
 
     adapter = TensorAdapter(lambda: Arrays(AutoresetMode.SAME_STEP), "arrays")
-    with pytest.raises(BadEnv, match="declares the device cpu, and returned as observation a ndarray"):
+    with pytest.raises(BadEnv, match="declares the device cpu, but its observation is of type ndarray"):
         adapter.reset(0)
 
 

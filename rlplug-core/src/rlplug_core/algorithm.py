@@ -58,7 +58,7 @@ class Algorithm(nn.Module, Generic[B]):
 
     Attributes:
         spec: the spaces, the number of environments and their id.
-        config: the options, an instance of `Config`; `learn` gets them with the present values of schedules.
+        config: the options, an instance of `Config`; `learn` gets them with the current values of schedules.
         context: everything else that a runner gives, such as its name and the number of learners.
         device: the device of networks and batches.
         seeds: the seeds of this learner; `seeds.child("name")` for parts with random numbers of their own.

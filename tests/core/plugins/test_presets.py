@@ -185,4 +185,4 @@ def test_a_package_of_environments_has_presets_for_anothers_algorithm(
     assert presets.preset("foo", "Acrobot-v1")["learning_rate"] == 1.0
     (tmp_path / "rlplug_fog/presets/foo.toml").write_text("[default]\nlearning_rate = 5.0\n", encoding="utf-8")
     assert presets.preset("foo", "Foggy-v1")["learning_rate"] == 1.0
-    assert "'default' is about all environments, and only rlplug-foo may set these for foo" in capsys.readouterr().err
+    assert "'default' applies to all environments, and only rlplug-foo may set these for foo" in capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_a_run_in_a_folder_with_a_space_says_what_can_be_typed(tmp_path: Path) -
     run = train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
     with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\" --total-timesteps N' with a larger"):
         resume(run)
-    with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\"' to go on with it"):
+    with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\"' to continue it"):
         train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
 
 

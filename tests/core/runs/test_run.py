@@ -149,7 +149,7 @@ def test_steps_that_a_resumption_took_back_do_not_count(tmp_path: Path) -> None:
 def test_unknown_algorithms_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="algorithm is None; give an id such as 'ppo'"):
         train(None, CHAIN, OPTIONS, out=tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="a name has printable characters"):
+    with pytest.raises(UsageError, match="a name must consist of printable characters"):
         trained(tmp_path, name=5)  # type: ignore[arg-type]
     for name in ("..", "a/b", str(tmp_path / "elsewhere")):
         with pytest.raises(UsageError, match="it names a directory; 'out' says where it is"):

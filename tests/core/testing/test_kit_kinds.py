@@ -287,7 +287,7 @@ def test_a_wrong_environment_fails_the_check_made_for_it(name: str) -> None:
     [
         ("SharesState", "env-device", "a later step changes 'final_obs' of step 0"),
         ("NoFinal", "env-spaces", "info had no 'final_obs'"),
-        ("Elsewhere", "env-spaces", "returned as reward a ndarray in place of a tensor"),
+        ("Elsewhere", "env-spaces", "its reward is of type ndarray"),
     ],
 )
 def test_a_wrong_world_of_tensors_is_told_why(name: str, check: str, told: str) -> None:

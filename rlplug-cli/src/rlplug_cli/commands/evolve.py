@@ -40,13 +40,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--rule",
     default="truncation",
     metavar="NAME",
-    help="Who takes whose state: NAME:option=value, or ./file.py:Class  [truncation]",
+    help="Rule of the exchanges: NAME:option=value, or ./file.py:Class  [truncation]",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0),
     default=1,
-    help="Seed of the first member, and of exchanges; the others follow  [1]",
+    help="Seed of the first member and of exchanges; members count up  [1]",
 )
 @click.option(
     "--space", type=_FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
@@ -56,7 +56,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("--name", help="Name of the population's directory  [from the command]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="The directory above it  [runs]"
+    "--out", type=click.Path(path_type=Path), default="runs", help="Its parent directory  [runs]"
 )
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
@@ -81,7 +81,7 @@ def command(
     out: Path,
     json: bool,
 ) -> None:
-    """Train a population of ALGORITHM on ENV whose worst members take state and options of the best.
+    """Train a population of ALGORITHM on ENV; the worst members take the state and options of the best.
 
     Any option of the algorithm and of every run may follow. With a range (`--learning-rate 1e-5..1e-2:log`) or choices
     (`--clip-range 0.1,0.2,0.3`) it is searched: each member starts with a random value, and exchanges change it.

@@ -24,7 +24,7 @@ FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=".",
-    help="The directory above it.  [.]",
+    help="Its parent directory.  [.]",
 )
 @click.option(
     "--kind",

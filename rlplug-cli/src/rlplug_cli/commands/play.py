@@ -80,7 +80,7 @@ def command(
     wrap: list[str] | None,
     trust: bool,
 ) -> None:
-    """Watch a checkpoint of RUN in a window, or as a film without a display.
+    """Watch a checkpoint of RUN in a window, or write a video if there is no display.
 
     RUN is a path, a name in runs/, an export, or the source of a shared agent, such as hub:OWNER/NAME.
     """

@@ -26,8 +26,8 @@ ZOO = "zoo:"
 def command(source: str, out: Path | None) -> None:
     """Get a shared agent and check its files: hub:OWNER/NAME, https://HOST/FOLDER, mlflow:NAME/VERSION, zoo:ALGO/ENV.
 
-    A folder works, too. play, evaluate, compare and --init take the same words and pull what is not in the cache. An
-    agent cannot run code. zoo: lists the agents of rlplug-zoo.
+    A folder works, too. play, evaluate, compare and --init accept the same sources, and pull those that are not in the
+    cache. An agent cannot run code. zoo: lists the agents of rlplug-zoo.
     """
     one_thread()
     from rlplug_core.runs import pull_agent, read_manifest, zoo_agents

@@ -22,7 +22,7 @@ from rlplug_cli.trust import option as trust_option
 @checkpoint_option()
 @trust_option
 def command(run: str, destination: str, checkpoint: str, trust: bool) -> None:
-    """Share the agent of RUN, a run or an export: its policy, its card, its curve and the line that trains it again.
+    """Share the agent of RUN, a run or an export: policy, card, learning curve and the command that trains it again.
 
     DESTINATION is a new folder, https://HOST/FOLDER (by PUT), hub:OWNER/NAME or mlflow:NAME.
     """

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     help="Name of the sweep's directory  [from the command]",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="The directory above it  [runs]"
+    "--out", type=click.Path(path_type=Path), default="runs", help="Its parent directory  [runs]"
 )
 @click.option(
     "--on",

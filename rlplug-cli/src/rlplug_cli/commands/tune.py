@@ -104,7 +104,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="Name of the study's directory  [from the search]",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="The directory above it  [runs]"
+    "--out", type=click.Path(path_type=Path), default="runs", help="Its parent directory  [runs]"
 )
 @click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."

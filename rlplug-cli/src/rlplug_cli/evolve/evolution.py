@@ -191,16 +191,16 @@ class Evolution:
             PluginError: there is no such member or option, or the source changes its own state.
         """
         count = len(self.entries)
-        says = f"the rule '{self.plan.words}' lets member {number} take member {one.source}"
+        says = f"the rule '{self.plan.words}' lets member {number} copy member {one.source}"
         if number not in range(count) or one.source not in range(count):
-            raise PluginError(f"{says}, and the members are 0 to {count - 1}")
+            raise PluginError(f"{says}, but the members are 0 to {count - 1}")
         source = found.get(one.source)
         if one.source != number and source is not None and source.source != one.source:
             raise PluginError(
-                f"{says}, which takes another one itself; take one that keeps its state"
+                f"{says}, which copies another member itself; copy one that keeps its state"
             )
         if self._failed(self.entries[one.source]):
-            raise PluginError(f"{says}, which failed; take another one")
+            raise PluginError(f"{says}, which failed; copy another member")
         if unknown := sorted(set(one.options) - set(self.plan.goal.space)):
             raise PluginError(
                 f"the rule '{self.plan.words}' sets '{unknown[0]}', which has no range; it may set "
@@ -216,7 +216,7 @@ class Evolution:
             if self._failed(entry) and str(number) not in changes:
                 reason = self.pool.failure_reason(entry)
                 raise RlplugError(
-                    f"{entry.task.name} failed, and no other takes its place: {reason}"
+                    f"{entry.task.name} failed, and the rule did not replace it: {reason}"
                 )
 
     def _apply(self, chunk: Chunk) -> None:

@@ -71,8 +71,8 @@ class Sb3Model:
         found = re.fullmatch(r"stable_baselines3\.(dqn|sac|td3|common)\.policies", module)
         if found is None:
             raise UsageError(
-                f"its policy is of {plain(module) or 'an unknown class'}; only the policies of Stable-Baselines3 "
-                "itself can be imported"
+                f"its policy class is from {plain(module) or 'an unknown module'}; only the policies of "
+                "Stable-Baselines3 itself can be imported"
             )
         return found[1] if found[1] != "common" else "ppo" if "n_epochs" in self.data else "a2c"
 

@@ -1,4 +1,4 @@
-"""Say what is waited for, once a wait has lasted so long that it looks like a fault."""
+"""Print the reason for a wait that takes so long that it looks like a fault."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from threading import Timer
 
 from rlplug_core.errors import warn
 
-#: Seconds of silence that nobody wonders about.
+#: Seconds that a wait may take without a message.
 SILENCE = 2.0
-#: What a signal makes a run wait for.
+#: The message after a signal.
 STOPPING = (
     "stopping: the current update ends and a checkpoint is saved first; a second Ctrl-C or SIGTERM "
     "stops at once"
@@ -18,7 +18,7 @@ STOPPING = (
 
 
 def say_later(sentence: str) -> Timer:
-    """Say a sentence after `SILENCE`, unless the timer that is returned is canceled before."""
+    """Print a sentence after `SILENCE`, unless the returned timer is canceled earlier."""
     timer = Timer(SILENCE, warn, [sentence])
     timer.daemon = True
     timer.start()
@@ -27,7 +27,7 @@ def say_later(sentence: str) -> Timer:
 
 @contextmanager
 def notice(sentence: str) -> Iterator[None]:
-    """Say what is waited for if the block takes longer than `SILENCE`."""
+    """Print a sentence if the block takes longer than `SILENCE`."""
     timer = say_later(sentence)
     try:
         yield

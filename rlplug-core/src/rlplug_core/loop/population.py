@@ -19,7 +19,7 @@ class Member:
     Attributes:
         number: its number, from 0.
         scores: the mean return of its evaluation at the end of each chunk; NaN for one in which it failed.
-        options: the present values of the options that the population searches, by name.
+        options: the current values of the options that the population searches, by name.
     """
 
     number: int

@@ -69,7 +69,7 @@ def _check_tables(content: Mapping[str, object], where: str) -> None:
     """Raise PluginError for an option outside a table, or a table for an unknown kind."""
     for name, table in content.items():
         if not isinstance(table, dict):
-            raise PluginError(f"{where}: '{name}' stands outside a table; put it under [default]")
+            raise PluginError(f"{where}: '{name}' is not in a table; put it under [default]")
     kinds = content.get("kind", {})
     assert isinstance(kinds, dict)
     for name, table in kinds.items():

@@ -81,7 +81,7 @@ def _for_algorithm(algorithm: str) -> list[dict[str, dict[str, object]]]:
         wide = {"default", "*"} & presets.tables.keys() | {f"kind.{kind}" for kind in presets.kinds}
         if wide:
             warn(
-                f"the preset file {presets.path} is left out: '{min(wide)}' is about all environments, and only "
+                f"the preset file {presets.path} is left out: '{min(wide)}' applies to all environments, and only "
                 f"{record.distribution} may set these for {record.id}; name your own environments"
             )
         else:

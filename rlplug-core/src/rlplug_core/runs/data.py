@@ -97,7 +97,7 @@ def _check_recording(path: Path, steps: int, num_envs: int) -> None:
         raise UsageError(f"a data set is a file that ends with .npz, and {path} does not")
     if path.exists():
         raise UsageError(
-            f"{path} exists already, and a run may know it by its hash; choose another name"
+            f"{path} exists already, and a run may depend on its hash; choose another name"
         )
 
 

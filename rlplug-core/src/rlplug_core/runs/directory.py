@@ -279,7 +279,7 @@ def _check_name(name: str) -> None:
     """Raise UsageError if a name cannot be printed, or is a path."""
     if not (isinstance(name, str) and name and name.isprintable()):
         raise UsageError(
-            f"--name {plain(repr(name))}: a name has printable characters; choose another"
+            f"--name {plain(repr(name))}: a name must consist of printable characters; choose another"
         )
     if Path(name).name != name or name == "..":
         raise UsageError(
@@ -288,12 +288,12 @@ def _check_name(name: str) -> None:
 
 
 def _existing(path: Path) -> str:
-    """Return the error for a directory that exists already, with the ways out."""
+    """Return the error for a directory that exists already, and what the user can do."""
     way = "; it holds no run"
     if (path / SWEEP).exists():
         way = ", or delete the sweep in it"
     elif (path / "config.json").exists():
-        way = f", or 'rlplug resume {shell_word(path)}' to go on with it"
+        way = f", or 'rlplug resume {shell_word(path)}' to continue it"
     return f"run directory {path} exists already; choose another --name{way}"
 
 

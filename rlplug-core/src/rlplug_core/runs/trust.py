@@ -75,7 +75,7 @@ def require_plugins(place: Path, wrappers: Iterable[str], env: str = "") -> None
     for noun, name in named:
         if name == WRITER:
             raise Untrusted(
-                f"{plain(str(place))} would write films with {name}; load it with trust=True if you want them"
+                f"{plain(str(place))} would write videos with {name}; to allow this, load it with trust=True"
             )
         if names_code(name) and not (noun == "wrapper" and name.startswith(SHORT)):
             raise Untrusted(

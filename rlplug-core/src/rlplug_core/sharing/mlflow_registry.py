@@ -104,7 +104,7 @@ def _library() -> Any:
         import mlflow
     except ImportError as error:
         raise MissingPackage(
-            "mlflow: names models of MLflow, which is not installed: python -m pip install rlplug-cli"
+            "sources that start with mlflow: need MLflow, which is not installed: python -m pip install rlplug-cli"
         ) from error
     return mlflow
 

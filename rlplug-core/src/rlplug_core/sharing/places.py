@@ -170,6 +170,6 @@ def _zoo() -> Path:
     found = find_spec("rlplug_zoo")
     if found is None or not found.submodule_search_locations:
         raise MissingPackage(
-            "zoo: names the agents of rlplug-zoo, which is not installed: python -m pip install rlplug-zoo"
+            "sources that start with zoo: need the package rlplug-zoo: python -m pip install rlplug-zoo"
         )
     return Path(found.submodule_search_locations[0], "agents")

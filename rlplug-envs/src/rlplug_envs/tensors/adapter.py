@@ -193,8 +193,8 @@ class TensorAdapter(EnvBase):
         for name, part in parts.items():
             if not isinstance(part, Tensor):
                 raise BadEnv(
-                    f"{self.spec.id}: it declares the device {self.device}, and returned as {name} a "
-                    f"{type(part).__name__} in place of a tensor; return tensors, or leave out 'device'"
+                    f"{self.spec.id}: it declares the device {self.device}, but its {name} is of type "
+                    f"{type(part).__name__}; return tensors, or leave out 'device'"
                 )
 
     @property

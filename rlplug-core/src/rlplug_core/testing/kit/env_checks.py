@@ -46,14 +46,14 @@ def spaces(subject: EnvSubject) -> None:
 
 
 def scale(subject: EnvSubject) -> None:
-    """Say which observations networks divide by their bound, as bytes that are not an image."""
+    """Report observations that networks divide by their bound, such as bytes that are not an image."""
     env = subject.make()
     env.close()
     if parts := scaled_parts(env.spec.obs):
         names = quote_all(filter(None, parts))
         raise Skipped(
             f"observations{names and ' ' + names} are integers, which networks divide by their bound; a network of "
-            "your own gets them as they are"
+            "your own gets them unscaled"
         )
 
 

@@ -77,7 +77,7 @@ def different(one: Remembered, other: Remembered) -> str:
 
 
 def episodes(subject: MemorySubject) -> None:
-    """Nothing of an episode reaches the next one, and nothing of a call the next call."""
+    """An episode does not affect the next one, and a call does not affect the next call."""
     memory = subject.build()
     features = subject.features(ROWS)
     opens = torch.ones(ROWS, dtype=torch.bool)
@@ -106,7 +106,7 @@ def recall(subject: MemorySubject) -> None:
 
 
 def rows(subject: MemorySubject) -> None:
-    """A row depends on no other row, in training mode too."""
+    """A row does not depend on other rows, in training mode either."""
     memory = subject.build()
     features, before = subject.features(ROWS), subject.states(memory, ROWS)
     for mode in (True, False):
@@ -122,7 +122,7 @@ def rows(subject: MemorySubject) -> None:
 
 
 def weights(subject: MemorySubject) -> None:
-    """Weights depend on the seed alone, have finite gradients, and are all in `state_dict`."""
+    """Weights depend only on the seed, have finite gradients, and are all in `state_dict`."""
     memory = subject.build()
     check_seed(memory, subject.build(), subject.build(2))
     features, first, _, before = sequence(subject, memory)
@@ -134,7 +134,7 @@ def weights(subject: MemorySubject) -> None:
         again = other.unroll(features, first, before)
     if name := different(again, {name: part.detach() for name, part in found.items()}):
         raise Failed(
-            f"with its weights loaded into another one, '{name}' differs; register all state"
+            f"loaded into another memory, its weights give a different '{name}'; register all state"
         )
 
 
@@ -143,12 +143,12 @@ def check_seed(one: nn.Module, same: nn.Module, other: nn.Module) -> None:
     ours = one.state_dict()
     if any(not torch.equal(part, same.state_dict()[name]) for name, part in ours.items()):
         raise Failed(
-            "two with the same seed have different weights; draw them with torch's generator"
+            "two modules with the same seed have different weights; draw them with torch's generator"
         )
     trained = [name for name, _ in one.named_parameters()]
     if trained and all(torch.equal(ours[name], other.state_dict()[name]) for name in trained):
         raise Failed(
-            "two with different seeds have the same weights; draw them with torch's generator, without an own seed"
+            "two modules with different seeds have the same weights; draw them with torch's generator and set no seed"
         )
 
 
@@ -182,7 +182,7 @@ class _Step(nn.Module):
 
 
 def export(subject: MemorySubject) -> None:
-    """A step can be exported, and gives the same."""
+    """A step can be exported, and the export gives the same state."""
     memory = subject.build()
     before = subject.states(memory, ROWS)
     inputs = [subject.features(ROWS), *before.values()]

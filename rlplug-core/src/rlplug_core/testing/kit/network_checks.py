@@ -25,7 +25,7 @@ def each(subject: NetworkSubject) -> Iterator[tuple[str, Space, nn.Module, int]]
 
 
 def outputs(subject: NetworkSubject) -> None:
-    """Observations [B, ...] of any B become finite float32 features [B, F], and are not changed."""
+    """For any B, observations [B, ...] give finite float32 features [B, F], and stay unchanged."""
     for name, space, module, features in each(subject):
         for rows in (2, 5):
             obs = subject.observations(space, rows)
@@ -43,7 +43,7 @@ def outputs(subject: NetworkSubject) -> None:
 
 
 def rows(subject: NetworkSubject) -> None:
-    """A row depends on no other row, in training and in evaluation mode, and both modes give the same."""
+    """A row does not depend on other rows in either mode, and training and evaluation mode give the same features."""
     for name, space, module, _ in each(subject):
         obs = subject.observations(space, 8)
         few = tree_map(lambda part: part[:2], obs)
@@ -66,7 +66,7 @@ def rows(subject: NetworkSubject) -> None:
 
 
 def calls(subject: NetworkSubject) -> None:
-    """A call draws no random numbers and leaves nothing behind for the next call."""
+    """A call draws no random numbers and does not affect the next call."""
     for name, space, module, _ in each(subject):
         obs = subject.observations(space, 3)
         before = leaves(global_state())
@@ -81,7 +81,7 @@ def calls(subject: NetworkSubject) -> None:
 
 
 def weights(subject: NetworkSubject) -> None:
-    """Weights depend on the seed alone, have finite gradients, and are all in `state_dict`."""
+    """Weights depend only on the seed, have finite gradients, and are all in `state_dict`."""
     for name, space, module, _ in each(subject):
         other, _ = subject.build(space, 2)
         same, _ = subject.build(space)
@@ -112,7 +112,7 @@ class _Flat(nn.Module):
 
 
 def export(subject: NetworkSubject) -> None:
-    """It can be exported, and gives the same."""
+    """It can be exported, and the export gives the same features."""
     for name, space, module, _ in each(subject):
         obs = subject.observations(space, 3)
         names = list(obs) if isinstance(obs, dict) else []

@@ -18,7 +18,7 @@ from rlplug_core.types import Array, Obs, Timestep, tree_map
 
 
 def device(subject: EnvSubject) -> None:
-    """On a device it gives tensors [N, ...] there, new ones at each step."""
+    """An environment on a device returns new tensors [N, ...] on that device at each step."""
     env, place = _on_device(subject)
     seen = [env.reset(SEED)]
     kept = [_leaves(seen[0])]
@@ -36,7 +36,7 @@ def device(subject: EnvSubject) -> None:
 
 
 def device_waits(subject: EnvSubject) -> None:
-    """On a device its steps wait for nothing."""
+    """On a device, steps never wait for the device."""
     env, _ = _on_device(subject)
     env.reset(SEED)
     actions = [_action(env, turn) for turn in range(3)]
@@ -67,7 +67,7 @@ def _on_device(subject: EnvSubject) -> tuple[Env, torch.device]:
 
 
 def device_rows(subject: EnvSubject) -> None:
-    """On a device each row draws random numbers of its own."""
+    """On a device, each row draws its own random numbers."""
     env, _ = _on_device(subject)
     starts = [_rows_of(env.reset(seed).obs) for seed in (SEED, SEED + 1)]
     if np.array_equal(starts[0], starts[1]):
@@ -80,7 +80,7 @@ def device_rows(subject: EnvSubject) -> None:
 
 
 def device_resets(subject: EnvSubject) -> None:
-    """On a device a row continues with the first observation of another episode after one has ended."""
+    """On a device, a row continues with the first observation of a new episode after one has ended."""
     env, _ = _on_device(subject)
     env.reset(SEED)
     ends = same = 0
