@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 option = click.option(
     "--trust",
     is_flag=True,
-    help="Execute code that came with the run, even if somebody else wrote it.",
+    help="Execute code that came with the run, even if another user wrote it.",
 )
 
 

@@ -75,12 +75,12 @@ class Algorithm(nn.Module, Generic[B]):
     #: Whether several learners may train it together (`--learners`). Then only `Optimizer.minimize` and the clock may
     #: change weights, and the number of gradient steps must not depend on batches or ends of episodes.
     data_parallel: ClassVar[bool] = False
-    #: By the name of a runner that is not in `runners`, the reason, if it is not the usual one.
+    #: For runners that are not in `runners`, by name: the reason, if it differs from the usual one.
     unsound: ClassVar[Mapping[str, str]] = {}
     #: Action spaces that it can handle, as class names of `gymnasium.spaces`; empty means any.
     actions: ClassVar[tuple[str, ...]] = ()
     #: Keys of the environment's `info` that come with every step as `Step.extras`, float32 [N], or [N, ...] for arrays.
-    #: A dictionary gives each the value of steps without it; a tuple demands them at every step.
+    #: In a dictionary each key has the value for steps without it; with a tuple every step must have all keys.
     signals: ClassVar[tuple[str, ...] | Mapping[str, ArrayLike]] = ()
     #: The use of a data set (`--dataset`): it fills the replay buffer, or it is `self.dataset`, as an option or a
     #: requirement. `self.dataset` is None if there is none, or if the learner only acts.
@@ -289,7 +289,7 @@ class Algorithm(nn.Module, Generic[B]):
 
     @classmethod
     def migrate(cls, state: State, version: int) -> State:
-        """Return the state of an older version of this class as the present one has it.
+        """Convert the state of an older version of this class to that of the current version.
 
         Args:
             state: what `state_dict` returned there.

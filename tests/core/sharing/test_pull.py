@@ -70,7 +70,7 @@ def test_a_pin_accepts_one_agent_only(inside: Path) -> None:
         word = f"{server.address}/ppo"
         right = sha256(files[MANIFEST]).hexdigest()
         assert pull(f"{word}#sha256={right}").is_dir()
-        with pytest.raises(RlplugError, match="ask who gave you"):
+        with pytest.raises(RlplugError, match="ask the person who gave you"):
             pull(f"{word}#sha256={'0' * 64}")
         with pytest.raises(UsageError, match="64 hexadecimal"):
             pull(f"{word}#sha256=1")

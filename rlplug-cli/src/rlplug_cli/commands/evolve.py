@@ -52,7 +52,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--space", type=_FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), help="How many members at once  [as many as cores allow]"
+    "--jobs", type=click.IntRange(1), help="Members at the same time  [as many as cores allow]"
 )
 @click.option("--name", help="Name of the population's directory  [from the command]")
 @click.option(

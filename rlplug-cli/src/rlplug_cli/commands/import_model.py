@@ -31,7 +31,7 @@ from rlplug_core.runs import shell_word
 def command(library: str, model: Path, env: str, out: Path | None) -> None:
     """Import the policy of a MODEL.zip that Stable-Baselines3 trained on ENV, without executing its pickles.
 
-    MlpPolicy of PPO, A2C, DQN, SAC, TD3 and DDPG. The result is an export: play, evaluate, push, load.
+    It can be an MlpPolicy of PPO, A2C, DQN, SAC, TD3 or DDPG. play, evaluate, push and load accept the result.
     """
     one_thread()
     from rlplug_core.runs import import_sb3

@@ -30,8 +30,8 @@ FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
     "--kind",
     "form",
     type=click.Choice(FORMS),
-    help="Data that an algorithm learns from: rollouts or a replay; an environment as a single one, or as tensors of "
-    "thousands of rows.  [rollout, single]",
+    help="An algorithm that learns from rollouts or from replay; a single environment, or thousands of rows as "
+    "tensors.  [rollout, single]",
 )
 def command(kind: str, name: str, out: Path, form: str | None) -> None:
     """Make a plugin in the directory rlplug-NAME: a complete distribution with code, tests, checks and README.

@@ -31,7 +31,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--video",
     type=_FILE,
-    help="Write a film: FILE.mp4, FILE.webp or FILE.gif.",
+    help="Write a video: FILE.mp4, FILE.webp or FILE.gif.",
 )
 @click.option(
     "--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory."
@@ -48,7 +48,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--fps",
     type=float,
-    help="The film's frames per second  [the environment's]",
+    help="The video's frames per second  [the environment's]",
 )
 @click.option(
     "--episodes",
@@ -80,7 +80,7 @@ def command(
     wrap: list[str] | None,
     trust: bool,
 ) -> None:
-    """Watch a checkpoint of RUN in a window, or write a video if there is no display.
+    """Watch a checkpoint of RUN in a window; without a display, write a video.
 
     RUN is a path, a name in runs/, an export, or the source of a shared agent, such as hub:OWNER/NAME.
     """

@@ -64,12 +64,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--sampler",
     type=click.Choice(SAMPLERS),
     default="tpe",
-    help="How values are drawn, by a sampler of Optuna  [tpe]",
+    help="Optuna sampler that draws the values  [tpe]",
 )
 @click.option(
     "--pruner",
     type=click.Choice(PRUNERS),
-    help="Which trials end early, by a pruner of Optuna  [median]",
+    help="Optuna pruner that ends trials early  [median]",
 )
 @click.option(
     "--warmup",

@@ -121,7 +121,7 @@ class DeviceRing:
 
 
 class DeviceReplay(ReplayBuffer):
-    """Draws as `ReplayBuffer`, on the device of the steps, by a generator there; nothing waits for the device.
+    """Draws like `ReplayBuffer`, on the device of the steps with a generator there; nothing waits for the device.
 
     An absent row, which only environments with NEXT_STEP resets have, counts as a step, and has weight 0 if it is
     drawn. Arguments as in `ReplayBuffer`; `store` is the device of the steps.

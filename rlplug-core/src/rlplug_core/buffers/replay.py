@@ -122,7 +122,7 @@ class ReplayBuffer:
         self._advance(int(np.count_nonzero(step.valid)))
 
     def _advance(self, steps: int) -> None:
-        """Count new env steps, and the batches that they are due."""
+        """Count new env steps, and the batches that become due."""
         before = self.added
         pace = self.pace
         self.added += steps

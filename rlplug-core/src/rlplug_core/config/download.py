@@ -91,7 +91,7 @@ def _read(answer: IO[bytes], most: int, deadline: float, what: str) -> bytes:
         parts.append(part)
         left -= len(part)
         if time.monotonic() > deadline:
-            raise UsageError(f"{what} comes too slowly; try again later")
+            raise UsageError(f"{what} arrives too slowly; try again later")
     if left <= 0:
         raise UsageError(f"{what} has more than {most:,} bytes")
     return b"".join(parts)

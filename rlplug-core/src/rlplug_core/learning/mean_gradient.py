@@ -23,7 +23,7 @@ LOOPBACK = {
 }
 
 
-#: Looks at the others within the timeout; only looks that this process is awake for count.
+#: Waits for the others within the timeout; time in which this process is suspended does not count.
 LOOKS = 10
 #: The timeout of the group itself; its clock runs while the processes are stopped.
 ENDLESS = timedelta(days=365)
@@ -85,7 +85,7 @@ class MeanGradient:
         gradient.div_(self.ranks)
 
     def _wait(self, work: Any) -> None:
-        """Wait for the others; a look that takes longer than it may counts once, since this process was stopped itself.
+        """Wait for the others in short waits; one that takes too long counts once, since this process was suspended.
 
         Raises:
             RuntimeError: they do not come within the timeout, or one of them is gone.

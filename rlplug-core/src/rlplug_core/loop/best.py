@@ -15,7 +15,7 @@ class BestEvaluation:
 
     Attributes:
         mean: its mean return.
-        rank: what the learner's rule says of it, the mean return without a rule; () in a zero-sum game.
+        rank: the result of the learner's rule, or the mean return without a rule; () in a zero-sum game.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class BestEvaluation:
     def improves(self, learner: AnyLearner, evaluation: Evaluation) -> bool:
         """Return whether an evaluation is the best so far, and remember it then.
 
-        In a zero-sum game the mean return ranks nothing, and without a rule the newest evaluation is the best.
+        In a zero-sum game mean returns cannot be compared, so without a rule the newest evaluation is the best.
 
         Raises:
             PluginError: the learner's rule does not return numbers.

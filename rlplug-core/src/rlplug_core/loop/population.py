@@ -1,4 +1,4 @@
-"""Populations of runs: what a rule sees of the members, what it decides, and the rule of the original paper."""
+"""Populations of runs: the input and the decisions of a rule, and the rule of the original paper."""
 
 from __future__ import annotations
 

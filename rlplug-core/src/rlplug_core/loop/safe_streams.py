@@ -43,7 +43,7 @@ class SafeTextStream(io.TextIOWrapper):
     """A text stream over a `SafeStream` file; its type prevents wrapping a stream twice."""
 
     def close(self) -> None:
-        """Stay open: foreign code that closes stdout must not take it from the run's report."""
+        """Stay open: if foreign code closes stdout, the run must still print its report."""
         self.flush()
 
 

@@ -291,7 +291,7 @@ def observation_norm(space: Space, net: Net) -> ObservationNorm | None:
 def observation_norms(
     space: Space, net: Net, critic_net: Net
 ) -> tuple[ObservationNorm | None, ObservationNorm | None]:
-    """Make what normalizes the observations of a policy and of its critic: one for both if they read the same.
+    """Make the normalization of the observations of a policy and its critic: one for both if they read the same keys.
 
     Args:
         space: of the observations.

@@ -363,7 +363,7 @@ def q_network(
     noisy: Noise | None = None,
     sigma: float | None = None,
 ) -> QNetwork | RecurrentQ:
-    """Make a network of action values, with a memory if it has words for one.
+    """Make a network of action values, with a memory if `memory` is given.
 
     Args:
         spec: of the environment.

@@ -30,7 +30,7 @@ def has_images(space: Space) -> bool:
 
 
 def number_scale(space: Space) -> float:
-    """Return what brings bytes and other small integers into [-1, 1] by their bounds; 1 for other spaces.
+    """Return the factor that scales bytes and other small integers to [-1, 1] by their bounds; 1 for other spaces.
 
     Integers up to 10 have a scale already, and small grids of three dimensions hold codes instead of amounts.
     """
@@ -69,5 +69,5 @@ class Scaled(nn.Module):
         return obs.reshape(obs.shape[0], -1).float() * self.scale
 
     def on_host(self, obs: Array) -> Array:
-        """Return what `forward` returns, for an array."""
+        """Return the result of `forward` for an array."""
         return np.multiply(obs.reshape(len(obs), -1), self.scale, dtype=np.float32)

@@ -97,7 +97,7 @@ def read_manifest(data: bytes, place: str) -> Manifest:
             )
         if listed.bytes > LIMITS[name]:
             raise RlplugError(
-                f"{name} of {place} has {listed.bytes:,} bytes, and {LIMITS[name]:,} are the most that it may have"
+                f"{name} of {place} has {listed.bytes:,} bytes, more than the limit of {LIMITS[name]:,}; do not use it"
             )
     return found
 

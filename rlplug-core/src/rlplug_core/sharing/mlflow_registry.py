@@ -60,7 +60,7 @@ class RegisteredModel:
         mlflow = _library()
         uri = tracking_uri()
         if self.version:
-            raise UsageError(f"MLflow gives the next version itself; write mlflow:{self.model}")
+            raise UsageError(f"MLflow chooses the next version itself; write mlflow:{self.model}")
         try:
             client = mlflow.MlflowClient(uri, uri)
             run = client.create_run(_experiment(client, uri), run_name=self.model)

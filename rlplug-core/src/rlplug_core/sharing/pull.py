@@ -70,7 +70,7 @@ def _copy(place: Place, folder: Path, pin: str) -> Manifest:
     data = place.read(MANIFEST, MANIFEST_BYTES)
     if pin and hashlib.sha256(data).hexdigest() != pin:
         raise RlplugError(
-            f"{place.name} has another {MANIFEST} than #sha256={pin} says; ask who gave you the address"
+            f"the {MANIFEST} of {place.name} does not have #sha256={pin}; ask the person who gave you the address"
         )
     found = read_manifest(data, place.name)
     (folder / MANIFEST).write_bytes(data)

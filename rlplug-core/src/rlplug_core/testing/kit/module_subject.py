@@ -108,7 +108,9 @@ class NetworkSubject:
             else:
                 found[name] = space
         if not found:
-            raise Failed(f"it takes none of the kit's observations; of {reasons[0]}")
+            raise Failed(
+                f"it takes none of the kit's observations; the first refusal: {reasons[0]}"
+            )
         return found
 
     def observations(self, space: Space, rows: int, seed: int = 3) -> Obs:

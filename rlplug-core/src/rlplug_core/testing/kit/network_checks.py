@@ -37,9 +37,9 @@ def outputs(subject: NetworkSubject) -> None:
                     f"of {name} it makes {list(found.shape)} {found.dtype}, not [{rows}, {features}]"
                 )
             if not torch.isfinite(found).all():
-                raise Failed(f"of {name} it makes features that are not finite")
+                raise Failed(f"for {name} its features are not finite")
             if path := difference(leaves(before, "obs"), leaves(obs, "obs")):
-                raise Failed(f"of {name} it changes its input '{path}' in place; copy it first")
+                raise Failed(f"for {name} it changes its input '{path}' in place; copy it first")
 
 
 def rows(subject: NetworkSubject) -> None:
