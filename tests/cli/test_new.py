@@ -68,6 +68,8 @@ def test_lines_stay_short_with_the_longest_name(kind: str, form: str) -> None:
         ("hooks", "exception", r"the name Exception to two things"),
         ("wrapper", "frame-stack", r"wrapper of rlplug-envs"),
         ("wrapper", "timestep", r"the name Timestep to two things"),
+        ("memory", "gru", r"memory of rlplug-core"),
+        ("network", "space", r"the name Space to two things"),
         ("agent", "some-agent", r"'agent' is not one of"),
     ],
 )

@@ -21,6 +21,8 @@ RUNS = {
     "tensor": "run a2c some-halls/SomeHalls-v0",
     "wrapper": "run a2c CartPole-v1 --wrap some-cost:cost=0.1",
     "controller": "run a2c CartPole-v1 --controller some-goal:times=2",
+    "memory": "run a2c CartPole-v1 --memory some-past:units=8",
+    "network": "run a2c CartPole-v1 --net.factory some-layers",
     "hooks": "run a2c CartPole-v1",
 }
 NAMES = {
@@ -30,6 +32,8 @@ NAMES = {
     "tensor": "some-halls",
     "wrapper": "some-cost",
     "controller": "some-goal",
+    "memory": "some-past",
+    "network": "some-layers",
     "hooks": "some-notes",
 }
 #: How each is made: its kind, an algorithm that replays, and an environment on a device.
