@@ -45,7 +45,7 @@ def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[A
 
 
 def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:
-    """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended, and with a watch."""
+    """Return two sets of arrays (observation, reward), each with a Timestep without ends of episodes, and a watch."""
     sets = []
     for _ in range(2):
         obs = allocate(spec.obs, spec.num_envs)
@@ -59,7 +59,7 @@ def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Ob
 def check_last(final_obs: Obs, id: str) -> None:
     """Raise BadEnv if last observations of episodes are NaN or infinite.
 
-    One that comes apart from the others passes no watch.
+    A watch only checks the arrays of observations, and these are separate from them.
     """
     if told := unusable(final_obs):
         raise BadEnv(f"{id}: {told}")

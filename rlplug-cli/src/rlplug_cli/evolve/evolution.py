@@ -38,7 +38,7 @@ class Plan:
 
     @property
     def search(self) -> str:
-        """Characters that identify the search: another one must not continue it."""
+        """Characters that identify the search: another search must not continue it."""
         return f"{self.goal.digest} {self.every} {self.words}"
 
 
@@ -185,7 +185,7 @@ class Evolution:
         return dict(sorted(found.items()))
 
     def _change(self, number: int, one: Exchange, found: Mapping[int, Exchange]) -> Change:
-        """Return a decision with the name of the checkpoint that it means.
+        """Return a decision with the name of its checkpoint.
 
         Raises:
             PluginError: there is no such member or option, or the source changes its own state.
@@ -220,7 +220,7 @@ class Evolution:
                 )
 
     def _apply(self, chunk: Chunk) -> None:
-        """Give the runs their changes; those that have theirs already stay as they are."""
+        """Give the runs their changes; those that already have theirs stay unchanged."""
         number = len(self.history.chunks)
         for text, change in chunk.changes.items():
             entry = self.entries[int(text)]

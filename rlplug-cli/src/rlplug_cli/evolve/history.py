@@ -21,7 +21,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Change:
-    """The change of a member: the member whose checkpoint it takes (its own number: none), and new option values."""
+    """The change of a member: the member that it copies (its own number: none), and new option values."""
 
     source: int
     checkpoint: str

@@ -59,12 +59,12 @@ def sampler(name: str, seed: int, space: Mapping[str, Range]) -> BaseSampler:
 
 
 def grid_sampler(points: Mapping[str, list[bool | int | float | str]], seed: int) -> BaseSampler:
-    """Return a sampler of a grid. Optuna's own would stop a loop of Optuna's after the last point; here is none."""
+    """Return a sampler of a grid. Optuna's own stops `Study.optimize` after the last point, which is not used here."""
     from optuna.samplers import GridSampler
 
     class Grid(GridSampler):
         def after_trial(self, *arguments: object) -> None:
-            """The study ends by its number of trials."""
+            """Do nothing: the number of trials ends the study."""
 
     return Grid(points, seed=seed)
 

@@ -21,7 +21,7 @@ def download(address: str, most: int, noun: str) -> bytes:
 
     Args:
         most: the most bytes that it may have; no more are read.
-        noun: what it is, for messages.
+        noun: its kind, for messages.
 
     Raises:
         UsageError: it is not encrypted, cannot be reached, is too large, or comes too slowly.

@@ -38,7 +38,7 @@ class InfoColumns:
         """Return the columns that a learner's `signals` name; None if there are none.
 
         Raises:
-            UsageError: the environment gives tensors, of which no columns are gathered.
+            UsageError: the environment returns tensors, and columns are gathered from arrays only.
         """
         names = signals_of(learner)
         if names and env.spec.device is not None:

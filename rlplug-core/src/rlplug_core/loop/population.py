@@ -103,8 +103,8 @@ class Truncation:
 
     def _explore(self, range: Range, value: object, generator: np.random.Generator) -> object:
         """Return a new value near `value`, or with probability `resample` any value of the range."""
-        anew, up = generator.random(2)
-        if anew < self.config.resample:
+        chance, up = generator.random(2)
+        if chance < self.config.resample:
             return sample(range, generator)
         if range.kind == "choice":
             choices = [list(one) if isinstance(one, tuple) else one for one in range.values]

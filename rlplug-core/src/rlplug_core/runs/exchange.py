@@ -1,6 +1,6 @@
 """Give a run the state of another run of its population, and other values of options, between two chunks.
 
-A kill at any moment loses nothing: the same call makes up for what is missing. The last step is the run's
+A kill at any moment loses nothing: the same call completes the missing steps. The last step is the run's
 configuration, which lists all its exchanges.
 """
 

@@ -1,4 +1,4 @@
-"""Pauses a run at an env step, so that a resume gives the bits of a run without the pause; what is kept at a stop."""
+"""Pauses a run at an env step; a resume gives the bits of a run without the pause. Also the data that a stop keeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pause:
         return f"--until {self.until}" if self.reached else ""
 
     def check(self, begin: Point | None, name: str) -> None:
-        """Raise UsageError if the run `name` would begin at the pause or after it."""
+        """Raise UsageError if the run `name` would start at the pause or after it."""
         if self.until is not None and begin and begin.step >= self.until:
             raise UsageError(
                 f"run {name} is at step {begin.step:,} already, and --until {self.until} counts all its steps; give "

@@ -84,7 +84,7 @@ class Session:
         self.ended = ""
         self.state_missing = False
         self.place = os.getcwd()
-        self.stopping = Timer(0.0, warn)  # a stop starts the one that says why it takes its time
+        self.stopping = Timer(0.0, warn)  # a stop starts a timer that explains a slow stop
 
     def train(
         self,
