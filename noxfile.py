@@ -42,6 +42,7 @@ EXAMPLES = (
     "rlplug-rlpd",
     "rlplug-rnd",
     "rlplug-safe",
+    "rlplug-scale",
     "rlplug-telegraph",
     "rlplug-world",
 )

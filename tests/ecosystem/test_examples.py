@@ -30,6 +30,7 @@ NAMES = (
     "rlplug-rlpd",
     "rlplug-rnd",
     "rlplug-safe",
+    "rlplug-scale",
     "rlplug-telegraph",
     "rlplug-world",
 )

@@ -1,0 +1,1 @@
+"""REDQ and DroQ: soft actor-critic with many updates per step."""
