@@ -188,6 +188,16 @@ def test_dropout_is_off_when_the_agent_acts_and_critics_have_no_mask() -> None:
     assert learner.generator.bit_generator.state == before
 
 
+def test_policy_and_critics_share_the_moments_of_observations() -> None:
+    net = rl.Net(hidden=(8,), normalize_obs=True)
+    learner = REDQ(SPEC, REDQConfig(net=net, n_critics=2), rl.Context(rl.Seeds(0)))
+    moments = [*learner.policy.buffers()]
+    assert moments
+    for module in (learner.critics[0], learner.critics[1], learner.target_critics[1]):
+        shared = {id(buffer) for buffer in module.buffers()}
+        assert {id(buffer) for buffer in moments} <= shared
+
+
 def test_options_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(ValueError, match="n_targets is 3, and there are 2 critics"):
         DroQConfig(n_targets=3)

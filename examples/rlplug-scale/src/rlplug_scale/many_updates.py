@@ -77,11 +77,12 @@ class ManyUpdates(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed)
+        norm = rl.observation_norm(self.spec.obs, c.net)
+        self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
         net = replace(c.net, layer_norm=c.critic_layer_norm)
-        self.critics = DropoutCritics(lambda: DropoutCritic(self.spec, net), c.n_critics)
+        self.critics = DropoutCritics(lambda: DropoutCritic(self.spec, net, norm), c.n_critics)
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(c.ent_coef, autotune=True)
         self.to(self.device)
