@@ -282,7 +282,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         [("update", 1), ("update", 50), ("step", 201)],
     ),
     "ppo": (
-        "PPO", "Chain", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "n_epochs": 2, "target_kl": 0.01},
+        "PPO", "Chain",
+        {"num_envs": 2, "n_steps": 48, "batch_size": 16, "n_epochs": 2, "target_kl": 0.01, "desired_kl": 0.02},
         [("update", 1), ("update", 7), ("step", 1), ("step", 139), ("step", 300)],
     ),
     "ppo-panel": (

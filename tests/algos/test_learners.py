@@ -77,6 +77,7 @@ def test_sound_algorithms_keep_equal_weights_on_all_learners(name: str) -> None:
 @pytest.mark.parametrize(("name", "options", "sentence"), [
     ("ppo", {"target_kl": 0.02}, "target_kl ends an update by what one learner's batch shows"),
     ("a2c", {"replay_ratio": 1.0}, "replay_ratio draws how many steps a learner takes, each for itself"),
+    ("ppo", {"desired_kl": 0.02}, "desired_kl changes the learning rate by what one learner's batch shows"),
     ("ppo", {"popart": True}, "popart scales values by what one learner has seen"),
     ("trpo", {}, "trpo does not say that it is sound with several learners"),
     ("vpg", {}, "vpg does not say that it is sound with several learners"),

@@ -17,6 +17,7 @@ import rlplug_core as rl
 from rlplug_algos.policy_gradient.ppo import PPO
 from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor
 from rlplug_core.testing.envs import Chain
 from tests.tables import for_each
@@ -274,6 +275,33 @@ def test_kl_stop_ends_the_epochs(learner: Callable[..., Any], limit: float | Non
     rollout, clock = collect(made, 12)
     made.update(rollout, clock)
     assert made.optimizers[0].state["steps"] == updates
+
+
+@pytest.mark.parametrize(("desired", "signs"), [(0.004, {-1, 0, 1}), (1e-9, {-1}), (1e3, {1})])
+def test_learning_rate_follows_the_kl_divergence(learner: Callable[..., Any], desired: float, signs: set[int]) -> None:
+    """Weights equal those of a learner to which the rule's rate is given by hand before each update."""
+    options = {"n_steps": 12, "batch_size": 4, "n_epochs": 4, "learning_rate": 3e-4, "anneal_lr": False}
+    made, plain = learner("ppo", "Chain", desired_kl=desired, **options), learner("ppo", "Chain", **options)
+    rollout, clock = collect(made, 12)
+    rate, changes = 3e-4, set()
+    for _ in range(30):
+        plain.optimizers[0].rate = rate
+        kl = float(plain.update(rollout, clock).metrics["loss/kl"])
+        made.update(rollout, clock)
+        changes.add(1 if 0 < kl < desired / 2 else -1 if kl > desired * 2 else 0)
+        if kl > desired * 2:
+            rate = max(rate / 1.5, 1e-5)
+        elif 0 < kl < desired / 2:
+            rate = min(rate * 1.5, 1e-2)
+    assert changes == signs
+    assert made.optimizers[0].rate * made.optimizers[0].factor == pytest.approx(rate)
+    for ours, theirs in zip(made.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_one_gradient_step_has_no_kl_divergence_to_follow(learner: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="desired_kl needs several gradient steps on a rollout"):
+        learner("ppo", "Chain", n_steps=12, batch_size=12, n_epochs=1, desired_kl=0.01)
 
 
 def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[..., Any]) -> None:

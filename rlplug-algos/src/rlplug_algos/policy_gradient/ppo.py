@@ -28,6 +28,9 @@ class PPOConfig(rl.Config):
     clip_range_vf: rl.Scheduled[rl.Positive] | None = None
     # stop the epochs of a rollout when the last minibatch's KL divergence is larger
     target_kl: rl.Scheduled[rl.Positive] | None = None
+    # adapt the learning rate: divide it by 1.5 if the KL divergence of a rollout's last minibatch is above twice this,
+    # multiply it by 1.5 if below half
+    desired_kl: rl.Positive | None = None
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
@@ -67,9 +70,13 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rl.check_standardize(
-            c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
-        )
+        rows = c.n_steps * self.spec.num_envs
+        rl.check_standardize(c.normalize_advantage, min(c.batch_size, rows))
+        if c.desired_kl is not None and c.n_epochs == 1 and 2 * c.batch_size > rows:
+            raise rl.UsageError(
+                "desired_kl needs several gradient steps on a rollout, because the first one starts from its policy; "
+                "raise n_epochs"
+            )
         memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
         if memory:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
@@ -111,6 +118,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
             # Checked once per epoch, because reading a number from a GPU waits for the GPU.
             if now.target_kl is not None and rl.to_float(self.kl(minibatch, terms)) > now.target_kl:
                 break
+        if now.desired_kl is not None:
+            kl = rl.to_float(self.kl(minibatch, terms))
+            self.actor_critic_optimizer.adapt(kl, now.desired_kl)
         self.critic.update_stats(samples)
         return rl.Result(
             {

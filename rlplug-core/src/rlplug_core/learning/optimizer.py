@@ -89,6 +89,8 @@ class Optimizer:
         self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
         #: The current values of the two schedules; constants are not computed again.
         self.rate = self.learning_rate(0.0)
+        #: Multiplies the learning rate; `adapt` changes it.
+        self.factor = 1.0
         self.clip = None if self.max_grad_norm is None else self.max_grad_norm(0.0)
         schedules = (self.learning_rate, self.max_grad_norm)
         self.moving = not all(isinstance(schedule, Constant | None) for schedule in schedules)
@@ -142,9 +144,10 @@ class Optimizer:
         array = self.gradient.numpy() if self.on_host else None
         norm = self._check_and_clip(loss, self.clip, array)
         if self.frozen or self.undecayed:
-            self.step_in_parts(self.rate * clock.scale)
+            self.step_in_parts(self.rate * self.factor * clock.scale)
         else:
-            self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
+            rate = self.rate * self.factor * clock.scale
+            self.rule.step(self.target, self.gradient, self.state, rate)
         if array is None:
             self.gradient.zero_()
         else:
@@ -152,6 +155,25 @@ class Optimizer:
         if self.target is not self.flat:
             self.pull()
         return norm
+
+    def adapt(self, kl: float, desired_kl: float) -> None:
+        """Adapt the learning rate to the KL divergence of an update, as the adaptive schedules of rsl_rl and RL Games.
+
+        If the divergence is above twice the desired one, the rate is divided by 1.5, but not to below 1e-5; if it is
+        below half of the desired one, the rate is multiplied by 1.5, but not to above 1e-2 (Rudin et al., 2022,
+        arXiv:2109.11978, appendix). A divergence or a rate of 0 changes nothing. Checkpoints save the factor.
+
+        Args:
+            kl: KL(old policy || policy) in nats.
+            desired_kl: the KL divergence that updates should have.
+        """
+        rate = self.rate * self.factor
+        if kl <= 0 or rate <= 0:
+            return
+        if kl > 2 * desired_kl:
+            self.factor *= max(rate / 1.5, min(rate, 1e-5)) / rate
+        elif kl < desired_kl / 2:
+            self.factor *= min(rate * 1.5, max(rate, 1e-2)) / rate
 
     def step_in_parts(self, lr: float | Tensor) -> None:
         """Take a step that leaves `frozen` parts unchanged and applies no weight decay to `undecayed` parts.
@@ -230,7 +252,8 @@ class Optimizer:
         if self.borrowed:
             return {}
         shared = {} if self.target is self.flat else {"parameters": self.target}
-        return {"state": self.state, **shared}
+        factor = {} if self.factor == 1 else {"factor": self.factor}
+        return {"state": self.state, **shared, **factor}
 
     def look(self) -> None:
         """Check the steps on a device that were not checked yet; this waits for the device.
@@ -252,6 +275,7 @@ class Optimizer:
             self.target.copy_(state["parameters"])
         for name, tensor in self.state.items():
             tensor.copy_(state["state"][name])
+        self.factor = state.get("factor", 1.0)
         self.pull()
 
 

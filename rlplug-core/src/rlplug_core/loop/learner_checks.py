@@ -52,6 +52,8 @@ def _reasons(
         )
     if values.get("target_kl") is not None:
         yield "target_kl ends an update by what one learner's batch shows; leave it out"
+    if values.get("desired_kl") is not None:
+        yield "desired_kl changes the learning rate by what one learner's batch shows; leave it out"
     if values.get("replay_ratio"):
         yield "replay_ratio draws how many steps a learner takes, each for itself; leave it at 0"
     if values.get("popart"):
