@@ -70,13 +70,10 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     def build(self) -> None:
         c = self.config
-        rows = c.n_steps * self.spec.num_envs
-        rl.check_standardize(c.normalize_advantage, min(c.batch_size, rows))
-        if c.desired_kl is not None and c.n_epochs == 1 and 2 * c.batch_size > rows:
-            raise rl.UsageError(
-                "desired_kl needs several gradient steps on a rollout, because the first one starts from its policy; "
-                "raise n_epochs"
-            )
+        rl.check_standardize(
+            c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
+        )
+        self._check_kl_steps()
         memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
         if memory:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
@@ -96,6 +93,16 @@ class PPO(rl.Algorithm[rl.Rollout]):
         )
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
+
+    def _check_kl_steps(self) -> None:
+        """Raise UsageError if a rollout has one gradient step, whose KL divergence is always 0."""
+        c = self.config
+        rows = c.n_steps * self.spec.num_envs
+        if c.desired_kl is not None and c.n_epochs == 1 and 2 * c.batch_size > rows:
+            raise rl.UsageError(
+                "desired_kl needs several gradient steps on a rollout, because the first one starts from its policy; "
+                "raise --n-epochs"
+            )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         seeds = self.agent_seeds(rank)

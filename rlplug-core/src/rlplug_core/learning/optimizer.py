@@ -70,6 +70,9 @@ class Optimizer:
         mean: averages every gradient over several learners, which then all take the same step.
     """
 
+    #: Multiplies the learning rate; `adapt` changes it.
+    factor = 1.0
+
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
@@ -89,8 +92,6 @@ class Optimizer:
         self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
         #: The current values of the two schedules; constants are not computed again.
         self.rate = self.learning_rate(0.0)
-        #: Multiplies the learning rate; `adapt` changes it.
-        self.factor = 1.0
         self.clip = None if self.max_grad_norm is None else self.max_grad_norm(0.0)
         schedules = (self.learning_rate, self.max_grad_norm)
         self.moving = not all(isinstance(schedule, Constant | None) for schedule in schedules)
@@ -132,7 +133,7 @@ class Optimizer:
         if self.moving:
             learners = 1 if self.mean is None else self.mean.ranks  # the clock counts steps of all
             progress = clock.progress_before(age * learners)
-            self.rate = self.learning_rate(progress)
+            self.rate = self.learning_rate(progress) * self.factor
             self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
         if self.on_device is not None:
             return self.on_device(loss, clock)
@@ -144,10 +145,9 @@ class Optimizer:
         array = self.gradient.numpy() if self.on_host else None
         norm = self._check_and_clip(loss, self.clip, array)
         if self.frozen or self.undecayed:
-            self.step_in_parts(self.rate * self.factor * clock.scale)
+            self.step_in_parts(self.rate * clock.scale)
         else:
-            rate = self.rate * self.factor * clock.scale
-            self.rule.step(self.target, self.gradient, self.state, rate)
+            self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
         if array is None:
             self.gradient.zero_()
         else:
@@ -161,19 +161,20 @@ class Optimizer:
 
         If the divergence is above twice the desired one, the rate is divided by 1.5, but not to below 1e-5; if it is
         below half of the desired one, the rate is multiplied by 1.5, but not to above 1e-2 (Rudin et al., 2022,
-        arXiv:2109.11978, appendix). A divergence or a rate of 0 changes nothing. Checkpoints save the factor.
+        arXiv:2109.11978, appendix). A divergence or a rate of 0 changes nothing. The next gradient step uses the new
+        rate; checkpoints save its factor.
 
         Args:
             kl: KL(old policy || policy) in nats.
             desired_kl: the KL divergence that updates should have.
         """
-        rate = self.rate * self.factor
-        if kl <= 0 or rate <= 0:
+        if kl <= 0 or self.rate <= 0:
             return
         if kl > 2 * desired_kl:
-            self.factor *= max(rate / 1.5, min(rate, 1e-5)) / rate
+            self.factor *= max(self.rate / 1.5, min(self.rate, 1e-5)) / self.rate
         elif kl < desired_kl / 2:
-            self.factor *= min(rate * 1.5, max(rate, 1e-2)) / rate
+            self.factor *= min(self.rate * 1.5, max(self.rate, 1e-2)) / self.rate
+        self.moving = True
 
     def step_in_parts(self, lr: float | Tensor) -> None:
         """Take a step that leaves `frozen` parts unchanged and applies no weight decay to `undecayed` parts.
@@ -276,6 +277,7 @@ class Optimizer:
         for name, tensor in self.state.items():
             tensor.copy_(state["state"][name])
         self.factor = state.get("factor", 1.0)
+        self.moving = self.moving or self.factor != 1
         self.pull()
 
 

@@ -36,7 +36,7 @@ class DeviceStep:
     def __call__(self, loss: Tensor, clock: Clock) -> Tensor:
         """Take the step of a loss []; returns the norm [] of its gradient before clipping."""
         optimizer = self.optimizer
-        self._set(self.rate, 0, optimizer.rate * optimizer.factor * clock.scale)
+        self._set(self.rate, 0, optimizer.rate * clock.scale)
         if optimizer.clip is not None:
             self._set(self.clip, 1, optimizer.clip)
         step = self.graphs.replayed(loss, optimizer)
