@@ -64,6 +64,7 @@ SHARED = {
     "Optimizer": (
         "*learning_rate",
         "anneal_lr",
+        "desired_kl",
         "optimizer",
         "momentum",
         "optimizer_kwargs.*",
