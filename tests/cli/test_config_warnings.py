@@ -104,5 +104,5 @@ def test_an_option_with_effect_is_not_remarked_on(monkeypatch: pytest.MonkeyPatc
 def test_a_run_says_it_once_before_it_begins(rlplug: Callable[..., Done], short: tuple[str, ...]) -> None:
     done = rlplug("run", "a2c", CHAIN, *short, "--workers", "3", "-P", "no:mlflow")
     assert done.code == 0
-    assert done.out.splitlines()[0] == "workers has no effect under the runner 'sync'; use --runner async"
+    assert done.out.count("workers has no effect under the runner 'sync'; use --runner async\n") == 1
     assert "has no effect" not in rlplug("run", "a2c", CHAIN, *short, "-P", "no:mlflow").out

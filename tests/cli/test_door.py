@@ -287,7 +287,7 @@ def test_modules_next_to_a_script_are_found_by_later_commands(
     beside: Path, place: Path, process: Callable[..., Done]
 ) -> None:
     subprocess.run([sys.executable, str(beside / "script.py")], cwd=place, check=True)
-    assert open_run("scripted").config["modules"] == {"env": str(beside)}
+    assert open_run("scripted").config["sources"]["env"]["file"] == str(beside / "world.py")
     done = process("evaluate", "scripted", "--episodes", "2", PYTHONSAFEPATH="1")  # as `rlplug`, which adds no folder
     assert done.code == 0, done
 

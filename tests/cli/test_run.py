@@ -61,7 +61,7 @@ def journal(run: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_says_its_final_evaluation_its_path_and_the_way_to_mlflow(here: Path) -> None:
-    policy, critic, title, *progress, judged, best, path, mlflow = (here / "out.txt").read_text().splitlines()
+    title, policy, critic, *progress, judged, best, path, mlflow = (here / "out.txt").read_text().splitlines()
     assert policy.split()[:2] == ["network", "policy"]
     assert critic.split()[0] == "critic"
     assert title.startswith("a2c · CartPole-v1 · seed 1 · total_timesteps=600 ent_coef=0.02 learning_rate=0.001 ")

@@ -40,7 +40,7 @@ def test_a_run_goes_on_when_its_reader_has_gone(place: Path, short: tuple[str, .
     with started(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline().startswith(b"network")
+        assert process.stdout.readline().startswith(b"a2c")
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (0, b"")

@@ -69,7 +69,10 @@ def words(algorithm: str, form: str) -> list[str]:
     found, _ = index.read(usable("algorithms", algorithm))
     actions = [] if found is None else found.actions
     env = WORLDS.get(algorithm) or ("CartPole-v1" if "Discrete" in actions else "Pendulum-v1",)
-    own = {option.name for option in options_of("algorithms", algorithm)}
+    defaults = {option.name: option.default for option in options_of("algorithms", algorithm)}
+    own = set(defaults)
+    if defaults.get("memory", "always") is None:
+        own -= {"sequence_length", "burn_in"}  # refused without a memory
     values = RUN | {name: value for name, value in OWN.items() if name in own}
     options = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     options += ["--log", "csv"]

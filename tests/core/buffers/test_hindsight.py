@@ -199,7 +199,7 @@ def test_impossible_hindsight_options_are_refused() -> None:
     assert isinstance(make(), HindsightReplay)
     with pytest.raises(UsageError, match="leave n_step at 1"):
         make(n_step=2)
-    with pytest.raises(UsageError, match="priorities out"):
+    with pytest.raises(UsageError, match="priorities and joint transitions out"):
         make(priority=PriorityOptions(alpha=0.5))
     without = Spec(spaces.Box(0, 1, (2,)), spaces.Discrete(2), 1, "Plain-v0")
     with pytest.raises(UsageError, match=r"Plain-v0 has none.*compute_reward"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,9 @@ def _group(name: str) -> Group:
         return found
     if provider_in(name) or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
         return "envs"
-    if near := next((group for group in groups if did_you_mean(name, plugins.ids(group))), None):
-        return near
+    ids = {id: group for group in reversed(groups) for id in plugins.ids(group)}
+    if near := get_close_matches(name, ids, n=1):
+        return ids[near[0]]
     return "envs" if "/" in name or did_you_mean(name, plugins.env_ids()) else "algorithms"
 
 
