@@ -21,7 +21,7 @@ from rlplug_core.runs.journal import read
 
 NEVER = 10**12
 #: Env steps after the timed ones: more than the steps between two progress reports.
-SPARE = 30_000
+SPARE = 60_000
 #: Options that turn off logs, evaluations, checkpoints and the final evaluation during the timed part.
 QUIET = {
     "log_every": NEVER,
