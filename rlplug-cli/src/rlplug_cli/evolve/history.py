@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.config import as_type, read_json, replace_file
-from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError
-from rlplug_core.runs import add_seal, genuine
+from rlplug_cli.sweep.manifest import read_sealed
+from rlplug_core.config import replace_file
+from rlplug_core.errors import Untrusted, UsageError
+from rlplug_core.runs import add_seal
 
 NAME = "population.json"
 FORMAT = 1
@@ -66,16 +67,8 @@ class History:
         path = directory / NAME
         if not os.path.lexists(path):
             return None
-        try:
-            content = read_json(path)
-            history = as_type(content, cls, path)
-            if content.get("format") != FORMAT:
-                raise BadFile(path, "another version of rlplug-cli wrote it")
-        except BadFile as error:
-            raise RlplugError(
-                f"{path} cannot be read: {error.reason}; move the directory away to start again"
-            ) from error
-        if not genuine(content):
+        history, own = read_sealed(path, cls, FORMAT)
+        if not own:
             raise Untrusted(
                 f"{path} was not written by this account; choose another --name, or move the directory away"
             )

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, TypeVar
 
 import psutil
 
@@ -31,6 +31,7 @@ NAME = "sweep.json"
 FILES = ("--config", "--net", "--critic-net")
 FORMAT = 1
 Kind = Literal["seeds", "sweep", "tune", "evolve"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,8 @@ class Sweep:
         path = directory / NAME
         if not os.path.lexists(path):
             return None
-        try:
-            content = read_json(path)
-            sweep = as_type(content, cls, path)
-            if content.get("format") != FORMAT:
-                raise BadFile(path, "another version of rlplug-cli wrote it")
-        except BadFile as error:
-            raise RlplugError(
-                f"{path} cannot be read: {error.reason}; move the directory away to start again"
-            ) from error
-        if not genuine(content) and not set(sweep.tasks) <= set(typed):
+        sweep, own = read_sealed(path, cls, FORMAT)
+        if not own and not set(sweep.tasks) <= set(typed):
             raise Untrusted(
                 f"{path} lists runs that this account did not start; choose another --name, or move the directory away"
             )
@@ -214,3 +207,26 @@ def _wait_for_lock(file: IO[bytes], directory: Path) -> None:
         )
     warn(f"waiting for the runs of a killed process to stop in {directory}")
     fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def read_sealed(path: Path, cls: type[T], version: int) -> tuple[T, bool]:
+    """Return the content of a file with a seal, and whether this account wrote it.
+
+    Args:
+        path: a JSON file of a sweep or a population.
+        cls: the class of its content.
+        version: the number that its `format` must have.
+
+    Raises:
+        RlplugError: it cannot be read, has another format, or holds a value that is not allowed.
+    """
+    try:
+        content = read_json(path)
+        found = as_type(content, cls, path)
+        if content.get("format") != version:
+            raise BadFile(path, "another version of rlplug-cli wrote it")
+    except BadFile as error:
+        raise RlplugError(
+            f"{path} cannot be read: {error.reason}; move the directory away to start again"
+        ) from error
+    return found, genuine(content)
