@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -15,33 +15,16 @@ from gymnasium.spaces import Box, Discrete
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Space
+from rlplug_envs.families.tensor import DeviceProvider
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.jax_rows import NEVER, Functions, JaxRows, JaxTree
 
 
-class JaxWorlds:
-    """The base of both providers: the argument `device` is the run's own by default."""
+class JaxWorlds(DeviceProvider):
+    """The base of both providers."""
 
     #: The namespace of the ids, and the name of the extra and of the package.
     name: ClassVar[str]
-
-    def __init__(self, device: str = "cpu") -> None:
-        self.device = device
-
-    def on_device(self, device: str) -> Self:
-        """Return the same provider for another device."""
-        return type(self)(device)
-
-    def with_arguments(self, arguments: Mapping[str, object]) -> Self:
-        """Return the same provider for the device in the arguments.
-
-        Raises:
-            UsageError: there is another argument.
-        """
-        for name in arguments:
-            if name != "device":
-                raise UsageError(f"{self.name}/… takes no argument '{name}' (it takes device)")
-        return type(self)(str(arguments["device"]))
 
     def ids(self) -> Iterable[str]:
         """Return the ids that are listed; the package may have more."""

@@ -26,16 +26,8 @@ WORLDS = {
 }
 
 
-class TensorProvider:
-    """The base of providers of environments on a device: name the environments in `worlds`.
-
-    The argument `device` is the run's own by default.
-
-    Attributes:
-        worlds: for each id a function of the number of rows and the device, such as a subclass of `TensorWorld`.
-    """
-
-    worlds: ClassVar[Mapping[str, MakeRows]]
+class DeviceProvider:
+    """A provider of environments on one device; the argument `device` is the run's own by default."""
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
@@ -52,9 +44,23 @@ class TensorProvider:
         """
         for name in arguments:
             if name != "device":
-                known = ", ".join(self.ids())
-                raise UsageError(f"{known} take no argument '{name}' (they take device)")
+                namespace, _, _ = next(iter(self.ids())).partition("/")
+                raise UsageError(f"{namespace}/… takes no argument '{name}' (it takes device)")
         return type(self)(str(arguments["device"]))
+
+    def ids(self) -> Iterable[str]:
+        """Return the ids that are listed."""
+        raise NotImplementedError
+
+
+class TensorProvider(DeviceProvider):
+    """The base of providers of environments on a device: name the environments in `worlds`.
+
+    Attributes:
+        worlds: for each id a function of the number of rows and the device, such as a subclass of `TensorWorld`.
+    """
+
+    worlds: ClassVar[Mapping[str, MakeRows]]
 
     def ids(self) -> Iterable[str]:
         return sorted(self.worlds)
