@@ -383,7 +383,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False, default=False)
 def release(session: nox.Session) -> None:
-    """Build and check what is published, in dist/: `-- rlplug-algos 0.1.1` one package as that version.
+    """Build and check the files to publish, in dist/: `-- rlplug-algos 0.1.1` one package as that version.
 
     `--write` also changes the sources; without a version the package is built as it is, and without a package all are.
     """

@@ -2,7 +2,7 @@
 
 python .ci/release.py rlplug-algos 0.1.1              # what it would change
 python .ci/release.py rlplug-algos 0.1.1 --write      # change it
-python .ci/release.py --tag rlplug-algos-v0.1.1       # whether that tag names what is here
+python .ci/release.py --tag rlplug-algos-v0.1.1       # fails if the tag differs from the version here
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def test_a_critic_has_a_file_of_its_own() -> None:
 
 
 def test_views_are_typed_shown_and_kept(rlplug: Callable[..., Any]) -> None:
-    """The run, its description, `info`, and what a wrong key gets."""
+    """The run, its description, `info`, and the error for a wrong key."""
     Path("coin.py").write_text(COIN, encoding="utf-8")
     words = (
         "--net.obs",

@@ -1,4 +1,4 @@
-"""A wait of more than two seconds says what is waited for; a shorter one says nothing."""
+"""A wait of more than two seconds says why; a shorter one says nothing."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ policy = load("path/to/this/directory"{trust})
 action = policy(observation)
 ```
 
-The files hold numbers and JSON; nothing in them can run code. rlplug-core loads them alone{needs}.
+The files hold numbers and JSON; nothing in them can run code. To load them you need only rlplug-core{needs}.
 
 ## Make it again
 
@@ -137,8 +137,8 @@ def _each(wrap: Sequence[str]) -> str:
 def _needs(wrap: Sequence[str], files: bool) -> str:
     """Return the packages that the policy needs in addition to rlplug-core, as the end of a sentence."""
     if files:
-        return ", and with the wrapper's file, which it looks for at the place above"
-    return ", and the plugins of the wrappers" if wrap else ""
+        return " and the wrapper's file at the place above"
+    return " and the plugins of the wrappers" if wrap else ""
 
 
 def _scores(found: Summary) -> str:

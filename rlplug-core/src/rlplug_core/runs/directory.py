@@ -288,7 +288,7 @@ def _check_name(name: str) -> None:
 
 
 def _existing(path: Path) -> str:
-    """Return the error for a directory that exists already, and what the user can do."""
+    """Return the error for a directory that exists already, with the remedy."""
     way = "; it holds no run"
     if (path / SWEEP).exists():
         way = ", or delete the sweep in it"

@@ -23,7 +23,7 @@ tags:
 
 A policy that {algorithm} of Stable-Baselines3 learned on {env} in {steps:,} env steps, imported from its file.
 
-The files hold numbers and JSON; nothing in them can run code. rlplug-core loads them alone.
+The files hold numbers and JSON; nothing in them can run code. To load them you need only rlplug-core.
 """
 
 
