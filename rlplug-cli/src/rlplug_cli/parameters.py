@@ -159,7 +159,7 @@ def option_words(option: Option, value: Any) -> Iterator[str]:
     flag = flag_of(option.name)
     if option.type == "bool":
         yield flag if value else f"--no-{flag[2:]}"
-    elif option.type == "repeated":
+    elif option.type == "repeated" or (option.type == "strs" and value):
         for item in value or ["none"]:
             yield from (flag, item)
     elif isinstance(value, list | tuple):

@@ -108,6 +108,7 @@ def completer(option: Option) -> Callable[[], Iterable[str]]:
         "eval_wrap": "wrappers",
         "controller": "controllers",
         "log": "loggers",
+        "hook": "hooks",
     }
     if option.name == "init":
         return run_names

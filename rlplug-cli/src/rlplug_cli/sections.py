@@ -95,6 +95,7 @@ RUNS = {
         "resume_exact",
         "keep_checkpoints",
         "log",
+        "hook",
         "log_every",
         "log_every_episodes",
         "stats_window_size",

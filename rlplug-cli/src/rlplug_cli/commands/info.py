@@ -1,4 +1,4 @@
-"""`rlplug info NAME`: the options of an algorithm, a wrapper or a controller, or facts about an environment."""
+"""`rlplug info NAME`: the options of an algorithm or of another plugin, or facts about an environment."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from rlplug_core import plugins
 from rlplug_core.config import Option, RunOptions, is_regular, is_target, load_target, schema_of
 from rlplug_core.errors import RlplugError, UsageError, did_you_mean, warn
 from rlplug_core.plugins import (
+    MODULES,
     NOUNS,
     Group,
     RunRequest,
@@ -45,6 +46,8 @@ OPTION: dict[Group, str] = {
     "memories": "--memory",
     "networks": "--net.factory",
     "populations": "--rule",
+    "hooks": "--hook",
+    "loggers": "--log",
 }
 
 
@@ -69,7 +72,7 @@ OPTION: dict[Group, str] = {
     "--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment."
 )
 def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
-    """Show options of an algorithm, wrapper or controller, or an environment; with ENV an algorithm's preset there."""
+    """Show options of an algorithm or another plugin, or an environment; with ENV an algorithm's preset there."""
     is_run = any(is_regular(path / "config.json") for path in (Path(name), OUT / name))
     if is_run and not is_target(name) and name not in plugins.ids("algorithms"):
         raise UsageError(f"{name} is a run; type: rlplug show {shell_word(name)}")
@@ -152,6 +155,8 @@ def _group(name: str) -> Group:
 def _group_of(code: object) -> Group:
     """Return the kind of a class or a function by its attributes."""
     has = set(dir(code))
+    if any(name.startswith("rlplug_") for name in has):
+        return "loggers"
     if "unroll" in has:
         return "memories"
     if "exchange" in has:
@@ -192,12 +197,14 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
     if is_target(name):
         return {noun: name}
     record = usable(group, name)
-    found, why = read_index(record)
     about = {
         noun: record.id,
         "plugin": f"{record.distribution} {record.version}",
         "target": record.target,
     }
+    if group in MODULES:
+        return {**about, "summary": record.summary}
+    found, why = read_index(record)
     if found is None:
         return {**about, "index": f"none: {why}"}
     if group in OPTION:

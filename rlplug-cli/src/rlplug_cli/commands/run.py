@@ -329,6 +329,8 @@ def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option
         "memories": plugins.memory,
         "networks": plugins.network,
         "populations": plugins.population,
+        "hooks": plugins.hook,
+        "loggers": plugins.logger,
     }[group]
     cls: object = load(name)
     try:

@@ -27,6 +27,7 @@ IDLE = PLACES | {
     "compile",
     "cudagraphs",
     "log",
+    "hook",
 }
 #: Names of a run's values that are not options.
 WHOLE = ("algorithm", "env")

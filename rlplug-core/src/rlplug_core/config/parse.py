@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ C = TypeVar("C")
 SAYS_NONE = {"eval_wrap"}
 #: The names of a file's types in msgspec's messages.
 BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}
+#: The start of a word with options in a list of words.
+_WITH_OPTIONS = re.compile(r"(?:^|,)[^,=]*:[A-Za-z_][\w.-]*=")
 #: Words that stand for a number of an option.
 MEANT: dict[tuple[str, object], int] = {
     ("env_workers", "auto"): 0,
@@ -209,7 +212,9 @@ def parse(option: Option, text: str) -> object:
             return {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}[
                 text.lower()
             ]
-        if option.type in ("ints", "floats", "strs"):
+        if option.type == "strs":
+            return _words(text)
+        if option.type in ("ints", "floats"):
             return _items(text, kind)
         if option.type == "choices":
             return _items(text, str) if set(text) & set("[,") else text
@@ -221,6 +226,14 @@ def parse(option: Option, text: str) -> object:
 def _items(text: str, kind: Callable[[str], Any]) -> list[Any]:
     """Return the items of a typed list, such as `64,64` or `[64, 64]`."""
     return [kind(part) for part in text.strip("[]()").replace(" ", "").split(",") if part]
+
+
+def _words(text: str) -> list[str]:
+    """Return the items of a typed list of words; one with options, `NAME:option=value,…`, is the last."""
+    start = _WITH_OPTIONS.search(text)
+    if start is None:
+        return _items(text, str)
+    return [*_items(text[: start.start()], str), text[start.start() :].strip(", ")]
 
 
 def nest(values: Mapping[str, object]) -> dict[str, object]:

@@ -86,7 +86,10 @@ class RunOptions(Config):
     # number of periodic checkpoints to keep, besides the best and the final one; all (0) keeps each; default: 3, or
     # 1 if each holds a replay buffer of 1 GiB or more
     keep_checkpoints: Natural | None = None
-    log: tuple[str, ...] = ()  # also log with these: csv, tensorboard, wandb, ./file.py:Class
+    # also log with these: csv, tensorboard, wandb, ./file.py:Class, NAME:option=value,…
+    log: tuple[str, ...] = ()
+    # options of an installed hook plugin, NAME:option=value,…; may be repeated
+    hook: Repeated = ()
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total
     # episodes between log records, instead of env steps; 0 for env steps
     log_every_episodes: Natural = 0

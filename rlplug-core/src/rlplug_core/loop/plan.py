@@ -34,7 +34,6 @@ from rlplug_core.loop.learner_data import (
 from rlplug_core.loop.memory_check import check_sizes
 from rlplug_core.loop.torch_settings import usable_device, without_auto
 from rlplug_core.nets.actions import check_actions
-from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource
@@ -129,7 +128,7 @@ class Plan:
                 o,
                 wrap=words(self.wrappings),
                 controller=words(self.controllings),
-                log=tuple(map(absolute, o.log)),
+                log=tuple(map(with_path, o.log)),
                 eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else o.eval_wrap,
             ),
         )

@@ -51,6 +51,8 @@ from rlplug_core.plugins.request import RunRequest as RunRequest
 from rlplug_core.plugins.reserved import check_options as check_options
 from rlplug_core.plugins.resolve import algorithm as algorithm
 from rlplug_core.plugins.resolve import controller as controller
+from rlplug_core.plugins.resolve import hook as hook
+from rlplug_core.plugins.resolve import logger as logger
 from rlplug_core.plugins.resolve import memory as memory
 from rlplug_core.plugins.resolve import network as network
 from rlplug_core.plugins.resolve import population as population
@@ -91,12 +93,14 @@ __all__ = [
     "family_of",
     "find",
     "has_preset",
+    "hook",
     "hookimpl",
     "ids",
     "index_drift",
     "index_options",
     "is_environment",
     "join_words",
+    "logger",
     "make_env",
     "memory",
     "merge_layers",

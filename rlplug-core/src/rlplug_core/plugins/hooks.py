@@ -17,9 +17,9 @@ from rlplug_core.plugins import hook_specs as specifications
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.hook_view import HookView, Write
-from rlplug_core.plugins.loading import load
+from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import Record
-from rlplug_core.plugins.resolve import logger
+from rlplug_core.plugins.spec import PartSpec, split
 
 TAG = "rlplug.hook_failed"
 #: What pluggy raises for a hook that there is not, for an argument that it does not have, and for a name used twice.
@@ -33,6 +33,11 @@ class Hooks:
         enabled: False for a run without any.
         report: takes one sentence per plugin that failed.
         tag: writes tags into the run's journal; may be set later, before `run_start`.
+        options: options of installed hook plugins, each as `NAME:option=value,…`.
+
+    Raises:
+        UsageError: options name an unknown plugin, or one twice. BadConfig: an option is wrong. PluginError: the plugin
+            with these options cannot be used.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class Hooks:
         enabled: bool = True,
         report: Callable[[str], None] = warn,
         tag: Callable[[Mapping[str, str]], object] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.report = report
         self.tag = tag
@@ -52,23 +58,27 @@ class Hooks:
         self.enabled = enabled
         self._manager = pluggy.PluginManager(specifications.PROJECT)
         self._manager.add_hookspecs(specifications)
+        configured = _configure_plugins(options) if enabled else {}
         for record in records() if enabled else ():
-            if record.group == "hooks" and record.status in ("ok", "shadowed"):
+            if record.full_name in configured and record.group == "hooks":
+                self.add(configured[record.full_name], record.full_name)
+            elif record.group == "hooks" and record.status in ("ok", "shadowed"):
                 self._register(record)
 
     def choose(self, loggers: Iterable[str]) -> None:
-        """Register these loggers, unless hooks are off.
+        """Register these loggers, each `NAME` or `NAME:option=value,…`, unless hooks are off.
 
         Raises:
-            UsageError: there is no logger of this name, or a file's logger has no hooks. PluginError: it cannot be
-                used; `MissingPackage` names the missing package.
+            UsageError: there is no logger of this name, or a file's logger has no hooks. BadConfig: an option is wrong.
+                PluginError: it cannot be used; `MissingPackage` names the missing package.
         """
-        for word in loggers if self.enabled else ():
-            name, hooks = logger(word)
-            if is_target(word):
-                self._admit(hooks, f"logger '{word}'")
+        for words in loggers if self.enabled else ():
+            name, _ = split(words)
+            hooks = PartSpec.parse("logger", words).build()
+            if is_target(name):
+                self._admit(hooks, f"logger '{words}'")
             else:
-                self.add(hooks, name)
+                self.add(hooks, usable("loggers", name).full_name)
 
     def join(self, objects: Sequence[object]) -> None:
         """Let objects of the caller's own take part, called by their numbers and classes.
@@ -160,7 +170,7 @@ class Hooks:
     def _register(self, record: Record) -> None:
         """Register by hand, because pluggy's own loader stops at the first plugin that fails."""
         try:
-            self.add(load(record), record.full_name)
+            self.add(PartSpec.parse("hook", record.full_name).build(), record.full_name)
         except RlplugError as error:
             self._fail(record.full_name, str(error))
 
@@ -218,18 +228,35 @@ class Hooks:
             self.tag({TAG: ", ".join(sorted(self.failed))})
 
 
-def hooks_for(given: bool | Sequence[object]) -> Hooks:
+def _configure_plugins(options: Iterable[str]) -> dict[str, object]:
+    """Return the hooks of the plugins that options name, by the full name of the plugin."""
+    configured: dict[str, object] = {}
+    for words in options:
+        hooks = PartSpec.parse("hook", words).build()
+        full_name = usable("hooks", split(words)[0]).full_name
+        if full_name in configured:
+            raise UsageError(
+                f"--hook names {full_name} twice; write all its options after one name"
+            )
+        configured[full_name] = hooks
+    return configured
+
+
+def hooks_for(given: bool | Sequence[object], options: Sequence[str] = ()) -> Hooks:
     """Return the hooks of a run: those of all plugins for True, none for False, or of all plugins and of objects.
 
+    Args:
+        options: options of installed hook plugins, each as `NAME:option=value,…`.
+
     Raises:
-        UsageError: it is something else, or an object implements no hook.
+        UsageError: it is something else, or an object implements no hook; and as `Hooks` does.
     """
     if isinstance(given, bool):
-        return Hooks(given)
+        return Hooks(given, options=options)
     if not isinstance(given, list | tuple):
         raise UsageError(
             f"hooks is {given!r}; give True, False, or a list of objects with hooks: hooks=[MyHooks()]"
         )
-    hooks = Hooks()
+    hooks = Hooks(options=options)
     hooks.join(given)
     return hooks

@@ -29,6 +29,7 @@ RUN_OPTIONS = frozenset(
         "final_eval_episodes",
         "freeze",
         "gpus",
+        "hook",
         "inference_backend",
         "init",
         "init_parts",

@@ -1,4 +1,4 @@
-"""From a user's word to a plugin: an algorithm, a controller, a wrapper, a memory, a network or a logger.
+"""From a user's word to a plugin: an algorithm, a controller, a wrapper, a memory, a network, a logger or hooks.
 
 A word is an id, `distribution/id`, an alias, `module:Class` or `./file.py:Class`. Only the named plugin is imported.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlplug_core.config.import_string import describe, is_target, load_target
+from rlplug_core.config.import_string import is_target, load_target
 from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.plugins.loading import check_parts, load
 from rlplug_core.plugins.names import usable
@@ -37,6 +37,7 @@ ALGORITHM = Kind(
     "algorithms", "an algorithm", ("Config", "runners", "agent", "buffer", "update", *_STATE)
 )
 CONTROLLER = Kind("controllers", "a controller", _STATE, "early-stopping:patience=3")
+LOGGER = Kind("loggers", "a logger", (), "my-logger:file=events.txt")
 MEMORY = Kind("memories", "a memory", ("initial", "step", "unroll"), "gru:units=128")
 NETWORK = Kind("networks", "a network", (), "my-network:depth=2")
 POPULATION = Kind("populations", "a population rule", ("exchange",), "truncation:share=0.25")
@@ -104,24 +105,18 @@ def _load_code(kind: Kind, name: str) -> object:
     return load_target(name, kind.noun.split()[1])
 
 
-def logger(name: str) -> tuple[str, object]:
-    """Return the full name of a logger and its hooks: a module or an object.
+def logger(name: str) -> object:
+    """Return the hooks of a logger: a module, an object or a class; raise as `algorithm` does.
 
-    A class is called without arguments; anything else is used unchanged.
-
-    Raises:
-        UsageError: no plugin has this name, or several have.
-        PluginError: it is disabled, incompatible or broken, or cannot be built; `MissingPackage` names its package.
+    `MissingPackage` names a package that it needs.
     """
-    if not is_target(name):
-        record = usable("loggers", name)
-        return record.full_name, load(record)
-    code = load_target(name, "logger")
-    if not isinstance(code, type):
-        return name, code
-    try:
-        return name, code()
-    except Exception as error:  # a foreign constructor may raise anything
-        raise PluginError(
-            f"logger '{name}' cannot be built: {describe(error)}; --traceback shows where"
-        ) from error
+    return _load_code(LOGGER, name) if is_target(name) else load(usable("loggers", name))
+
+
+def hook(name: str) -> object:
+    """Return the hooks of an installed hook plugin: a module, an object or a class; raise as `algorithm` does."""
+    if is_target(name):
+        raise UsageError(
+            f"'{name}' is not an installed hook plugin; to call the hooks of a class, type --log {name}"
+        )
+    return load(usable("hooks", name))

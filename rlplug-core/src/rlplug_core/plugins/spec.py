@@ -1,4 +1,4 @@
-"""From `NAME:option=value,…` to a wrapper around an environment, a controller, a memory or a network."""
+"""From `NAME:option=value,…` to a wrapper around an environment, a controller, a memory, a network or hooks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rlplug_core.config.import_string import absolute, describe
 from rlplug_core.config.options import Config
 from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig, BadEnv, PluginError, RlplugError, UsageError, did_you_mean
-from rlplug_core.plugins.resolve import controller, memory, network, population, wrapper
+from rlplug_core.plugins.resolve import (
+    controller,
+    hook,
+    logger,
+    memory,
+    network,
+    population,
+    wrapper,
+)
 from rlplug_core.plugins.user_envs import wanting
 
 if TYPE_CHECKING:
@@ -146,26 +154,28 @@ class ControllerSpec:
 
 @dataclass(frozen=True)
 class PartSpec:
-    """The code of a memory, a network or a rule, and its options; `words` is the user's text with absolute paths."""
+    """The code of a memory, a network, a rule or hooks, and its options; `words` is the text with absolute paths."""
 
     words: str
     noun: str
-    make: Callable[..., object]
+    code: object
     config: object
 
     @classmethod
     def parse(cls, noun: str, words: str) -> PartSpec:
-        """Parse a `memory`, a `network` or a `rule`: `gru`, `gru:units=128`, `./file.py:Name:option=value`.
+        """Parse a `memory`, a `network`, a `rule`, a `logger` or a `hook` plugin: `gru`, `gru:units=128`.
 
         Raises:
             UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or has another kind.
         """
         name, text = split(words)
-        parts: dict[str, Callable[[str], Callable[..., object]]] = {
+        parts: dict[str, Callable[[str], object]] = {
             "memory": memory,
             "network": network,
             "rule": population,
+            "logger": logger,
+            "hook": hook,
         }
         code = parts[noun](name)
         return cls(with_path(words), noun, code, _config(code, text, name, noun))
@@ -173,11 +183,16 @@ class PartSpec:
     def build(self, *arguments: object) -> object:
         """Return a new one, made with these arguments and its options, if it has a `Config`.
 
+        A module or an object of hooks is returned unchanged.
+
         Raises:
             UsageError: an option is wrong. PluginError: it raised.
         """
-        options = (self.config,) if hasattr(self.make, "Config") else ()
-        call = partial(self.make, *arguments, *options)
+        if self.noun in ("logger", "hook") and not isinstance(self.code, type):
+            return self.code
+        make = cast("Callable[..., object]", self.code)
+        options = (self.config,) if hasattr(make, "Config") else ()
+        call = partial(make, *arguments, *options)
         return call_plugin(call, f"the {self.noun} '{self.words}' cannot be made")
 
 

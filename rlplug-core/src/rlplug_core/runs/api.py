@@ -113,8 +113,8 @@ def start(
     until: int | None = None,
 ) -> Run:
     """Train the run of a request; arguments, errors and the finished run are those of `train`."""
-    called = hooks_for(hooks)
     values = dict(request.values)
+    called = hooks_for(hooks, values.get("hook") or ())
     origins = {**request.origins, **called.configure(values)}
     request = replace(request, values=values, origins=origins)
     waited = f"making and trying {request.source.name}; training starts after that"
@@ -222,7 +222,7 @@ def _steps(name: str, given: object) -> int | None:
 
 def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
     """Return the hooks of a resumed run, with the loggers that it was started with."""
-    hooks = hooks_for(given)
+    hooks = hooks_for(given, plan.options.hook)
     hooks.choose(plan.options.log)
     return hooks
 

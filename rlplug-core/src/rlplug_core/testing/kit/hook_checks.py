@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins import Hooks, records
-from rlplug_core.plugins.loading import load
 from rlplug_core.plugins.records import Record, canonical
+from rlplug_core.plugins.spec import PartSpec
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal
 from rlplug_core.runs.run import Run
@@ -67,7 +67,7 @@ class Story:
         self.hooks = Hooks(enabled=False, report=self.reports.append)
         self.threads = set(threading.enumerate())
         for record in plugins:
-            self.hooks.add(load(record), record.full_name)
+            self.hooks.add(PartSpec.parse("hook", record.full_name).build(), record.full_name)
         self.options = copy.deepcopy(OPTIONS)
         self.origins = self.hooks.configure(self.options)
         before = leaves(global_state())
@@ -119,7 +119,7 @@ def registered(subject: HooksSubject) -> None:
         if record.status != "ok":
             raise Failed(f"{record} is {record.status}: {record.reason}")
         hooks = Hooks(enabled=False, report=lambda sentence: None)
-        hooks.add(load(record), record.full_name)
+        hooks.add(PartSpec.parse("hook", record.full_name).build(), record.full_name)
         if hooks.failed:
             raise Failed(hooks.failed[record.full_name])
 
