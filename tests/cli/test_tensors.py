@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,11 +16,15 @@ import torch
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
+from rlplug_algos.policy_gradient.ppo import PPO as PPOLearner
+from rlplug_core import Memory
 from rlplug_core.arrays import to_host
+from rlplug_core.batches import Rollout
 from rlplug_core.buffers.device_replay import DeviceReplay
 from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadEnv, UsageError
+from rlplug_core.loop.actor import carry_over
 from rlplug_core.loop.build import build, fillable
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.loop.plan import Plan
@@ -29,7 +35,7 @@ from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.testing.host_reads import HostReads
-from rlplug_core.types import Step, tree_map
+from rlplug_core.types import Act, Step, tree_map
 from rlplug_envs.families.tensor import WORLDS as WORLD_CLASSES
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.cart_pole import CartPole
@@ -76,6 +82,41 @@ class SeenByCritic(ShortPole):
         return {"seen": rows["state"][:, ::2], "critic": rows["state"]}
 
 
+class CostlyPole(ShortPole):
+    """Says in `info` what a step costs."""
+
+    def step(self, action: torch.Tensor) -> Any:
+        *results, info = super().step(action)
+        return *results, {**info, "cost": info["final_obs"][:, 0].abs()}
+
+
+class CarefulPPO(PPOLearner):
+    """Learns from rewards minus costs, which are a signal."""
+
+    signals = ("cost",)
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Any:
+        assert float(batch.extras["cost"].max()) > 0
+        return super().learn(replace(batch, reward=batch.reward - batch.extras["cost"]), now, clock)
+
+
+class Leaky(Memory):
+    """A memory of a plugin: a moving mean of the features, and the number of steps in the episode."""
+
+    units = 64
+
+    def __init__(self, features: int, config: Any = None) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(features, self.units)
+
+    def initial(self, num_envs: int) -> Any:
+        return {"h": np.zeros((num_envs, 64), np.float32), "age": np.zeros((num_envs, 1), np.float32)}
+
+    def step(self, features: torch.Tensor, before: Any) -> Any:
+        age = before["age"] + 1
+        return {"h": 0.9 * before["h"] + self.layer(features).tanh() / age, "age": age}
+
+
 class SameNumbers:
     """The draws of an agent on the host, as tensors."""
 
@@ -114,6 +155,14 @@ def host_rows(num_envs: int) -> OnHost:
     return OnHost(ShortPole(num_envs))
 
 
+def tensor_costs(num_envs: int, device: str) -> TensorWorld:
+    return CostlyPole(num_envs, device)
+
+
+def host_costs(num_envs: int) -> OnHost:
+    return OnHost(CostlyPole(num_envs))
+
+
 def tensor_pendulums(num_envs: int, device: str) -> TensorWorld:
     return ShortPendulum(num_envs, device)
 
@@ -133,7 +182,8 @@ def host_views(num_envs: int) -> OnHost:
 def updates(algorithm: str, env: Callable[..., object], count: int, **options: Any) -> Any:
     made = runner(algorithm, env, **options)
     if made.actor.env.spec.device is not None:
-        made.actor.agent.draws = SameNumbers(made.actor.agent, ROWS)
+        agent = getattr(made.actor.agent, "agent", made.actor.agent)
+        agent.draws = SameNumbers(agent, ROWS)
     if isinstance(made.actor.buffer, DeviceReplay):
         made.actor.buffer.draws = SameIntegers(made.actor.buffer.generator)
     while made.clock.updates < count:
@@ -143,6 +193,14 @@ def updates(algorithm: str, env: Callable[..., object], count: int, **options: A
 
 PPO = {"n_steps": 32, "batch_size": 64, "n_epochs": 2}
 A2C = {"n_steps": 16}
+SEQUENCES = {
+    "learning_starts": 16 * ROWS,
+    "sequence_length": 8,
+    "burn_in": 2,
+    "batch_size": 32,
+    "buffer_size": 24 * ROWS,
+    "train_freq": ROWS,
+}
 REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "train_freq": ROWS}
 
 
@@ -151,24 +209,33 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
     [
         ("ppo", PPO),
         ("ppo", {**PPO, "normalize_reward": True, "net.normalize_obs": True}),
+        ("ppo", {**PPO, "memory": "gru"}),
+        ("ppo", {**PPO, "memory": "lstm", "net.normalize_obs": True}),
+        ("ppo", {**PPO, "memory": f"{__file__}:Leaky"}),
+        (f"{__file__}:CarefulPPO", PPO),
+        (f"{__file__}:CarefulPPO", {**PPO, "memory": "gru"}),
         ("a2c", A2C),
         ("pqn", PPO),
         ("vqn", {}),
         ("dqn", {**REPLAY, "n_step": 3}),
         ("dqn", {**REPLAY, "priority.alpha": 0.6}),
+        ("dqn", {**SEQUENCES, "memory": "gru"}),
         ("td3", {**REPLAY, "random_steps": 64, "action_noise": "ornstein-uhlenbeck"}),
         ("sac", {**REPLAY, "random_steps": 64, "n_step": 2, "gradient_steps": 2}),
         ("td3", {**REPLAY, "noise_sigma": 0.01, "noise_sigma_max": 0.4, "n_atoms": 11}),
         ("sac", {**REPLAY, "n_atoms": 11, "optimizer": "AdamW"}),
+        ("sac", {**SEQUENCES, "memory": "gru"}),
     ],
-    ids=["ppo", "ppo-normalized", "a2c", "pqn", "vqn", "dqn", "per-dqn", "td3", "sac", "fast-td3", "fast-sac"],
 )
 def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
     """Replay overwrites its oldest steps in these runs."""
     continuous = algorithm in {"td3", "sac"}
     count = 40 if "buffer_size" in options else 10
-    host = updates(algorithm, host_pendulums if continuous else host_rows, count, **options)
-    device = updates(algorithm, tensor_pendulums if continuous else tensor_rows, count, **options)
+    careful = algorithm.endswith("CarefulPPO")
+    arrays = host_costs if careful else host_pendulums if continuous else host_rows
+    tensors = tensor_costs if careful else tensor_pendulums if continuous else tensor_rows
+    host = updates(algorithm, arrays, count, **options)
+    device = updates(algorithm, tensors, count, **options)
     differences = [
         float((one - other).detach().abs().max())
         for one, other in zip(host.learner.parameters(), device.learner.parameters(), strict=True)
@@ -188,18 +255,39 @@ def test_a_critic_with_observations_of_its_own_learns_the_same_from_tensors() ->
     assert {2, 4} <= {weight.shape[1] for weight in device.learner.parameters() if weight.ndim == 2}
 
 
-def test_signals_of_tensors_are_refused() -> None:
+def test_signals_of_tensors_are_checked() -> None:
+    """A signal that no step has, one of another size, and numbers that are not finite."""
     env = runner("ppo", tensor_rows, **PPO).actor.env
-    learner: Any = type("Careful", (), {"signals": ("cost",)})()
-    with pytest.raises(
-        UsageError, match=r"Careful learns from signals in info \(cost\), which are gathered from arrays"
-    ):
-        InfoColumns.of(learner, env)
+    env.reset(0)
+    info: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(env), "info_tensor", lambda self, key: info.get(key))
+        columns = InfoColumns.of(cast("Any", CarefulPPO), env)
+        assert columns is not None
+        everywhere: Any = torch.ones(ROWS, dtype=torch.bool)
+        with pytest.raises(UsageError, match=r"CarefulPPO|type learns from info\['cost'\], which .* does not give"):
+            columns.add_to({}, everywhere)
+        info["cost"] = torch.ones(3)
+        with pytest.raises(BadEnv, match=r"has the shape \[3\], and there are 16 rows"):
+            columns.add_to({}, everywhere)
+        info["cost"] = torch.full((ROWS, 1), torch.inf)
+        some: Any = torch.arange(ROWS) < 4
+        assert columns.add_to({}, some)["cost"].tolist() == [torch.inf] * 4 + [0.0] * 12
+    with pytest.raises(BadEnv, match=r"was not finite: info\['cost'\]"):
+        columns.check()
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("pqn", PPO)])
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("ppo", PPO),
+        ("a2c", A2C),
+        ("pqn", PPO),
+        (f"{__file__}:CarefulPPO", {**PPO, "memory": "lstm"}),
+    ],
+)
 def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str, Any]) -> None:
-    made = updates(algorithm, tensor_rows, 2, **options)
+    made = updates(algorithm, tensor_costs, 2, **options)
     while made.actor.buffer.position:
         turn(made.actor, made.clock, made.meter)
     with HostReads() as reads:
@@ -242,7 +330,6 @@ def final_weights(run: Path) -> Any:
     ("algorithm", "options", "reason"),
     [
         ("ppo", {"wrap": ["clip-reward"]}, "wrapper 'clip-reward' changes arrays"),
-        ("ppo", {"recurrent_cell": "gru"}, "a memory is kept on the host"),
         ("impala", {"inline": True}, "the runner 'decoupled' does not send"),
         ("ppo", {"inference_backend": "numpy"}, "which NumPy does not compute with"),
     ],
@@ -299,10 +386,22 @@ def test_absent_rows_have_no_weight_in_replay() -> None:
     assert buffer.data.window(torch.tensor([6]), 2, 0.5)[0].tolist() == [1]
 
 
+def test_absent_rows_keep_their_memory() -> None:
+    before = {"h": torch.zeros(2, 3)}
+    act = Act(cast("Any", None), {"h": torch.ones(2, 3)}, {})
+    now: Any = SimpleNamespace(
+        valid=torch.tensor([True, False]), is_first=torch.tensor([False, True]), count=1, turn=None
+    )
+    first, memory = carry_over(now, act, cast("Any", torch.tensor([True, False])), before)
+    assert torch.equal(memory["h"], torch.tensor([[1.0], [0.0]]).expand(2, 3))
+    assert torch.equal(cast("Any", first), torch.tensor([False, True]))
+
+
 WORLDS = sorted(WORLD_CLASSES)
 
 
 RESUMED = [
+    ("ppo", "CartPole-v1", {"n_steps": 8, "batch_size": 64, "n_epochs": 1, "memory": "lstm"}),
     *(("ppo", name, {"n_steps": 8, "batch_size": 64, "n_epochs": 1}) for name in WORLDS),
     ("dqn", "CartPole-v1", REPLAY),
     ("sac", "Pendulum-v1", REPLAY),

@@ -7,6 +7,7 @@ Environments may return their rows as tensors on a device (`protocols.TensorEnv`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, State, first_leaf
+from rlplug_core.types import Array, State, first_leaf, tree_map
 
 #: An array of numpy's or a tensor, whatever its library.
 Either: TypeAlias = Any
@@ -93,6 +94,26 @@ def to_device(tree: Either, device: torch.device) -> Either:
     if isinstance(tree, dict):
         return {key: to_device(value, device) for key, value in tree.items()}
     return None if tree is None else torch.as_tensor(tree, device=device)
+
+
+def no_gradient(inputs: object) -> AbstractContextManager[None]:
+    """Return a context without gradients; losses may use tensors that are made there if the inputs are tensors."""
+    context: AbstractContextManager[None]
+    context = torch.no_grad() if is_on_device(inputs) else torch.inference_mode()
+    return context
+
+
+def like_inputs(tree: Either, inputs: object) -> Either:
+    """Return tensors as the inputs are: as tensors on their device, or as arrays on the host.
+
+    Args:
+        tree: a tensor, or nested dictionaries of tensors.
+        inputs: an array or a tensor, or nested dictionaries of them.
+    """
+    leaf = first_leaf(inputs)
+    if isinstance(leaf, Tensor):
+        return tree_map(lambda part: part.to(leaf.device), tree)
+    return tree_map(to_host, tree)
 
 
 class DeviceGenerator:

@@ -263,10 +263,16 @@ def first_nonfinite_row(array: Array) -> int:
 
 
 def tree_where(rows: Array, one: object, other: object) -> object:
-    """Return the rows of the mask `rows` [N] from `one`, the others from `other`: nested dictionaries of arrays."""
+    """Return the rows of the mask `rows` [N] from `one`, the others from `other`.
 
-    def choose(a: Array, b: Array) -> Array:
-        return np.asarray(np.where(align_mask(rows, a), a, b))
+    Args:
+        rows: a mask.
+        one, other: nested dictionaries of arrays or of tensors [N, ...].
+    """
+
+    def choose(a: Any, b: Any) -> Any:
+        mask: Any = align_mask(rows, a)
+        return a.where(mask, b) if isinstance(a, Tensor) else np.asarray(np.where(mask, a, b))
 
     return tree_map(choose, one, other)
 

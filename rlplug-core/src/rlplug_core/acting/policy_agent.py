@@ -8,12 +8,28 @@ from torch import Tensor, nn
 
 from rlplug_core.arrays import DeviceDraws
 from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.forward import fast_forward
 from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.torch_forward import TorchForward
+from rlplug_core.protocols import Agent, SupportsTensors
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
+
+
+def start_on_device(agent: Agent, num_envs: int, device: torch.device) -> None:
+    """Let an agent act on tensors [num_envs, ...] on a device, until its next call of `initial`.
+
+    Raises:
+        UsageError: it acts on arrays only.
+    """
+    if not isinstance(agent, SupportsTensors):
+        raise UsageError(
+            f"{type(agent).__name__} acts on arrays, and the environment gives tensors on {device}; give the agent "
+            "'use_tensors', as rl.NetworkAgent has it, or use an environment on the host"
+        )
+    agent.use_tensors(num_envs, device)
 
 
 class NetworkAgent:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
-from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.batches import to_tensors
+from rlplug_core.acting.policy_agent import PolicyAgent, start_on_device
+from rlplug_core.arrays import like_inputs, no_gradient, to_device
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule
-from rlplug_core.errors import UsageError
 from rlplug_core.nets.memory_networks import (
     ActorCritic,
     RecurrentPolicy,
@@ -19,7 +18,7 @@ from rlplug_core.nets.memory_networks import (
 from rlplug_core.nets.memory_trunk import MemoryTrunk, Trunk
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State, tree_map
+from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 
 
 class MemoryAgent(PolicyAgent):
@@ -39,9 +38,6 @@ class MemoryAgent(PolicyAgent):
         super().initial(num_envs)
         return self.policy.memory.initial(num_envs)
 
-    def use_tensors(self, num_envs: int, device: torch.device) -> None:
-        raise no_tensors(device)
-
     def act(
         self,
         obs: Obs,
@@ -50,13 +46,15 @@ class MemoryAgent(PolicyAgent):
         clock: Clock,
         explore: bool = True,
     ) -> Act:
-        with torch.inference_mode():
+        with no_gradient(obs):
             seen, opens, before = (
-                to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state)
+                to_device(tree, self.device) for tree in (obs, is_first, recurrent_state)
             )
             memory = self.policy.remember(seen, opens, before)
-            outputs = self.policy.on(memory, seen).cpu().numpy()
-        return self.choose(outputs, tree_map(lambda part: part.cpu().numpy(), memory), explore)
+            outputs, after = (
+                like_inputs(each, obs) for each in (self.policy.on(memory, seen), memory)
+            )
+        return self.choose(outputs, after, explore)
 
 
 class MemoryGreedy(EpsilonGreedy):
@@ -86,9 +84,6 @@ class MemoryGreedy(EpsilonGreedy):
         super().initial(num_envs)
         return self.recurrent.memory.initial(num_envs)
 
-    def use_tensors(self, num_envs: int, device: torch.device) -> None:
-        raise no_tensors(device)
-
     def act(
         self,
         obs: Obs,
@@ -97,22 +92,15 @@ class MemoryGreedy(EpsilonGreedy):
         clock: Clock,
         explore: bool = True,
     ) -> Act:
-        with torch.inference_mode():
+        with no_gradient(obs):
             seen, opens, before = (
-                to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state)
+                to_device(tree, self.device) for tree in (obs, is_first, recurrent_state)
             )
             memory = self.recurrent.remember(seen, opens, before)
-            values = self.recurrent.on(memory, seen).cpu().numpy()
-        after = tree_map(lambda part: part.cpu().numpy(), memory)
+            values, after = (
+                like_inputs(each, obs) for each in (self.recurrent.on(memory, seen), memory)
+            )
         return Act(self.select(obs, values, clock, explore), after, NO_EXTRAS)
-
-
-def no_tensors(device: torch.device) -> UsageError:
-    """Return why an agent with a memory cannot act on tensors."""
-    return UsageError(
-        f"a memory is kept on the host, and the environment gives tensors on {device}; leave out the memory, or use an "
-        "environment of arrays"
-    )
 
 
 class TrunkAgent:
@@ -131,6 +119,10 @@ class TrunkAgent:
         self.agent.initial(num_envs)
         return self.trunk.memory.initial(num_envs)
 
+    def use_tensors(self, num_envs: int, device: torch.device) -> None:
+        """Act on tensors on a device until the next call of `initial`."""
+        start_on_device(self.agent, num_envs, device)
+
     def act(
         self,
         obs: Obs,
@@ -139,10 +131,9 @@ class TrunkAgent:
         clock: Clock,
         explore: bool = True,
     ) -> Act:
-        with torch.inference_mode():
-            inputs = (to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state))
-            memory = self.trunk.remember(*inputs)
-            after = tree_map(lambda part: part.cpu().numpy(), memory)
+        with no_gradient(obs):
+            inputs = (to_device(tree, self.device) for tree in (obs, is_first, recurrent_state))
+            after = like_inputs(self.trunk.remember(*inputs), obs)
         act = self.agent.act(after["h"], is_first, None, clock, explore)
         return Act(act.action, after, act.extras)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlplug_core.acting.policy_agent import start_on_device
 from rlplug_core.arrays import check_shape, copy_of, to_device
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.plugins.device_episodes import EndedRows, read
 from rlplug_core.plugins.env_base import complete
@@ -17,7 +17,6 @@ from rlplug_core.protocols import (
     AnyLearner,
     Env,
     SupportsRestart,
-    SupportsTensors,
 )
 from rlplug_core.types import (
     Act,
@@ -70,12 +69,7 @@ def start(agent: Agent, spec: Spec) -> RecurrentState:
     memory = agent.initial(spec.num_envs)
     if spec.device is None:
         return memory
-    if not isinstance(agent, SupportsTensors):
-        raise UsageError(
-            f"{type(agent).__name__} acts on arrays, and {spec.id} gives tensors on {spec.device}; give the agent "
-            "'use_tensors', as rl.NetworkAgent has it, or use an environment on the host"
-        )
-    agent.use_tensors(spec.num_envs, spec.device)
+    start_on_device(agent, spec.num_envs, spec.device)
     return None if memory is None else to_device(memory, spec.device)
 
 
@@ -193,6 +187,8 @@ class Actor:
     def _read(self) -> None:
         self.episodes += read(self.unread)
         self.unread = []
+        if self.signals is not None:
+            self.signals.check()
 
     def take_episodes(self) -> list[tuple[int, Episode]]:
         """The episodes that finished since the last call, each with the clock's steps at that moment."""

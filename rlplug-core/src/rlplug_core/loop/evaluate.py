@@ -165,11 +165,13 @@ class SignalTotals:
         """
         if self.columns is None:
             return
-        counts = valid.copy()
+        counts = to_host(valid).copy()
         counts[list(ended)] = False
         for name, column in self.columns.add_to({}, valid).items():
             if column.ndim == 1:
-                self.totals[name] = self.totals.get(name, 0.0) + np.where(counts, column, 0.0)
+                self.totals[name] = self.totals.get(name, 0.0) + np.where(
+                    counts, to_host(column), 0.0
+                )
 
     def by_episode(self) -> dict[str, tuple[float, ...]]:
         """Return the sum of each signal in each row."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
+from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from rlplug_core.algorithm import signals_of
 from rlplug_core.errors import BadEnv, PluginError, UsageError
@@ -33,21 +37,12 @@ class InfoColumns:
         #: The shapes of single values, known after the first step.
         self.shapes: dict[str, tuple[int, ...]] = {}
 
-    @classmethod
-    def of(cls, learner: AnyLearner, env: Env) -> InfoColumns | None:
-        """Return the columns that a learner's `signals` name; None if there are none.
-
-        Raises:
-            UsageError: the environment returns tensors, and columns are gathered from arrays only.
-        """
+    @staticmethod
+    def of(learner: AnyLearner, env: Env) -> InfoColumns | None:
+        """Return the columns that a learner's `signals` name; None if there are none."""
         names = signals_of(learner)
-        if names and env.spec.device is not None:
-            listed = ", ".join(names)
-            raise UsageError(
-                f"{type(learner).__name__} learns from signals in info ({listed}), which are gathered from arrays "
-                f"only, and {env.spec.id} gives tensors on {env.spec.device}; use an environment on the host"
-            )
-        return cls(complete(env), names, type(learner).__name__) if names else None
+        kind = InfoColumns if env.spec.device is None else TensorColumns
+        return kind(complete(env), names, type(learner).__name__) if names else None
 
     def add_to(self, extras: Mapping[str, Array], valid: Array) -> dict[str, Array]:
         """Return the agent's extras together with the columns of the step that the environment just made.
@@ -57,7 +52,8 @@ class InfoColumns:
             valid: [N] the rows with a transition; the others have the default or 0.
 
         Returns:
-            The columns as float32 [N], or [N, ...] if a value is an array with several numbers.
+            The columns as float32 [N], or [N, ...] if a value is an array with several numbers; tensors if the
+            environment has a device.
 
         Raises:
             UsageError: the environment lacks one. BadEnv: one is not made of finite numbers of one shape.
@@ -77,16 +73,24 @@ class InfoColumns:
             column = np.array(values, np.float32)
         except (TypeError, ValueError) as error:
             raise self._bad(name, "is not a number or an array of numbers of one shape") from error
-        if column.shape[1:] == (1,):
-            column = column[:, 0]
-        shape = self.shapes.setdefault(name, column.shape[1:])
-        if column.shape[1:] != shape:
-            was = list(shape) if shape else "a number"
-            raise self._bad(name, f"has the shape {list(column.shape[1:])}, and was {was} before")
+        column = self._of_one_shape(name, column)
         if not np.isfinite(column).all():
             row = first_nonfinite_row(column)
             raise self._bad(name, f"of environment {row} is not finite")
         return column
+
+    def _of_one_shape(self, name: str, column: Array) -> Array:
+        """Return a column with numbers as [N]; raise BadEnv if its shape was another one before."""
+        if column.shape[1:] == (1,):
+            column = column[:, 0]
+        shape = self.shapes.setdefault(name, tuple(column.shape[1:]))
+        if column.shape[1:] != shape:
+            was = list(shape) if shape else "a number"
+            raise self._bad(name, f"has the shape {list(column.shape[1:])}, and was {was} before")
+        return column
+
+    def check(self) -> None:
+        """Raise BadEnv if a value was not finite; arrays have been checked at each step."""
 
     def _fill_gaps(
         self, name: str, values: list[ArrayLike | None], valid: Array
@@ -129,3 +133,36 @@ class InfoColumns:
 
     def load_state_dict(self, state: State) -> None:
         self.shapes = {name: tuple(shape) for name, shape in state.items()}
+
+
+class TensorColumns(InfoColumns):
+    """Gathers the values of `info` as tensors on the environment's device; nothing waits for the device.
+
+    Values that are not finite are found by `check`, which waits.
+    """
+
+    probe: Tensor | float = 0.0
+
+    def _column(self, name: str, valid: Array) -> Array:
+        default = self.defaults[name]
+        value = self.env.info_tensor(name)
+        if value is None and default is None:
+            raise self._missing(name, [], 0)
+        rows = cast("Tensor", valid)
+        other = torch.as_tensor(0.0 if default is None else default, device=rows.device)
+        if value is None:
+            value = other.expand(len(rows), *self.shapes.get(name, other.shape))
+        if value.shape[:1] != rows.shape:
+            raise self._bad(name, f"has the shape {[*value.shape]}, and there are {len(rows)} rows")
+        column: Any = self._of_one_shape(name, cast("Array", value.to(torch.float32)))
+        present = torch.where(rows.reshape(-1, *[1] * (column.ndim - 1)), column, other)
+        self.probe = self.probe + (present * 0).sum()
+        return cast("Array", present)
+
+    def check(self) -> None:
+        """Raise BadEnv if a value was NaN or infinite since the start of the run; waits for the device."""
+        if not isfinite(self.probe):
+            listed = ", ".join(f"info['{name}']" for name in self.defaults)
+            raise BadEnv(
+                f"{self.env.spec.id}: since the last log record a signal of {self.learner} was not finite: {listed}"
+            )

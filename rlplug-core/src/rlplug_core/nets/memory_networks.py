@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.batches import Rollout, Samples, Transitions, to_tensors
+from rlplug_core.arrays import like_inputs, no_gradient, to_device
+from rlplug_core.batches import Rollout, Samples, Transitions, Truncations
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import MLP, check_apart, encoder
 from rlplug_core.nets.heads import masked
@@ -87,7 +88,7 @@ class RecurrentPolicy(nn.Module):
         return self.policy.on(memory["h"], obs)
 
     def outputs(self, rollout: Rollout) -> Array:
-        """Compute outputs on the host, without a gradient.
+        """Compute outputs without a gradient, as arrays or as tensors, as the rollout's are.
 
         Args:
             rollout: T steps of N environments; the memory starts with the rollout's.
@@ -98,9 +99,9 @@ class RecurrentPolicy(nn.Module):
         device = next(self.parameters()).device
         valid = None if rollout.whole else rollout.weight.reshape(-1) > 0
         inputs = (rollout.flat_obs, rollout.is_first.reshape(-1), rollout.recurrent_state, valid)
-        with torch.inference_mode():
-            seen, *others = (to_tensors(tree, device) for tree in inputs)
-            found: Array = self.on(self.remember(seen, *others), seen).cpu().numpy()
+        with no_gradient(rollout.obs):
+            seen, *others = (to_device(tree, device) for tree in inputs)
+            found: Array = like_inputs(self.on(self.remember(seen, *others), seen), rollout.obs)
         return found
 
 
@@ -247,26 +248,34 @@ def recurrent_values(
     The successor of the last step, or of a truncated one, is evaluated with the memory after that step.
     """
     device = device or next(networks.policy.parameters()).device
-    shape, num_envs, cuts = rollout.reward.shape, rollout.reward.shape[1], rollout.truncations
+    shape = rollout.reward.shape
+    num_envs = shape[1]
     flat = tree_map(lambda array: array.reshape(-1, *array.shape[2:]), rollout.obs)
-    never = np.zeros(num_envs, dtype=bool)
-    always = np.ones(num_envs, dtype=bool)
-    first = np.concatenate([rollout.is_first.reshape(-1), never])
-    valid = None if rollout.whole else np.concatenate([rollout.weight.reshape(-1) > 0, always])
-    with torch.inference_mode():
-        memory = networks.policy.remember(
-            *(to_tensors(tree, device) for tree in (flat, first, rollout.recurrent_state, valid))
-        )
-        value = networks.critic(memory).cpu().numpy()
-        successor = value[num_envs:].copy()
-        if cuts.count:
-            at = torch.from_numpy(cuts.index).to(device)
-            before = tree_map(lambda part: part.index_select(0, at), memory)
-            after = networks.policy.remember(
-                to_tensors(cuts.obs, device), torch.zeros_like(at, dtype=torch.bool), before
-            )
-            successor[cuts.index[: cuts.count]] = networks.critic(after)[: cuts.count].cpu().numpy()
-    return value[:-num_envs].reshape(shape), successor.reshape(shape)
+    inputs = (flat, rollout.is_first, rollout.weight > 0, rollout.recurrent_state)
+    with no_gradient(rollout.obs):
+        seen, is_first, there, before = (to_device(tree, device) for tree in inputs)
+        never = is_first.new_zeros(num_envs)
+        first = torch.cat([is_first.flatten(), never])
+        valid = None if rollout.whole else torch.cat([there.flatten(), ~never])
+        memory = networks.policy.remember(seen, first, before, valid)
+        value = networks.critic(memory)
+        successor = value[num_envs:].clone()
+        if rollout.truncations.count:
+            _put_truncated(successor, memory, rollout.truncations, networks)
+        values = (each.reshape(shape) for each in (value[:-num_envs], successor))
+        found = tuple(like_inputs(each, rollout.obs) for each in values)
+    return found[0], found[1]
+
+
+def _put_truncated(
+    successor: Tensor, memory: Remembered, cuts: Truncations, networks: RecurrentPolicyAndCritic
+) -> None:
+    """Write into successor values [T * N] those of truncated steps, from the memory after these steps."""
+    at = to_device(cuts.index, successor.device)
+    before = tree_map(lambda part: part.index_select(0, at), memory)
+    obs = to_device(cuts.obs, successor.device)
+    after = networks.policy.remember(obs, torch.zeros_like(at, dtype=torch.bool), before)
+    successor[at[: cuts.count]] = networks.critic(after)[: cuts.count]
 
 
 class RecurrentQ(MemoryTrunk):

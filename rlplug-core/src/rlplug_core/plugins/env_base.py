@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from rlplug_core.errors import UsageError
 from rlplug_core.protocols import Env, Show
 from rlplug_core.types import Array, GymEnv, Obs, Space, Spec, State
@@ -61,6 +63,10 @@ class EnvBase:
     def info_names(self) -> list[str]:
         """Return the keys of the last step's `info`, of all environments together."""
         return []
+
+    def info_tensor(self, key: str) -> Tensor | None:
+        """Return the values [N, ...] of `key` in the last step's `info` on the device; None without such tensors."""
+        return None
 
     def running_returns(self) -> Array | None:
         """Return the sum of untransformed rewards of each running episode [N]; None if it is unknown."""
@@ -132,6 +138,9 @@ class Completed(EnvBase):
 
     def info_names(self) -> list[str]:
         return getattr(self.env, "info_names", super().info_names)()
+
+    def info_tensor(self, key: str) -> Tensor | None:
+        return getattr(self.env, "info_tensor", super().info_tensor)(key)
 
     def running_returns(self) -> Array | None:
         return getattr(self.env, "running_returns", super().running_returns)()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError, plain
 from rlplug_core.plugins.env_base import EnvBase, complete
@@ -102,6 +104,9 @@ class Transform(EnvBase):
 
     def info_names(self) -> list[str]:
         return complete(self.env).info_names()
+
+    def info_tensor(self, key: str) -> Tensor | None:
+        return complete(self.env).info_tensor(key)
 
     def running_returns(self) -> Array | None:
         return complete(self.env).running_returns()

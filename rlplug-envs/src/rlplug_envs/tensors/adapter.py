@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeGuard, cast, runtime_checkable
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import torch
 from gymnasium.vector import AutoresetMode
@@ -77,6 +77,8 @@ class TensorAdapter(EnvBase):
         self._lengths = torch.zeros(self.spec.num_envs, dtype=torch.int64, device=self.device)
         self._totals = torch.zeros(self.spec.num_envs, dtype=torch.float64, device=self.device)
         self._resetting = self._never
+        self._info: State = {}
+        self._ended = self._never
         self._probe = torch.zeros((), device=self.device)
 
     def reset(self, seed: int) -> Timestep:
@@ -104,6 +106,8 @@ class TensorAdapter(EnvBase):
             )
         truncated = truncated & ~terminated
         ended = terminated | truncated
+        self._info = info
+        self._ended = ended
         final_obs, obs = self._successors(obs, ended, info)
         now = Timestep(
             obs=obs,
@@ -113,7 +117,7 @@ class TensorAdapter(EnvBase):
             truncated=_array(truncated),
             is_first=self._opens(ended),
             valid=_array(valid),
-            episodes=self._count_up(reward, valid, ended, _success(info)),
+            episodes=self._count_up(reward, valid, ended, self._success()),
             ended=True,
             count=self._count(valid),
         )
@@ -202,6 +206,32 @@ class TensorAdapter(EnvBase):
         space: Space = self.env.single_action_space
         return space
 
+    def info_tensor(self, key: str) -> Tensor | None:
+        """Return the values [N, ...] of `key` in the last step's `info`; None if it has no such tensor.
+
+        For an episode that ended they are those of its last step, also if the row has been reset since.
+        """
+        now = self._info.get(key)
+        final_info = self._info.get("final_info")
+        last = final_info.get(key) if isinstance(final_info, dict) else None
+        if isinstance(now, Tensor) and isinstance(last, Tensor):
+            return cast("Tensor", select_rows(self._ended, last, now))
+        return next((each for each in (now, last) if isinstance(each, Tensor)), None)
+
+    def info(self, key: str) -> list[Any]:
+        """Return the value of `key` in the last step's `info` for each row; waits for the device."""
+        values = self.info_tensor(key)
+        return super().info(key) if values is None else list(to_host(values))
+
+    def info_names(self) -> list[str]:
+        """Return the keys of the last step's `info`."""
+        return sorted(key for key in map(str, self._info) if not key.startswith(("_", "final_")))
+
+    def _success(self) -> Tensor | None:
+        """Return the mask [N] of rows that succeeded; None if the environment does not say it."""
+        found = next((each for each in map(self.info_tensor, SUCCESS) if each is not None), None)
+        return found if found is not None and found.ndim == 1 else None
+
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, which the environment does itself."""
         limit = getattr(self.env, "limit", None)
@@ -264,12 +294,6 @@ def _mode_of(env: TensorEnv, id: str) -> AutoresetMode:
         f"{id}: the vector environment does not say when it resets a row after an episode; set "
         "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.SAME_STEP, DISABLED or NEXT_STEP"
     )
-
-
-def _success(info: State) -> Tensor | None:
-    """Return the mask [N] of successful rows in `info`, if it says that."""
-    found = next((info[name] for name in SUCCESS if name in info), None)
-    return found if isinstance(found, Tensor) and found.ndim == 1 else None
 
 
 def is_tensor_env(env: object) -> TypeGuard[TensorEnv]:
