@@ -27,6 +27,7 @@ from rlplug_core.acting.recurrent import MemoryAgent as MemoryAgent
 from rlplug_core.acting.recurrent import MemoryGreedy as MemoryGreedy
 from rlplug_core.acting.recurrent import policy_agent as policy_agent
 from rlplug_core.acting.recurrent import trunk_agent as trunk_agent
+from rlplug_core.acting.states import from_dicts as from_dicts
 from rlplug_core.algorithm import Algorithm as Algorithm
 from rlplug_core.algorithm import pure as pure
 from rlplug_core.batches import Batch as Batch

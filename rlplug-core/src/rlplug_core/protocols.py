@@ -99,7 +99,7 @@ class Agent(Stateful, Protocol):
         """Return live views of the weights that travel to actors and evaluators."""
 
     def initial(self, num_envs: int) -> RecurrentState:
-        """Return the memory of `num_envs` environments before their first step."""
+        """Return the memory of `num_envs` environments before their first step: None, or a tree of arrays [N, ...]."""
 
     def act(
         self,

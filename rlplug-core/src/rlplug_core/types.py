@@ -26,7 +26,8 @@ GymWrapper: TypeAlias = gymnasium.Wrapper[Any, Any, Any, Any]
 #: An observation: one array, or a (nested) dictionary of arrays, each with a leading row dimension. Batches on a device
 #: have tensors in their place.
 Obs: TypeAlias = Any
-#: The memory of an agent between steps: an array, a (nested) dictionary of arrays, or None.
+#: The memory of an agent between steps: None, or arrays or tensors [N, ...] in any form: one of them, a dictionary, a
+#: tuple, a dataclass, nested. In steps and batches it is a nested dictionary of arrays: see `from_dicts`.
 RecurrentState: TypeAlias = Any
 #: The result of `state_dict`: nested dictionaries and lists of tensors, arrays, numbers, strings, booleans and None.
 State: TypeAlias = dict[str, Any]
@@ -219,10 +220,15 @@ class Step:
 
 @dataclass(slots=True)
 class Result:
-    """The result of an update: metrics as scalar tensors or numbers, and priorities [B] if the buffer uses them."""
+    """The result of an update: metrics as scalar tensors or numbers, and priorities [B] if the buffer uses them.
+
+    `extras` replaces extras of the batch's steps in a replay buffer, [B, ...] by name (for sequences [T * B, ...]).
+    Later batches with these steps have the new values; `ReplayBuffer.with_extras` names them.
+    """
 
     metrics: Mapping[str, Tensor | float]
     priority: Tensor | Array | None = None
+    extras: Mapping[str, Tensor | Array] | None = None
 
 
 @dataclass(slots=True)

@@ -200,6 +200,17 @@ def test_a_state_holds_the_hash_and_no_data(alpha: float) -> None:
         recorded(Dataset("y", arrays((7,), (True,)))).load_state_dict(state)
 
 
+def test_extras_of_the_learner_are_saved_for_the_steps_of_a_data_set() -> None:
+    """Although the state holds none of its transitions."""
+    data = Dataset("x", arrays()).fit(SPEC, OWN)
+    one, other = (RecordedReplay(made(seed=seed).with_extras(uses=0), data) for seed in (1, 2))
+    for _ in range(9):
+        (batch,) = one.batches(Clock(100))
+        one.feedback(batch, Result({}, extras={"uses": 1 + batch.index}))
+    other.load_state_dict(one.state_dict())
+    assert other.replay.gather(np.arange(7)).extras["uses"].tolist() == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_a_warm_replay_draws_from_both_as_often_as_they_hold() -> None:
     warm = WarmReplay(made(), Dataset("x", arrays((30,), (True,))).fit(SPEC, OWN))
     clock = Clock(100)

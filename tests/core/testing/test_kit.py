@@ -89,6 +89,7 @@ def test_a_right_algorithm_passes_all() -> None:
         "memory",
         "signals",
         "dataset",
+        "extras",
         "successors",
     }
     assert not {name: outcome for name, outcome in outcomes.items() if outcome.broken}
@@ -166,6 +167,7 @@ def test_every_check_has_a_wrong_algorithm() -> None:
         "learn-episodes",
         "signals",
         "dataset",
+        "extras",
     }
     sly = {name for name, _ in test_kit_close.SLY.values()}
     several = {name for names in SEVERAL.values() for name in names}

@@ -11,6 +11,7 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.extra_inputs import with_signals
 from tests.core.asking import Endless, Forgets, Insists, Misspelt, Prices, Undrawn, Unread
+from tests.core.carrying import CarryingQ, Counts, Loses, Misplaces, Undeclared
 from tests.core.demonstrations import Imitates, Mixes, Needs
 from tests.core.fakes import Tiny
 
@@ -36,6 +37,16 @@ from tests.core.fakes import Tiny
         (Undrawn, "dataset", "failed", "three updates draw nothing from self.dataset"),
         (Misspelt, "dataset", "failed", "dataset_use is 'always'; write 'replay', 'optional' or 'required'"),
         (Insists, "dataset", "failed", "without a data set, as in an evaluation, it does not load its state"),
+        (Tiny, "extras", "skipped", "it writes no extras"),
+        (Counts, "extras", "passed", ""),
+        (Counts, "resume", "passed", ""),
+        (CarryingQ, "extras", "passed", ""),
+        (CarryingQ, "memory", "passed", ""),
+        (CarryingQ, "inputs", "passed", ""),
+        (CarryingQ, "decoupled", "passed", ""),
+        (Misplaces, "extras", "failed", "`feedback` must store each row at its own step"),
+        (Loses, "extras", "failed", "it writes extras['uses'], and later batches do not have it"),
+        (Undeclared, "updates", "failed", "add it where the buffer is made: .with_extras(uses=0.0)"),
         (Forgets, "dataset", "failed", "draws other batches from its data set"),
     ],
     ids=lambda one: one.__name__ if isinstance(one, type) else one,

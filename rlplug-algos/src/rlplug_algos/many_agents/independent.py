@@ -11,6 +11,7 @@ import rlplug_core as rl
 from rlplug_algos.many_agents.group_buffer import GroupsBuffer
 from rlplug_algos.many_agents.groups import Group, groups
 from rlplug_algos.many_agents.rows import take_rows
+from rlplug_core.acting.states import begin_acting
 from rlplug_core.algorithm import signals_of
 from rlplug_core.batches import rows_of
 from rlplug_core.config.options import Repeated
@@ -70,7 +71,9 @@ class Independent:
         result = self.learners[name].update(own, self._clock(name, clock))
         self.updates[name] += 1
         return rl.Result(
-            {f"{metric}/{name}": value for metric, value in result.metrics.items()}, result.priority
+            {f"{metric}/{name}": value for metric, value in result.metrics.items()},
+            result.priority,
+            result.extras,
         )
 
     def finish(self, clock: rl.Clock) -> None:
@@ -101,6 +104,8 @@ class GroupsAgent:
     ) -> None:
         self.groups = groups
         self.agents = agents
+        #: The agents with states that are dictionaries of arrays.
+        self.acting = dict(agents)
         self.shares = shares
 
     def weights(self) -> rl.State:
@@ -109,7 +114,9 @@ class GroupsAgent:
     def initial(self, num_envs: int) -> rl.RecurrentState:
         # A loaded policy starts with one row, so some groups have no row yet; their agents start with one too.
         rows = {group.name: max(1, len(group.rows(num_envs))) for group in self.groups}
-        memories = {name: self.agents[name].initial(count) for name, count in rows.items()}
+        memories = dict[str, Any]()
+        for name, count in rows.items():
+            self.acting[name], memories[name] = begin_acting(self.agents[name], count)
         return self._spread(memories, num_envs)
 
     def act(
@@ -130,7 +137,7 @@ class GroupsAgent:
             rows = group.rows(num_envs)
             before = recurrent_state and take_rows(recurrent_state[group.name], rows)
             own = clock.of_part(self.shares[group.name])
-            one = self.agents[group.name].act(
+            one = self.acting[group.name].act(
                 take_rows(group.part(obs), rows), first[rows], before, own, explore
             )
             group.put(action, rows, one.action)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import rlplug_core as rl
 from rlplug_algos.many_agents.league import League
 from rlplug_algos.many_agents.seats import SeatBuffer, Seats
+from rlplug_core.acting.states import begin_acting
 from rlplug_core.algorithm import signals_of
 from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
@@ -63,7 +64,8 @@ class SelfPlay:
 
     def update(self, batch: Any, clock: rl.Clock) -> rl.Result:
         result = self.learner.update(batch, clock.with_updates(clock.updates, self.share))
-        return rl.Result({**result.metrics, "rating/elo": self.league.rating}, result.priority)
+        metrics = {**result.metrics, "rating/elo": self.league.rating}
+        return rl.Result(metrics, result.priority, result.extras)
 
     def finish(self, clock: rl.Clock) -> None:
         if isinstance(self.learner, SupportsFinish):
@@ -86,14 +88,17 @@ class SelfPlayAgent:
         self.seats = learner.seats
         self.own = own
         self.opponent = opponent
+        #: Both with states that are dictionaries of arrays.
+        self.own_acting = own
+        self.opponent_acting = opponent
         self.share = learner.share
 
     def weights(self) -> rl.State:
         return self.own.weights()
 
     def initial(self, num_envs: int) -> rl.RecurrentState:
-        memory = self.own.initial(num_envs)
-        self.opponent.initial(num_envs)
+        self.own_acting, memory = begin_acting(self.own, num_envs)
+        self.opponent_acting, _ = begin_acting(self.opponent, num_envs)
         return memory
 
     def act(
@@ -105,14 +110,14 @@ class SelfPlayAgent:
         explore: bool = True,
     ) -> rl.Act:
         if not (explore and self.league.open):
-            return self.own.act(obs, is_first, recurrent_state, clock, explore)
+            return self.own_acting.act(obs, is_first, recurrent_state, clock, explore)
         self.league.keep(self.own.weights(), clock.steps, self.config.snapshot_every)
         self.league.choose(self.opponent.weights(), clock.steps, self.config.swap_every)
         clock = clock.of_part(self.share)
-        mine = self.own.act(obs, is_first, recurrent_state, clock)
+        mine = self.own_acting.act(obs, is_first, recurrent_state, clock)
         if self.league.opponent is None:
             return mine
-        theirs = self.opponent.act(obs, is_first, recurrent_state, clock)
+        theirs = self.opponent_acting.act(obs, is_first, recurrent_state, clock)
         chosen: Any = tree_where(self.seats.mine, _tree(mine), _tree(theirs))
         return rl.Act(chosen["action"], chosen["memory"], mine.extras)
 

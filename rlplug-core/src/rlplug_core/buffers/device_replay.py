@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from rlplug_core.arrays import DeviceGenerator, to_device
 from rlplug_core.batches import Transitions, rows_of
 from rlplug_core.buffers.free_memory import check_free
+from rlplug_core.buffers.learner_extras import LearnerExtras
 from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
 from rlplug_core.config.schedules import Schedule
 from rlplug_core.seeds import Seeds
@@ -148,6 +150,8 @@ class DeviceReplay(ReplayBuffer):
 
     def add(self, step: Step, source: int = 0) -> None:
         num_envs = rows_of(step.obs)
+        if self.learner_extras is not None:
+            step = self.learner_extras.add_to(step)
         if self.data is None:
             self.data = DeviceRing.like(step, self._slots(num_envs))
         self.data.write(step)
@@ -185,6 +189,15 @@ class DeviceReplay(ReplayBuffer):
             index=numbers,
             extras=rows("extras", start),
         ).to(self.device)
+
+    def _write_extras(self, batch: Transitions, extras: Mapping[str, Tensor | Array]) -> None:
+        assert self.data is not None
+        own = self.learner_extras or LearnerExtras({})
+        own.check(extras, len(batch.weight))
+        place = batch.index.to(self.data.flat["reward"].device) % self.data.total
+        for name, value in extras.items():
+            store = self.data.flat["extras"][name]
+            store[place] = torch.as_tensor(value, dtype=store.dtype, device=store.device)
 
     def state_dict(self) -> State:
         return {**super().state_dict(), "draws": self.draws.state_dict()}

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rlplug_core.arrays import Either
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.clock import Clock
@@ -111,15 +112,24 @@ class Joint:
         return points
 
     def feedback(self, result: Result) -> None:
-        """Return priorities of the last batch to the replays it came from, if they use priorities."""
-        if not self.weighed:
+        """Return priorities and extras of the last batch to the replays it came from, if they use them."""
+        if not self.weighed and not result.extras:
             return
+        rows = sum(len(part.index) for _, part in self.given)
         begin = 0
         for each, part in self.given:
-            end = begin + len(part.index)
-            own = None if result.priority is None else result.priority[begin:end]
-            each.feedback(part, replace(result, priority=own))
-            begin = end
+            own = slice(begin, begin + len(part.index))
+            priority = None if result.priority is None else result.priority[own]
+            extras = {
+                name: _columns(value, rows, own) for name, value in (result.extras or {}).items()
+            }
+            each.feedback(part, replace(result, priority=priority, extras=extras))
+            begin = own.stop
         largest = max(each.largest for each in self.replays)
         for each in self.replays:
             each.largest = largest
+
+
+def _columns(value: Either, rows: int, own: slice) -> Either:
+    """Return the rows of one replay: steps [T * B, ...] are ordered by time first."""
+    return value.reshape(-1, rows, *value.shape[1:])[:, own].reshape(-1, *value.shape[1:])

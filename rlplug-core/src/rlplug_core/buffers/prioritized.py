@@ -130,21 +130,16 @@ class PrioritizedReplay(ReplayBuffer):
         numbers: Array = newest - (newest - place) % self.data.total
         return numbers
 
-    def _there(self, index: Array) -> Array:
-        """Return which of these transitions [B], by number, are still stored."""
-        assert self.data is not None
-        there: Array = index >= self.data.oldest * self.data.num_envs
-        return there
-
     def _set(self, place: Array, mass: Array) -> None:
         self.tree.set(place, mass)
 
     def feedback(self, batch: Transitions, result: Result) -> None:
-        """Take the priorities [B] of a batch; transitions that made room since are passed over.
+        """Take priorities [B] and extras of the learner; transitions that made room since are passed over.
 
         Raises:
             RlplugError: the learner reports none, or some that are negative or not finite.
         """
+        super().feedback(batch, result)
         if result.priority is None:
             raise RlplugError(
                 "prioritized replay needs `Result.priority` from `update`, such as the absolute errors [B]"

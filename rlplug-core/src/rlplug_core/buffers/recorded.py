@@ -13,7 +13,7 @@ from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.types import Result, State, Step
+from rlplug_core.types import Array, Result, State, Step
 
 
 class RecordedReplay:
@@ -63,8 +63,10 @@ class RecordedReplay:
         self.replay.feedback(batch, result)
 
     def state_dict(self) -> State:
-        """Return the state without the transitions, and the hash of the data set."""
-        return {**self.replay.state_dict(), "data": self.sha256}
+        """Return the state without the transitions except extras of the learner, and the hash of the data set."""
+        own = self._learner_extras()
+        written = {"extras": own} if own else {}
+        return {**self.replay.state_dict(), "data": self.sha256, **written}
 
     def load_state_dict(self, state: State) -> None:
         if state["data"] != self.sha256:
@@ -73,6 +75,15 @@ class RecordedReplay:
             )
         assert self.replay.data is not None
         self.replay.load_state_dict({**state, "data": self.replay.data.state_dict()})
+        for name, stored in self._learner_extras().items():
+            stored[:] = state["extras"][name]
+
+    def _learner_extras(self) -> dict[str, Array]:
+        """Return the stored extras [T * N, ...] that the learner writes, by name."""
+        assert self.replay.data is not None
+        own = self.replay.learner_extras
+        names = () if own is None else own.values
+        return {name: self.replay.data.flat["extras"][name] for name in names}
 
 
 class WarmReplay:

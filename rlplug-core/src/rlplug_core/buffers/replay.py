@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from rlplug_core.batches import Transitions, concatenate, from_arrays
 from rlplug_core.buffers.joint_steps import joint_step
+from rlplug_core.buffers.learner_extras import LearnerExtras
 from rlplug_core.buffers.ring import Ring
-from rlplug_core.buffers.storage import Store, send
+from rlplug_core.buffers.storage import Store, host, send
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import UsageError
@@ -96,6 +99,20 @@ class ReplayBuffer:
         #: For batches that were drawn together: the generator's state before the draw, and the number of batches used.
         self.begun: tuple[Any, int] | None = None
         self.data: Ring | None = None
+        self.learner_extras: LearnerExtras | None = None
+
+    def with_extras(self, **values: ArrayLike) -> Self:
+        """Give every step extras that the learner replaces by `Result.extras`; return this buffer.
+
+        Args:
+            values: those of new steps, by name: a number, or an array [...].
+
+        Raises:
+            PluginError: the buffer itself sets an extra of this name.
+        """
+        self.learner_extras = LearnerExtras(values)
+        self.together = 1  # a batch may contain extras that come from the batch before it
+        return self
 
     @property
     def settings(self) -> dict[str, float]:
@@ -116,6 +133,8 @@ class ReplayBuffer:
 
     def add(self, step: Step, source: int = 0) -> None:
         stored = joint_step(step, self.agents) if self.agents else step
+        if self.learner_extras is not None:
+            stored = self.learner_extras.add_to(stored)
         if self.data is None:
             self.data = Ring.like(stored, self._slots(len(stored.valid)), self.store)
         self.data.write(stored)
@@ -135,7 +154,34 @@ class ReplayBuffer:
         return self._due(clock) if self.owed else ()
 
     def feedback(self, batch: Transitions, result: Result) -> None:
-        """Uniform replay has no priorities."""
+        """Store the learner's extras; uniform replay has no priorities."""
+        if result.extras:
+            self._write_extras(batch, result.extras)
+
+    def _write_extras(self, batch: Transitions, extras: Mapping[str, Tensor | Array]) -> None:
+        """Store the learner's extras of a batch; steps that made room since are passed over."""
+        numbers = self._step_numbers(batch)
+        own = self.learner_extras or LearnerExtras({})
+        own.check(extras, len(numbers))
+        there = self._there(numbers)
+        stores, place = self._stored_extras(numbers[there])
+        for name, value in extras.items():
+            stores[name][place] = host(value)[there]
+
+    def _step_numbers(self, batch: Transitions) -> Array:
+        """Return the numbers of a batch's steps, one for each row."""
+        return host(batch.index)
+
+    def _there(self, index: Array) -> Array:
+        """Return which of these transitions [B], by number, are still stored."""
+        assert self.data is not None
+        there: Array = index >= self.data.oldest * self.data.num_envs
+        return there
+
+    def _stored_extras(self, numbers: Array) -> tuple[dict[str, Array], Array]:
+        """Return the stored extras by name, and the places of these steps in them."""
+        assert self.data is not None
+        return self.data.flat["extras"], numbers % self.data.total
 
     def _due(self, clock: Clock) -> Iterator[Transitions]:
         while self.owed and self.ready():

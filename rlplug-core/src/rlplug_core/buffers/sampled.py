@@ -110,6 +110,9 @@ class SampledReplay(PrioritizedReplay):
         there: Array = self.numbers[index % self.capacity] == index
         return there
 
+    def _stored_extras(self, numbers: Array) -> tuple[dict[str, Array], Array]:
+        return self.kept["rest"]["extras"], numbers % self.capacity
+
     def state_dict(self) -> State:
         kept = None
         if self.finished:

@@ -17,7 +17,7 @@ from rlplug_core.batches import Transitions, concatenate, rows_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.buffers.rollout import put
-from rlplug_core.buffers.storage import Store, send
+from rlplug_core.buffers.storage import Store, host, send
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Obs, RecurrentState, Result, State, Step, tree_map
@@ -129,6 +129,14 @@ class SequenceReplay(PrioritizedReplay):
         """Take the priorities [B] of sequences; without an exponent of priorities there are none."""
         if self.priority.alpha:
             super().feedback(batch, result)
+        elif result.extras:
+            self._write_extras(batch, result.extras)
+
+    def _step_numbers(self, batch: Transitions) -> Array:
+        assert self.data is not None
+        later = self.data.num_envs * np.arange(self.span)[:, None]
+        numbers: Array = (host(batch.index) + later).reshape(-1)
+        return numbers
 
     def ready(self) -> bool:
         """Return whether it holds a sequence."""

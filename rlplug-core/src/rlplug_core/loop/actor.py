@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlplug_core.acting.policy_agent import start_on_device
+from rlplug_core.acting.states import begin_acting
 from rlplug_core.arrays import check_shape, copy_of, to_device
 from rlplug_core.clock import Clock
 from rlplug_core.loop.info_columns import InfoColumns
@@ -40,9 +41,8 @@ class StepAgent:
     """
 
     def __init__(self, agent: Agent, env: Env, seed: int) -> None:
-        self.agent = agent
         self.env = env
-        self.recurrent_state = start(agent, env.spec)
+        self.agent, self.recurrent_state = start(agent, env.spec)
         self.now = env.reset(seed)
         self.is_first = self.now.is_first
         self.held: Act | None = None
@@ -60,17 +60,20 @@ class StepAgent:
         return act
 
 
-def start(agent: Agent, spec: Spec) -> RecurrentState:
-    """Return an agent's memory before the first step in an environment, and let it act on the device of its rows.
+def start(agent: Agent, spec: Spec) -> tuple[Agent, RecurrentState]:
+    """Let an agent act on the device of an environment's rows.
+
+    Returns:
+        The agent, with states that are dictionaries of arrays, and its state before the first step.
 
     Raises:
         UsageError: the environment gives tensors, which the agent does not take.
     """
-    memory = agent.initial(spec.num_envs)
+    acting, memory = begin_acting(agent, spec.num_envs, tensors=spec.device is not None)
     if spec.device is None:
-        return memory
+        return acting, memory
     start_on_device(agent, spec.num_envs, spec.device)
-    return None if memory is None else to_device(memory, spec.device)
+    return acting, None if memory is None else to_device(memory, spec.device)
 
 
 def holding(turn: Array, act: Act, held: Act | None) -> Act:
@@ -139,14 +142,15 @@ class Actor:
         self.is_first = now.is_first
         self.turn = now.turn
         self.held: Act | None = None
-        self.recurrent_state = start(self.agent, self.env.spec)
+        #: The agent, with states that are dictionaries of arrays.
+        self.acting, self.recurrent_state = start(self.agent, self.env.spec)
 
     def step(self) -> Step:
         """Act in every environment once; return the transition of every row."""
         obs = self.obs
         first = self.is_first
         recurrent_state = self.recurrent_state
-        act = self.agent.act(obs, first, recurrent_state, self.clock)
+        act = self.acting.act(obs, first, recurrent_state, self.clock)
         if self.turn is not None:
             act = self.held = holding(self.turn, act, self.held)
         now = self.env.step(act.action)
@@ -219,7 +223,7 @@ class Actor:
             self._begin_anew(state["env"])
         else:
             self.env.load_state_dict(state["env"])
-            memory = start(self.agent, self.env.spec)
+            self.acting, memory = start(self.agent, self.env.spec)
             here = {"obs": self.obs, "is_first": self.is_first, "recurrent_state": memory}
             own = {name: tree_map(check_shape, state[name], here[name]) for name in here}
             if self.env.spec.device is not None:

@@ -10,6 +10,7 @@ from operator import getitem
 import numpy as np
 from gymnasium import spaces as gym
 
+from rlplug_core.acting.states import begin_acting
 from rlplug_core.clock import Clock
 from rlplug_core.config.import_string import describe
 from rlplug_core.errors import UsageError
@@ -103,7 +104,7 @@ def acts(
     With `forgets` it gets its initial recurrent state at the start of each episode instead of the last one.
     """
     now = env.reset(7)
-    recurrent_state = agent.initial(env.spec.num_envs)
+    agent, recurrent_state = begin_acting(agent, env.spec.num_envs)
     clock = Clock(TOTAL)
     initial = tree_map(np.copy, recurrent_state)
     for _ in range(turns):

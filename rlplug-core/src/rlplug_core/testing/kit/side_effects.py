@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from rlplug_core.acting.states import begin_acting
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds, global_state
 from rlplug_core.testing.kit.acting import acts
@@ -67,7 +68,7 @@ def _check_acting(subject: Subject, explore: bool) -> None:
     env = Probe(subject.spec, Story("either"))
     agent = subject.learner(subject.spec, Seeds(0)).agent()
     now = env.reset(7)
-    recurrent_state = agent.initial(subject.spec.num_envs)
+    agent, recurrent_state = begin_acting(agent, subject.spec.num_envs)
     clock = Clock(TOTAL)
     for _ in range(TURNS):
         given = {"obs": now.obs, "is_first": now.is_first, "recurrent_state": recurrent_state}

@@ -1,0 +1,165 @@
+"""Agents whose acting state is a dataclass of tensors with a tuple inside, and learners that check and extend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlplug_core.acting.states import from_dicts
+from rlplug_core.batches import Rollout, Transitions
+from rlplug_core.buffers.prioritized import Priority
+from rlplug_core.buffers.replay import ReplayBuffer, ReplaySchedule
+from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.protocols import Agent
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, State
+from tests.core.fakes import Tiny, TinyQ
+
+HERE = __file__
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What an agent saw last, [N, D], and how many steps it made in this episode and in all, [N] each."""
+
+    last: Tensor
+    steps: tuple[Tensor, Array]
+
+
+class CarryingAgent:
+    """Acts as another agent; its extras tell the state it held, so that a learner can compare."""
+
+    def __init__(self, agent: Agent, width: int) -> None:
+        self.agent = agent
+        self.width = width
+
+    def weights(self) -> State:
+        return self.agent.weights()
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        self.agent.initial(num_envs)
+        zeros = torch.zeros(num_envs, dtype=torch.int64)
+        return Carried(torch.zeros(num_envs, self.width), (zeros, zeros.numpy().copy()))
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        assert isinstance(recurrent_state, Carried)
+        assert isinstance(recurrent_state.steps[0], Tensor)
+        assert isinstance(recurrent_state.steps[1], np.ndarray)
+        act = self.agent.act(obs, is_first, None, clock, explore)
+        opens = torch.from_numpy(is_first)
+        last = recurrent_state.last.masked_fill(opens[:, None], 0.0)
+        age = recurrent_state.steps[0].masked_fill(opens, 0)
+        extras = {**act.extras, "last": last.numpy(), "age": age.numpy()}
+        total = np.where(is_first, 0, recurrent_state.steps[1])
+        return Act(act.action, Carried(torch.tensor(obs), (age + 1, total + 1)), extras)
+
+    def state_dict(self) -> State:
+        return self.agent.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.agent.load_state_dict(state)
+
+
+def check(agent: CarryingAgent, state: RecurrentState, is_first: Any, extras: dict[str, Any]) -> None:
+    """Hold the state of some rows against what the agent said of it in the same step."""
+    carried = from_dicts(state, agent.initial(1))
+    opens = torch.as_tensor(is_first)
+    last, age = (torch.as_tensor(extras[name]) for name in ("last", "age"))
+    assert torch.equal(carried.last.masked_fill(opens[:, None], 0.0), last)
+    assert torch.equal(carried.steps[0].masked_fill(opens, 0), age)
+    assert torch.equal(torch.as_tensor(carried.steps[1]).masked_fill(opens, 0), age)
+
+
+class Carrying(Tiny):
+    """An actor-critic on rollouts."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> Any:
+        return CarryingAgent(super().agent(rank, ranks), self.spec.obs.shape[0])  # type: ignore[index]
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        first = {name: batch.extras[name][0] for name in ("last", "age")}
+        check(self.agent(), batch.recurrent_state, batch.is_first[0], first)
+        return super().learn(batch, now, clock)
+
+
+class CarryingQ(TinyQ):
+    """Q-learning on sequences; it counts for every step how often it trained on it, and writes a latent of that."""
+
+    def build(self) -> None:
+        if len(self.spec.obs.shape or ()) != 1:
+            raise UsageError("it takes vectors")
+        super().build()
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> Any:
+        return CarryingAgent(super().agent(rank, ranks), self.spec.obs.shape[0])  # type: ignore[index]
+
+    def buffer(self) -> SequenceReplay:
+        pace = ReplaySchedule(4, self.config.train_freq, self.config.gradient_steps, 60)
+        replay = SequenceReplay(
+            SequenceShape(3, 1, 2), 120, pace, 2, 0.9, self.seeds.child("buffer"), priority=Priority(alpha=0.0)
+        )
+        return replay.with_extras(uses=0, latent=np.zeros(2))
+
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
+        rows = len(batch.index)
+        first = {name: batch.extras[name][:rows] for name in ("last", "age")}
+        check(self.agent(), batch.recurrent_state, batch.extras["is_first"][:rows], first)
+        uses, latent = batch.extras["uses"], batch.extras["latent"]
+        assert torch.equal(latent, uses.unsqueeze(1) * torch.tensor([0.5, -1.0]))
+        assert clock.updates < 20 or uses.max() > 0
+        result = super().learn(batch, now, clock)
+        new = {"uses": uses + 1, "latent": (uses + 1).unsqueeze(1) * torch.tensor([0.5, -1.0])}
+        return Result(result.metrics, extras=new)
+
+
+class NeighborsReplay(ReplayBuffer):
+    """Stores what the learner writes at the steps that follow."""
+
+    def feedback(self, batch: Transitions, result: Result) -> None:
+        super().feedback(replace(batch, index=batch.index + 1, share=None), result)
+
+
+class DeafReplay(ReplayBuffer):
+    """Forgets what the learner writes."""
+
+    def feedback(self, batch: Transitions, result: Result) -> None: ...
+
+
+class Counts(TinyQ):
+    """Counts for every step how often it trained on it."""
+
+    Replay: ClassVar[type[ReplayBuffer]] = ReplayBuffer
+    declared = True
+
+    def buffer(self) -> ReplayBuffer:
+        pace = ReplaySchedule(8, 4, 2, 24)
+        replay = self.Replay(200, pace, 1, 0.9, self.seeds.child("buffer"))
+        return replay.with_extras(uses=0) if self.declared else replay
+
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
+        uses = batch.extras.get("uses", torch.zeros_like(batch.index))
+        return Result(super().learn(batch, now, clock).metrics, extras={"uses": uses + 1})
+
+
+class Misplaces(Counts):
+    Replay: ClassVar[type[ReplayBuffer]] = NeighborsReplay
+
+
+class Loses(Counts):
+    Replay: ClassVar[type[ReplayBuffer]] = DeafReplay
+    declared = False
+
+
+class Undeclared(Counts):
+    declared = False
+
+
+CARRYING = f"{HERE}:Carrying"
+CARRYING_Q = f"{HERE}:CarryingQ"
