@@ -207,6 +207,14 @@ class Says:
         ({0: 1}, "returned dict; return a dictionary"),
         ({0: Exchange(7, {})}, "lets member 0 copy member 7, but the members are 0 to 1"),
         ({0: Exchange(1, {}), 1: Exchange(0, {})}, "lets member 0 copy member 1, which copies another member itself"),
+        (
+            {0: Exchange(0, {"learning_rate": -1.0})},
+            "gives member 0 a wrong value: a2c: option 'learning_rate': expected",
+        ),
+        (
+            {0: Exchange(0, {"learning_rate": [1]})},
+            r"gives member 0 a wrong value: option 'learning_rate' is list \[1\]",
+        ),
         ({0: Exchange(0, {"gamma": 0.5})}, "sets 'gamma', which has no range; it may set learning_rate"),
     ],
 )

@@ -23,6 +23,7 @@ RUNS = {
     "controller": "run a2c CartPole-v1 --controller some-goal:times=2",
     "memory": "run a2c CartPole-v1 --memory some-past:units=8",
     "network": "run a2c CartPole-v1 --net.factory some-layers",
+    "population": "run a2c CartPole-v1",
     "hooks": "run a2c CartPole-v1",
 }
 NAMES = {
@@ -34,6 +35,7 @@ NAMES = {
     "controller": "some-goal",
     "memory": "some-past",
     "network": "some-layers",
+    "population": "some-rule",
     "hooks": "some-notes",
 }
 #: How each is made: its kind, an algorithm that replays, and an environment on a device.

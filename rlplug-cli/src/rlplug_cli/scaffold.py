@@ -106,6 +106,15 @@ KINDS = {
         about="`rlplug check network $id` checks it against rlplug's contract.",
         indexed=True,
     ),
+    "population": Kind(
+        group="populations",
+        noun="a population rule",
+        target="rule:$cls",
+        requirements=("numpy>=1.26",),
+        run="rlplug evolve a2c CartPole-v1 --learning-rate 1e-4..1e-2:log --rule $id",
+        about="`rlplug info $id` shows its options, `rlplug check population $id` checks it against rlplug's contract.",
+        indexed=True,
+    ),
     "hooks": Kind(
         group="hooks",
         noun="hooks",

@@ -22,6 +22,7 @@ from rlplug_core.testing import (
     hook_checks,
     memory_checks,
     network_checks,
+    population_checks,
     wrapper_checks,
 )
 
@@ -39,6 +40,7 @@ CHECKS = {
     "controller": controller_checks,
     "memory": memory_checks,
     "network": network_checks,
+    "population": population_checks,
     "hooks": hook_checks,
 }
 
@@ -48,7 +50,7 @@ CHECKS = {
     "words",
     nargs=-1,
     required=True,
-    metavar="[env|wrapper|controller|memory|network|hooks] NAME",
+    metavar="[env|wrapper|controller|memory|network|population|hooks] NAME",
 )
 @click.option(
     "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Check it with this option value."
@@ -100,7 +102,8 @@ def command(
     """Check a plugin against the contract: an algorithm by its id or ./file.py:Class, or another kind named before it.
 
     The other kinds are `env NS/ID`, `wrapper NAME:option=value`, `controller NAME:option=value`, `memory
-    NAME:option=value`, `network NAME` and `hooks DISTRIBUTION`. The exit code is 1 if a check fails.
+    NAME:option=value`, `network NAME`, `population NAME:option=value` and `hooks DISTRIBUTION`. The exit code is 1 if a
+    check fails.
     """
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from rlplug_cli.sweep.manifest import Task, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import set_text
-from rlplug_core.errors import PluginError, RlplugError, UsageError
-from rlplug_core.loop import Exchange, Member, PopulationRule, sample_range
+from rlplug_core.errors import BadConfig, PluginError, RlplugError, UsageError
+from rlplug_core.loop import Exchange, Member, PopulationRule, decide, sample_range
 from rlplug_core.protocols import Stateful
 from rlplug_core.runs import Checkpoints, Taken, take_checkpoint
 
@@ -124,9 +123,11 @@ class Evolution:
         chunk = Chunk(step, scores, {})
         members = self.members(self.history.with_chunk(chunk))
         generator = np.random.default_rng([self.seed, len(self.history.chunks) + 1])
-        decide = partial(self.plan.rule.exchange, members, self.plan.goal.space, generator)
-        found = self._guard(decide)
-        changes = {str(number): self._change(number, one, found) for number, one in found.items()}
+        space = self.plan.goal.space
+        found = decide(self.plan.rule, self.plan.words, members, space, generator)
+        for number, one in found.items():
+            self._check_values(number, one.options)
+        changes = {str(number): self._change(one) for number, one in found.items()}
         self._check_failed(changes)
         state = self.plan.rule.state_dict() if isinstance(self.plan.rule, Stateful) else None
         chunk = replace(chunk, changes=changes, rule=state)
@@ -161,54 +162,24 @@ class Evolution:
             for number in range(len(self.plan.goal.seeds))
         ]
 
-    def _guard(self, decide: Callable[[], Mapping[int, Exchange]]) -> dict[int, Exchange]:
-        """Return the decisions of the rule.
-
-        Raises:
-            PluginError: it raised, or returned something else.
-        """
-        try:
-            found = decide()
-        except RlplugError:
-            raise
-        except Exception as error:  # a foreign rule may raise anything
-            raise PluginError(
-                f"the rule '{self.plan.words}' failed: {type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(found, Mapping) or not all(
-            isinstance(one, Exchange) for one in found.values()
-        ):
-            raise PluginError(
-                f"the rule '{self.plan.words}' returned {type(found).__name__}; return a dictionary from the numbers "
-                "of members to rl.Exchange(source, options)"
-            )
-        return dict(sorted(found.items()))
-
-    def _change(self, number: int, one: Exchange, found: Mapping[int, Exchange]) -> Change:
-        """Return a decision with the name of its checkpoint.
-
-        Raises:
-            PluginError: there is no such member or option, or the source changes its own state.
-        """
-        count = len(self.entries)
-        says = f"the rule '{self.plan.words}' lets member {number} copy member {one.source}"
-        if number not in range(count) or one.source not in range(count):
-            raise PluginError(f"{says}, but the members are 0 to {count - 1}")
-        source = found.get(one.source)
-        if one.source != number and source is not None and source.source != one.source:
-            raise PluginError(
-                f"{says}, which copies another member itself; copy one that keeps its state"
-            )
-        if self._failed(self.entries[one.source]):
-            raise PluginError(f"{says}, which failed; copy another member")
-        if unknown := sorted(set(one.options) - set(self.plan.goal.space)):
-            raise PluginError(
-                f"the rule '{self.plan.words}' sets '{unknown[0]}', which has no range; it may set "
-                f"{', '.join(self.plan.goal.space)}"
-            )
+    def _change(self, one: Exchange) -> Change:
+        """Return a decision with the name of its checkpoint."""
         path = self.entries[one.source].progress.path / "checkpoints"
         checkpoint = Checkpoints(path).kept("step")[0].path.name
         return Change(one.source, checkpoint, dict(one.options))
+
+    def _check_values(self, number: int, values: Mapping[str, object]) -> None:
+        """Raise PluginError if new values of a member do not have the types of their options."""
+        options = {option.name: option for option in self.plan.goal.options}
+        says = f"the rule '{self.plan.words}' gives member {number} a wrong value"
+        for name, value in values.items():
+            try:
+                parsed = parse_option(options[name], set_text(value), self.plan.goal.algorithm)
+            except BadConfig as error:
+                raise PluginError(f"{says}: {error}") from error
+            plain = list(value) if isinstance(value, tuple) else value
+            if parsed != plain and not isinstance(value, str):
+                raise PluginError(f"{says}: option '{name}' is {type(value).__name__} {value!r}")
 
     def _check_failed(self, changes: Mapping[str, Change]) -> None:
         """Raise RlplugError if a failed member keeps its state."""

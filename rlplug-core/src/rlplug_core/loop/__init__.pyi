@@ -7,6 +7,7 @@ from rlplug_core.loop.events import Progress as Progress
 from rlplug_core.loop.population import Exchange as Exchange
 from rlplug_core.loop.population import Member as Member
 from rlplug_core.loop.population import PopulationRule as PopulationRule
+from rlplug_core.loop.population import decide as decide
 from rlplug_core.loop.population import sample as sample_range
 from rlplug_core.loop.ray_cluster import RayTask as RayTask
 from rlplug_core.loop.ray_cluster import check_nodes as check_nodes
@@ -32,6 +33,7 @@ __all__ = [
     "check_nodes",
     "cluster_cpus",
     "cores",
+    "decide",
     "join_cluster",
     "leave_cluster",
     "safe_stream",

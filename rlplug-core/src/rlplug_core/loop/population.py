@@ -1,4 +1,4 @@
-"""Populations of runs: the input and the decisions of a rule, and the rule of the original paper."""
+"""Populations of runs: the input and the checked decisions of a rule, and the rule of the original paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from rlplug_core.config.import_string import describe
 from rlplug_core.config.options import Config, Fraction, Positive, Range, UnitInterval
+from rlplug_core.errors import PluginError, RlplugError
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Member:
     number: int
     scores: tuple[float, ...]
     options: Mapping[str, object]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed in the last chunk."""
+        return math.isnan(self.scores[-1])
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,71 @@ class PopulationRule(Protocol):
         ...
 
 
+def decide(
+    rule: PopulationRule,
+    words: str,
+    members: Sequence[Member],
+    space: Mapping[str, Range],
+    generator: np.random.Generator,
+) -> dict[int, Exchange]:
+    """Return the decisions of a rule by member number, with plain values; arguments are those of `exchange`.
+
+    Raises:
+        PluginError: the rule, which the user named with `words`, raised or returned something else; or there is no such
+            member or option, or the source failed or copies another member itself.
+    """
+    try:
+        found = rule.exchange(members, space, generator)
+    except RlplugError:
+        raise
+    except Exception as error:  # a foreign rule may raise anything
+        raise PluginError(f"the rule '{words}' failed: {describe(error)}") from error
+    if not isinstance(found, Mapping) or not all(
+        isinstance(one, Exchange) for one in found.values()
+    ):
+        raise PluginError(
+            f"the rule '{words}' returned {type(found).__name__}; return a dictionary from the numbers "
+            "of members to rl.Exchange(source, options)"
+        )
+    for number, one in found.items():
+        _check_source(number, one.source, found, members, f"the rule '{words}'")
+        if unknown := sorted(set(one.options) - set(space)):
+            raise PluginError(
+                f"the rule '{words}' sets '{unknown[0]}', which has no range; it may set {', '.join(space)}"
+            )
+    return {int(number): _plain(found[number]) for number in sorted(found)}
+
+
+def _check_source(
+    number: int,
+    source: int,
+    found: Mapping[int, Exchange],
+    members: Sequence[Member],
+    rule: str,
+) -> None:
+    """Raise PluginError if a member cannot copy a member."""
+    count = len(members)
+    says = f"{rule} lets member {number} copy member {source}"
+    if number not in range(count) or source not in range(count):
+        raise PluginError(f"{says}, but the members are 0 to {count - 1}")
+    change = found.get(source)
+    if source != number and change is not None and change.source != source:
+        raise PluginError(
+            f"{says}, which copies another member itself; copy one that keeps its state"
+        )
+    if members[source].failed:
+        raise PluginError(f"{says}, which failed; copy another member")
+
+
+def _plain(one: Exchange) -> Exchange:
+    """Return an exchange with Python's numbers instead of numpy's, so that it can be saved."""
+    options = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in one.options.items()
+    }
+    return Exchange(int(one.source), options)
+
+
 @dataclass(frozen=True)
 class TruncationConfig(Config):
     """Options of `Truncation`."""
@@ -73,7 +145,8 @@ class TruncationConfig(Config):
 class Truncation:
     """Population based training by truncation (Jaderberg et al., 2017, arXiv:1711.09846, section 4.1.1).
 
-    Each of the worst members takes the state and the options of one of the best, and perturbs the options.
+    Each of the worst members, and each that failed, takes the state and the options of one of the best, and perturbs
+    the options.
     """
 
     Config = TruncationConfig
@@ -87,10 +160,11 @@ class Truncation:
         """Return the changes of the worst members."""
         count = min(max(1, round(self.config.share * len(members))), len(members) // 2)
         order = sorted(members, key=lambda member: (_rank(member), member.number))
-        best = order[len(order) - count :]
+        best = [one for one in order[len(order) - count :] if not one.failed]
+        losers = [one for place, one in enumerate(order) if place < count or one.failed]
         changes = {}
-        for member in order[:count]:
-            source = best[int(generator.integers(count))]
+        for member in losers if best else ():
+            source = best[int(generator.integers(len(best)))]
             if _rank(source) > _rank(member):
                 changes[member.number] = Exchange(
                     source.number,
@@ -120,8 +194,7 @@ class Truncation:
 
 def _rank(member: Member) -> float:
     """Return a score that orders members; a failed one is the worst."""
-    score = member.scores[-1]
-    return -math.inf if math.isnan(score) else score
+    return -math.inf if member.failed else member.scores[-1]
 
 
 def sample(range: Range, generator: np.random.Generator) -> object:

@@ -9,8 +9,8 @@ A test file of four lines tests an algorithm against the contract:
     def test_conformance(check: Check) -> None:
         check()
 
-`env_checks`, `wrapper_checks`, `controller_checks`, `memory_checks`, `network_checks` and `hook_checks` do the same for
-the other kinds of plugins.
+`env_checks`, `wrapper_checks`, `controller_checks`, `memory_checks`, `network_checks`, `population_checks` and
+`hook_checks` do the same for the other kinds of plugins.
 
 Importing this imports neither torch nor gymnasium nor any plugin.
 """
@@ -27,6 +27,7 @@ from rlplug_core.testing.checks import (
     hook_checks,
     memory_checks,
     network_checks,
+    population_checks,
     wrapper_checks,
 )
 from rlplug_core.testing.kit.outcome import Outcome
@@ -42,5 +43,6 @@ __all__ = [
     "hook_checks",
     "memory_checks",
     "network_checks",
+    "population_checks",
     "wrapper_checks",
 ]

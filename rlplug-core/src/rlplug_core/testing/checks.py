@@ -153,6 +153,13 @@ def network_checks(
     return _checks("network", name, expected_failures)
 
 
+def population_checks(
+    name: str, *, expected_failures: Mapping[str, str] | None = None
+) -> tuple[Check, ...]:
+    """Return the checks of a population rule, `NAME`, `NAME:option=value` or `./file.py:Class`; see `checks`."""
+    return _checks("population", name, expected_failures)
+
+
 def _checks(
     kind: str,
     name: str,

@@ -156,6 +156,15 @@ KINDS: dict[str, tuple[Rule, ...]] = {
             since=2,
         ),
     ),
+    "population": tuple(
+        Rule(f"population-{name}", "contract", f"population_checks:{name}", needs, since=2)
+        for name, needs in {
+            "exchanges": (),
+            **dict.fromkeys(
+                ("values", "failures", "seed", "inputs", "resume"), ("population-exchanges",)
+            ),
+        }.items()
+    ),
     "hooks": (
         Rule("hooks-registered", "static", "hook_checks:registered", since=2),
         Rule("hooks-events", "contract", "hook_checks:events", ("hooks-registered",), since=2),

@@ -70,6 +70,10 @@ class Examination:
             from rlplug_core.testing.kit.module_subject import MemorySubject, NetworkSubject
 
             return MemorySubject(self.name) if self.kind == "memory" else NetworkSubject(self.name)
+        if self.kind == "population":
+            from rlplug_core.testing.kit.population_checks import PopulationSubject
+
+            return PopulationSubject(self.name)
         if self.kind == "controller":
             from rlplug_core.testing.kit.controllers import ControllerSubject
 
