@@ -30,7 +30,7 @@ class Member:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed in the last chunk."""
+        """Return whether it failed in the last chunk."""
         return math.isnan(self.scores[-1])
 
 
