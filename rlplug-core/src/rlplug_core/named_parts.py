@@ -6,6 +6,13 @@ Plugins stand above networks, so they are imported when a name is first looked u
 from __future__ import annotations
 
 
+def part_code(noun: str, words: str) -> object:
+    """Return the code of a `memory` or a `network` without its options; raise as `build_part` does."""
+    from rlplug_core.plugins.spec import PartSpec
+
+    return PartSpec.parse(noun, words).code
+
+
 def build_part(noun: str, words: str, *arguments: object) -> object:
     """Return the `memory` or `network` that `NAME:option=value,…` names, made with these arguments and its options.
 

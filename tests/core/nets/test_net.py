@@ -314,7 +314,7 @@ def test_the_default_for_critics_of_actions_is_as_before() -> None:
         (f"{own_nets.HERE}:mkae", PluginError, "has no 'mkae'; did you mean 'make'"),
         (f"{own_nets.HERE}", UsageError, "names no network; write ./file.py:Name or module:Name"),
         ("no_such_module_here:make", UsageError, "there is no module 'no_such_module_here'"),
-        (f"{own_nets.HERE}:number", PluginError, "cannot be made: TypeError: 'int' object is not callable"),
+        (f"{own_nets.HERE}:number", PluginError, "is not a network: it is a int; name a function"),
         (f"{own_nets.HERE}:raises", PluginError, "cannot be made: KeyError: 'thing'; --traceback shows where"),
         (f"{own_nets.HERE}:no_number", PluginError, r"Own came back; return \(module, features\)"),
         (f"{own_nets.HERE}:no_module", PluginError, r"\(int, int\) came back; return \(module, features\)"),

@@ -1,4 +1,4 @@
-"""REDQ (Chen et al., 2021, arXiv:2101.05982) and DroQ (Hiraoka et al., 2022, arXiv:2110.02034)."""
+"""REDQ (arXiv:2101.05982), DroQ (arXiv:2110.02034), and SAC with the networks of SimBa (arXiv:2410.09754)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class REDQConfig(rl.Config):
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.005
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     # learning rate of the policy and the entropy weight
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4
     critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
@@ -68,6 +69,21 @@ class DroQConfig(REDQConfig):
     critic_layer_norm: bool = True  # LayerNorm in the critics
 
 
+@dataclass(frozen=True)
+class SimbaSACConfig(REDQConfig):
+    """Options of SAC with the networks of SimBa: residual blocks and normalized observations."""
+
+    gradient_steps: rl.Count = 2  # gradient steps of the critics per update
+    policy_delay: rl.Count = 1  # gradient steps of the critics per step of the policy
+    n_critics: rl.Count = 2  # number of critics
+    net: rl.Net = rl.Net(hidden=(), activation="relu", factory="simba", normalize_obs=True)
+    critic_net: rl.CriticNet = rl.CriticNet(factory="simba:width=512,blocks=2")
+    # learning rate of the policy and the entropy weight
+    learning_rate: rl.Scheduled[rl.Positive] = 1e-4
+    critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-4  # learning rate of the critics
+    optimizer: rl.OptimizerName = "adamw"  # optimizer of policy and critics
+
+
 class ManyUpdates(rl.Algorithm[rl.Transitions]):
     """Soft actor-critic with many gradient steps per env step, from a few critics of an ensemble."""
 
@@ -77,12 +93,16 @@ class ManyUpdates(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        norm = rl.observation_norm(self.spec.obs, c.net)
+        critic_net = c.critic_net.over(c.net)
+        norm, critic_norm = rl.observation_norms(self.spec.obs, c.net, critic_net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
-        net = replace(c.net, layer_norm=c.critic_layer_norm)
-        self.critics = DropoutCritics(lambda: DropoutCritic(self.spec, net, norm), c.n_critics)
+        critic_net = replace(critic_net, layer_norm=c.critic_layer_norm or critic_net.layer_norm)
+        self.critic_units = sum(critic_net.hidden)
+        self.critics = DropoutCritics(
+            lambda: DropoutCritic(self.spec, critic_net, critic_norm), c.n_critics
+        )
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(c.ent_coef, autotune=True)
         self.to(self.device)
@@ -125,7 +145,7 @@ class ManyUpdates(rl.Algorithm[rl.Transitions]):
         """Draw a mask [n, B, H] for each use of the critics: 0, or 1 / (1 - dropout); None without dropout."""
         if now.dropout == 0:
             return [None] * uses
-        shape = (uses, now.n_critics, rows, sum(now.net.hidden))
+        shape = (uses, now.n_critics, rows, self.critic_units)
         kept = self.generator.random(shape, dtype=np.float32) >= now.dropout
         return (torch.from_numpy(kept).to(self.device) / (1 - now.dropout)).unbind()
 
@@ -182,3 +202,9 @@ class DroQ(ManyUpdates):
     """Two critics with dropout and LayerNorm take the place of the ensemble."""
 
     Config = DroQConfig
+
+
+class SimbaSAC(ManyUpdates):
+    """Two critics and a policy of residual blocks with LayerNorm, for normalized observations."""
+
+    Config = SimbaSACConfig

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerator import network, overridable
 from rlplug_core.batches import Transitions
+from rlplug_core.nets.custom import reads_actions
 from rlplug_core.nets.encoders import MLP, Concat, encoder, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.initial_weights import linear
@@ -56,7 +57,8 @@ def beside(spec: Spec, net: Net, norm: ObservationNorm | None = None) -> tuple[n
     """Put observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
 
     The observation is scaled with `net.normalize_obs`, then images go through convolutions, or all observations through
-    `net.factory`. No hidden layer is passed. With `net.obs` these keys of a Dict are the observation.
+    `net.factory`, with the action if the factory takes actions. No hidden layer is passed. With `net.obs` these keys of
+    a Dict are the observation.
     """
     norm = norm or observation_norm(spec.obs, net)
     part = replace(spec, obs=select_space(spec.obs, net.obs))
@@ -67,7 +69,7 @@ def beside(spec: Spec, net: Net, norm: ObservationNorm | None = None) -> tuple[n
 
 
 def _beside(spec: Spec, net: Net, scales: bool) -> tuple[nn.Module, int]:
-    if net.factory is None:
+    if net.factory is None or reads_actions(net.factory):
         return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net, scales=scales)
     obs, features = encoder(spec.obs, net)
     action, numbers = encoder(

@@ -4,7 +4,8 @@
         return MyNetwork(space, net), 128       # a module, and its number of features
 
 The module takes observations as tensors [B, ...] of the space's dtype (a dictionary of them for a Dict space), and
-returns float32 features [B, F].
+returns float32 features [B, F]. With an attribute `takes_actions = True` it also reads the actions in critics of
+continuous actions: these give it a Dict space with `obs` and `action`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.config.import_string import describe, is_target, load_target
+from rlplug_core.config.import_string import describe
 from rlplug_core.errors import PluginError, RlplugError
-from rlplug_core.named_parts import build_part
+from rlplug_core.named_parts import build_part, part_code
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Space
@@ -35,12 +36,7 @@ def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple
             module does not turn two observations into float32 features [2, F].
     """
     what = f"the network '{net.factory}'"
-    words = str(net.factory)
-    inner = replace(net, factory=None)
-    if is_target(words):
-        made = _call(what, "cannot be made", load_target(words, "network"), space, inner)
-    else:
-        made = build_part("network", words, space, inner)
+    made = build_part("network", str(net.factory), space, replace(net, factory=None))
     match made:
         case (nn.Module() as module, int() as features) if features > 0:
             _try(what, module, features, space, norm)
@@ -49,6 +45,11 @@ def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple
         f"{what} is not a network: {describe_kind(made)} came back; return (module, features), an nn.Module "
         "and the number of features that it gives"
     )
+
+
+def reads_actions(factory: str) -> bool:
+    """Return whether a network by name reads observations and actions together; raise as `custom` does."""
+    return bool(getattr(part_code("network", factory), "takes_actions", False))
 
 
 def _try(

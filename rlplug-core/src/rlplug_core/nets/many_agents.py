@@ -33,6 +33,12 @@ class PerAgent(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(make() for _ in range(agents))
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of one agent's action, if the networks are deterministic policies."""
+        shape: tuple[int, ...] = self.networks[0].shape  # type: ignore[assignment]
+        return shape
+
     def forward(self, obs: Obs) -> Tensor:
         """Compute the outputs of all agents.
 

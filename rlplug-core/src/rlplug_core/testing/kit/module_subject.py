@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.errors import RlplugError
-from rlplug_core.nets.custom import custom
+from rlplug_core.nets.custom import custom, reads_actions
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.recurrent import Memory, Remembered, make_memory
 from rlplug_core.testing.kit.outcome import Failed
@@ -100,7 +100,7 @@ class NetworkSubject:
         """
         found: dict[str, Space] = {}
         reasons = []
-        for name, space in SPACES.items():
+        for name, space in (SPACES | self._joint_space()).items():
             try:
                 self.build(space)
             except RlplugError as error:
@@ -112,6 +112,17 @@ class NetworkSubject:
                 f"it takes none of the kit's observations; the first refusal: {reasons[0]}"
             )
         return found
+
+    def _joint_space(self) -> dict[str, Space]:
+        """Return the space of an observation and an action, if the network takes actions."""
+        if not reads_actions(self.name):
+            return {}
+        action = spaces.Box(-1, 1, (2,), np.float32)
+        return {
+            "an observation and an action": spaces.Dict(
+                {"obs": SPACES["a vector"], "action": action}
+            )
+        }
 
     def observations(self, space: Space, rows: int, seed: int = 3) -> Obs:
         """Return observations of a space as tensors [rows, ...]."""
