@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.device_replay import DeviceReplay
 from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.clock import Clock
+from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.loop.actor import carry_over
 from rlplug_core.loop.build import build, fillable
@@ -30,6 +33,7 @@ from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import train as update
 from rlplug_core.loop.sync import turn
+from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.tensor_world import TensorWorld
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints, read
@@ -42,6 +46,7 @@ from rlplug_envs.tensors.cart_pole import CartPole
 from rlplug_envs.tensors.pendulum import Pendulum
 
 ROWS = 16
+ROOT = Path(__file__).parents[2]
 
 
 class OnHost(VectorEnv[Any, Any, Any]):
@@ -300,6 +305,114 @@ def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str,
     assert all(to_host(torch.tensor(episode.total)) == episode.length <= 13 for _, episode in episodes)
 
 
+#: Algorithms that refuse tensors, each with the reason.
+REFUSED = {
+    "independent": "GroupsAgent acts on arrays, .* use an algorithm that takes tensors, such as ppo",
+    "mappo": "mappo .* use ppo",
+    "self-play": "SelfPlayAgent acts on arrays",
+}
+#: An algorithm of a third party, which does not know tensors.
+THIRD_PARTY = f"{ROOT}/examples/my_algo.py:MyAlgo"
+
+
+@pytest.mark.slow
+def test_every_algorithm_learns_from_tensors_or_refuses_them() -> None:
+    """Agents read nothing from the device, and nothing turns a tensor into an array without a copy to the host."""
+    algorithms = sorted(path.stem for path in (ROOT / "rlplug-algos/src/rlplug_algos/index").glob("*.json"))
+    assert len(algorithms) > 40
+    faults = []
+    for algorithm in [*algorithms, THIRD_PARTY]:
+        try:
+            made, reads = _updates_under_watch(algorithm)
+        except UsageError as error:
+            if not re.search(REFUSED.get(algorithm, "^$"), str(error)):
+                faults.append(f"{algorithm}: {error}")
+            continue
+        if algorithm in REFUSED or reads["acting"] or reads["__array__"] or made.clock.updates < 4:
+            faults.append(f"{algorithm}: {made.clock.updates} updates, {reads}")
+    assert not faults
+
+
+def _updates_under_watch(algorithm: str) -> tuple[Any, Counter[str]]:
+    """Return a runner after four updates, with the reads from the device in some of them and while acting."""
+    kind: Any = find_algorithm(algorithm)
+    wanted = {"learning_starts": 640, "batch_size": 64, "buffer_size": 64 * ROWS, "train_freq": ROWS, "n_steps": 8}
+    names = {option.name for option in schema(kind.Config)}
+    continuous = "Discrete" not in (kind.actions or ("Discrete",))
+    made = runner(
+        algorithm,
+        tensor_pendulums if continuous else tensor_rows,
+        runner="sync",
+        **{name: value for name, value in wanted.items() if name in names},
+    )
+    while not made.clock.updates:
+        turn(made.actor, made.clock, made.meter)
+    with HostReads() as reads:
+        while made.clock.updates < 4:
+            turn(made.actor, made.clock, made.meter)
+    with HostReads() as acting:
+        for _ in range(8):
+            made.actor.step()
+    return made, reads.counts | Counter(acting=acting.counts.total())
+
+
+def act_inline(made: Any, count: int) -> Any:
+    """Learn from `count` chunks of actors in this process."""
+    for actor in made.fleet.actors:
+        if actor.env.spec.device is not None and not isinstance(actor.agent.draws, SameNumbers):
+            actor.agent.draws = SameNumbers(actor.agent, ROWS)
+    while count:
+        for chunk in made.fleet.receive():
+            made._take(chunk)
+            count -= 1
+    return made
+
+
+INLINE = {"inline": True, "actors": 2, "max_lag": 1, "n_steps": 16}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("impala", {**INLINE, "normalize_advantage": True}),
+        ("impala", {**INLINE, "memory": "gru"}),
+        ("appo", {**INLINE, "batch_size": 64}),
+        ("dqn", {**REPLAY, "runner": "decoupled", "inline": True, "actors": 1}),
+    ],
+)
+def test_inline_actors_give_the_same_weights_from_tensors(algorithm: str, options: dict[str, Any]) -> None:
+    host, device = (act_inline(runner(algorithm, rows, **options), 10) for rows in (host_rows, tensor_rows))
+    if algorithm == "dqn":  # its draws differ, so only the stored steps are the same
+        ours, theirs = (made.buffer.parts[0].data for made in (device, host))
+        assert ours.count == theirs.count > 0
+        return
+    pairs = list(zip(host.learner.parameters(), device.learner.parameters(), strict=True))
+    assert max(float((one - other).detach().abs().max()) for one, other in pairs) < 1e-5
+    assert len(host.episodes()) == len(device.episodes()) > ROWS
+    while device.fleet.position:
+        device.fleet.receive()
+    with HostReads() as reads:
+        for _ in range(options["n_steps"]):
+            device.fleet._act()
+    assert reads.counts == {}
+
+
+def test_inline_actors_of_tensors_resume_to_the_same_bits(tmp_path: Path) -> None:
+    whole = runner("impala", "tensor/CartPole-v1", **INLINE)
+    for _ in range(70):
+        [whole._take(chunk) for chunk in whole.fleet.receive()]
+    assert whole.fleet.position
+    assert whole.fleet.waiting
+    Checkpoints(tmp_path).save("step", whole.clock.steps, whole.state_dict(), {})
+    resumed = runner("impala", "tensor/CartPole-v1", **INLINE)
+    resumed.load_state_dict(Checkpoints(tmp_path).load(("step",))[1])
+    for each in (whole, resumed):
+        for _ in range(70):
+            [each._take(chunk) for chunk in each.fleet.receive()]
+    pairs = zip(whole.learner.parameters(), resumed.learner.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
 STOP = """
 import os, signal
 
@@ -330,7 +443,8 @@ def final_weights(run: Path) -> Any:
     ("algorithm", "options", "reason"),
     [
         ("ppo", {"wrap": ["clip-reward"]}, "wrapper 'clip-reward' changes arrays"),
-        ("impala", {"inline": True}, "the runner 'decoupled' does not send"),
+        ("impala", {}, "the runner 'decoupled' do not send; add --inline"),
+        ("dqn", {"runner": "decoupled", "inline": True, "actors": 2}, "takes those of one actor; use --actors 1"),
         ("ppo", {"inference_backend": "numpy"}, "which NumPy does not compute with"),
     ],
 )

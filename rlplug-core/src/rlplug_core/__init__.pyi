@@ -82,6 +82,7 @@ from rlplug_core.errors import BadConfig as BadConfig
 from rlplug_core.errors import NonFinite as NonFinite
 from rlplug_core.errors import UsageError as UsageError
 from rlplug_core.learner_dataset import LearnerDataset as LearnerDataset
+from rlplug_core.learning.corrections import importance_ratio as importance_ratio
 from rlplug_core.learning.corrections import log_probs as log_probs
 from rlplug_core.learning.corrections import retrace as retrace
 from rlplug_core.learning.corrections import vtrace as vtrace

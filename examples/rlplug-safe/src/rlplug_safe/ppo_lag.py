@@ -110,7 +110,7 @@ class PPOLag(rl.Algorithm[rl.Rollout]):
         costs = replace(rollout, reward=rollout.extras["cost"])
         value, next_value = costs.values(self.predict_cost)
         cost, cost_target = rl.gae(costs, value, next_value, now.gamma, now.gae_lambda)
-        price = np.float32(self.multiplier)
+        price = np.float32(self.multiplier.item())
         samples = rollout.samples((advantage - price * cost) / (1 + price), target, self.device)
         extras = {"cost_target": rl.to_tensors(cost_target.reshape(-1), self.device)}
         return replace(samples, extras={**samples.extras, **extras}, share=samples.counts)

@@ -63,6 +63,11 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         rl.check_standardize(
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
+        if self.spec.device is not None:
+            raise rl.UsageError(
+                f"mappo joins the agents of a world in arrays, and {self.spec.id} gives tensors on {self.spec.device}; "
+                "use ppo, or an environment on the host"
+            )
         self.agents = self.spec.agents_per_world
         if self.spec.turns and self.agents > 1:
             raise rl.UsageError(

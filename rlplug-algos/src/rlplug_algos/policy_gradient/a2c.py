@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from torch import Tensor, nn
 
 import rlplug_core as rl
@@ -133,14 +132,12 @@ class A2C(rl.Algorithm[rl.Rollout]):
         value, next_value = self.predict_values(rollout)
         if not self.replay.on:
             return rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
-        ratio = np.exp(
-            rl.log_probs(rollout, self.policy, self.predict_outputs) - rollout.extras["log_prob"]
-        )
+        log_prob = rl.log_probs(rollout, self.policy, self.predict_outputs)
         return rl.vtrace(
             rollout,
             value,
             next_value,
-            ratio,
+            rl.importance_ratio(rollout, log_prob),
             now.gamma,
             lam=now.gae_lambda,
             center=now.normalize_advantage,

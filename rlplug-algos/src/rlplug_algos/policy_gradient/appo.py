@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
 import rlplug_core as rl
@@ -112,7 +110,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
             rollout,
             value,
             next_value,
-            np.exp(log_prob - rollout.extras["log_prob"]),
+            rl.importance_ratio(rollout, log_prob),
             now.gamma,
             lam=now.vtrace_lambda,
             clip_rho=now.vtrace_clip_rho,
@@ -122,7 +120,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
         samples = self.networks.samples(rollout, advantage, value_target, self.device)
         extras = {
             **samples.extras,
-            "log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device),
+            "log_prob": rl.to_tensors(log_prob.reshape(-1), self.device),
         }
         return replace(samples, extras=extras, share=samples.counts)
 

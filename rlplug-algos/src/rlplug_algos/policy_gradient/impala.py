@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from torch import Tensor
 
 import rlplug_core as rl
@@ -92,15 +91,13 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         return replay.buffer(c.n_steps, self.spec.num_envs, self.seeds.child("buffer"))
 
     def learn(self, batch: rl.Rollout, now: IMPALAConfig, clock: rl.Clock) -> rl.Result:
-        ratio = np.exp(
-            rl.log_probs(batch, self.policy, self.predict_outputs) - batch.extras["log_prob"]
-        )
+        log_prob = rl.log_probs(batch, self.policy, self.predict_outputs)
         value, next_value = self.predict_values(batch)
         advantage, value_target = rl.vtrace(
             batch,
             value,
             next_value,
-            ratio,
+            rl.importance_ratio(batch, log_prob),
             now.gamma,
             lam=now.vtrace_lambda,
             clip_rho=now.vtrace_clip_rho,

@@ -26,8 +26,9 @@ def start_on_device(agent: Agent, num_envs: int, device: torch.device) -> None:
     """
     if not isinstance(agent, SupportsTensors):
         raise UsageError(
-            f"{type(agent).__name__} acts on arrays, and the environment gives tensors on {device}; give the agent "
-            "'use_tensors', as rl.NetworkAgent has it, or use an environment on the host"
+            f"{type(agent).__name__} acts on arrays, and the environment gives tensors on {device}; use an "
+            "algorithm that takes tensors, such as ppo, or an environment on the host; an agent of your own takes "
+            "tensors if it has 'use_tensors', as rl.NetworkAgent has it"
         )
     agent.use_tensors(num_envs, device)
 

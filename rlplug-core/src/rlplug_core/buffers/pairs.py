@@ -17,6 +17,9 @@ class PairBuffer(RolloutBuffer):
     nothing.
     """
 
+    #: It delays arrays.
+    takes_tensors = False
+
     def __init__(self) -> None:
         super().__init__(steps=1)
         self.held: Step | None = None

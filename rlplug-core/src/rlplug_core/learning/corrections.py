@@ -1,4 +1,7 @@
-"""Targets for rollouts of an older policy, by truncated importance weights: V-trace and Retrace; arrays are [T, N]."""
+"""Targets for rollouts of an older policy, by truncated importance weights: V-trace and Retrace.
+
+Rollouts are NumPy arrays or tensors, [T, N].
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rlplug_core.arrays import Either, is_on_device, namespace, zeros
 from rlplug_core.batches import Rollout
 from rlplug_core.learning.estimators import next_valid
 from rlplug_core.nets.memory_networks import RecurrentPolicy
@@ -18,7 +22,7 @@ def log_probs(
     policy: PolicyNetwork | RecurrentPolicy,
     outputs: Callable[[Obs, Array | None], Array],
 ) -> Array:
-    """Compute log-probabilities of a rollout's actions under a policy on the host.
+    """Compute log-probabilities of a rollout's actions under a policy, without a gradient.
 
     A policy with noisy layers has the noise that the rollout was acted with. A memory starts with the rollout's.
 
@@ -31,12 +35,31 @@ def log_probs(
         Log-probabilities [T, N] in nats; 0 in rows of weight 0.
     """
     rows = rollout.size
+    seen: Either
     if isinstance(policy, RecurrentPolicy):
         seen = policy.outputs(rollout)
     else:
         seen = outputs(rollout.flat_obs, policy.noise_of(rollout.extras))
-    found = policy.head.host_log_prob(seen, rollout.action.reshape(rows, *rollout.action.shape[2:]))
-    return np.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
+    head = policy.head
+    action: Either = rollout.action.reshape(rows, *rollout.action.shape[2:])
+    found = head.log_prob(seen, action) if is_on_device(seen) else head.host_log_prob(seen, action)
+    xp = namespace(found)
+    there: Array = xp.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
+    return there
+
+
+def importance_ratio(rollout: Rollout, log_prob: Array) -> Array:
+    """Compute pi(a|s) / mu(a|s): the probabilities of actions now over those when they were chosen.
+
+    Args:
+        rollout: T steps of N environments, with the agent's `log_prob` in its extras.
+        log_prob: [T, N] log-probabilities of its actions under pi, of `log_probs`.
+
+    Returns:
+        Ratios [T, N].
+    """
+    ratio: Array = namespace(log_prob).exp(log_prob - rollout.extras["log_prob"])
+    return ratio
 
 
 def vtrace(
@@ -69,26 +92,26 @@ def vtrace(
         advantage: [T, N] rho_t (r_t + gamma v_(t + 1) - V(s_t) - m), with m = 0 unless `center` is on.
         target: [T, N] v_t.
     """
+    xp = namespace(ratio)
     valid = rollout.weight > 0
     ended = (rollout.terminated | rollout.truncated) & valid
     next_value = next_valid(value, next_value, ended, valid)
-    weight = np.where(valid, np.minimum(ratio, clip_rho), 0)
-    trace = np.where(valid, lam * np.minimum(ratio, clip_c), 1)
+    weight = xp.where(valid, ratio.clip(max=clip_rho), 0)
+    trace = xp.where(valid, lam * ratio.clip(max=clip_c), 1)
     going = ~ended
     discount = gamma * ~rollout.terminated
-    delta = weight * np.where(valid, rollout.reward + discount * next_value - value, 0)
-    advantage = np.empty_like(delta, dtype=np.float32)
-    target = np.empty_like(delta, dtype=np.float32)
-    beyond = np.zeros(delta.shape[1], dtype=np.float32)  # v - V of the next valid row
+    delta = weight * xp.where(valid, rollout.reward + discount * next_value - value, 0)
+    advantage = zeros(delta.shape, delta, np.float32)
+    target = zeros(delta.shape, delta, np.float32)
+    beyond = zeros(delta.shape[1:], delta, np.float32)  # v - V of the next valid row
     for t in range(len(delta) - 1, -1, -1):
         following = going[t] * beyond
         advantage[t] = delta[t] + gamma * weight[t] * following
-        beyond = np.where(valid[t], delta[t] + gamma * trace[t] * following, following)
+        beyond = xp.where(valid[t], delta[t] + gamma * trace[t] * following, following)
         target[t] = value[t] + beyond
     if center:
-        advantage -= weight * (
-            advantage.sum() / max(float(weight.sum()), np.finfo(np.float32).tiny)
-        )
+        total = weight.sum().clip(min=np.finfo(np.float32).tiny)
+        advantage -= weight * (advantage.sum() / total)
     return advantage, target
 
 

@@ -62,11 +62,11 @@ def _buffer(plan: Plan, learner: AnyLearner, env: Env) -> AnyBuffer:
 
 
 def _check_tensors(plan: Plan, env: Env) -> None:
-    """Raise UsageError if parts of a run would send an environment's tensors between actors and learner."""
-    if env.spec.device is not None and plan.runner != "sync":
+    """Raise UsageError if actors in other processes would have to send tensors to the learner."""
+    if env.spec.device is not None and plan.runner == "decoupled" and not plan.options.inline:
         raise UsageError(
-            f"{env.spec.id} gives tensors on {env.spec.device}, which the runner '{plan.runner}' does not send; use an "
-            "algorithm that runs under sync, such as ppo"
+            f"{env.spec.id} gives tensors on {env.spec.device}, which the processes of the runner 'decoupled' do not "
+            "send; add --inline"
         )
 
 
@@ -119,7 +119,8 @@ def _make_decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> 
     from rlplug_core.loop.decoupled_inline import InlineActors
     from rlplug_core.loop.decoupled_processes import ActorProcesses
 
-    buffer = of_sources(learner.buffer, plan.options.actors)
+    _check_one_actor(plan, env, learner)
+    buffer = of_sources(lambda: fit_device(learner.buffer(), env.spec), plan.options.actors)
     make: Callable[[Plan, AnyLearner, Clock, Env], Fleet] = (
         InlineActors if plan.options.inline else ActorProcesses
     )
@@ -128,4 +129,15 @@ def _make_decoupled(plan: Plan, clock: Clock, env: Env, learner: AnyLearner) -> 
         from rlplug_core.loop.decoupled_ray import RayActors
 
         make = RayActors
-    return Decoupled(learner, buffer, make(plan, learner, clock, env), clock)
+    on_device = env.spec.device is not None
+    return Decoupled(learner, buffer, make(plan, learner, clock, env), clock, on_device)
+
+
+def _check_one_actor(plan: Plan, env: Env, learner: AnyLearner) -> None:
+    """Raise UsageError if several actors would fill one replay buffer with tensors."""
+    several = plan.options.actors > 1 and isinstance(learner.buffer(), ReplayBuffer)
+    if several and env.spec.device is not None:
+        raise UsageError(
+            f"{env.spec.id} gives tensors on {env.spec.device}, and a replay buffer takes those of one actor; use "
+            "--actors 1 and more --num-envs"
+        )

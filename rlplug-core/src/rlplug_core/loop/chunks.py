@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlplug_core.arrays import zeros
 from rlplug_core.buffers.rollout import put
 from rlplug_core.types import Array, State, Step, tree_map
 
@@ -27,21 +28,23 @@ LINE = 64
 
 
 def chunk_arrays(
-    step: Step, length: int, make: Callable[[tuple[int, ...], Any], Any] = np.zeros
+    step: Step, length: int, make: Callable[[tuple[int, ...], Any], Any] | None = None
 ) -> State:
-    """Arrays for `length` steps like `step`; `make` gets their shapes and types.
+    """Return arrays for `length` steps like `step`; tensors on their device for a step of tensors.
 
-    A step's successor is the next row's observation. It is stored apart, under `final_obs`, if an episode ended;
-    other rows of `final_obs` are never written, so they take no memory of their own in a block that is shared.
+    `make` makes an array in another place, from its shape and its type. A step's successor is the next row's
+    observation. It is stored apart, under `final_obs`, if an episode ended; other rows of `final_obs` are
+    never written, so they take no memory of their own in a block that is shared.
     """
 
     def room(array: Array, more: int = 0) -> Any:
-        return make((length + more, *array.shape), array.dtype)
+        shape = (length + more, *array.shape)
+        return zeros(shape, array) if make is None else make(shape, array.dtype)
 
     return {
         "obs": tree_map(lambda array: room(array, 1), step.obs),
         "final_obs": tree_map(room, step.obs),
-        "ended": make((length,), np.dtype(bool)),
+        "ended": (make or np.zeros)((length,), np.dtype(bool)),
         **{name: tree_map(room, getattr(step, name)) for name in FIELDS},
     }
 

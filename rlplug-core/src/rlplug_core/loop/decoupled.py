@@ -37,11 +37,17 @@ class Decoupled:
     """One learner, and actors somewhere: in line, in processes."""
 
     name = "decoupled"
-    on_device = False
 
     def __init__(
-        self, learner: AnyLearner, buffer: SupportsSources, fleet: Fleet, clock: Clock
+        self,
+        learner: AnyLearner,
+        buffer: SupportsSources,
+        fleet: Fleet,
+        clock: Clock,
+        on_device: bool = False,
     ) -> None:
+        #: Whether episodes and observations stay on a device until they are read.
+        self.on_device = on_device
         self.learner = learner
         self.buffer = buffer
         self.fleet = fleet

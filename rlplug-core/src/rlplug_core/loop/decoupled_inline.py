@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from torch import Tensor
+
+from rlplug_core.arrays import Either
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.chunks import chunk_arrays, write
@@ -24,6 +28,7 @@ class InlineActors:
         self.lag = plan.max_lag
         self.length = plan.chunk_steps
         self.inexact = first.spec.inexact
+        self.device = first.spec.device
         self.actors = [
             self._actor(plan, learner, clock, rank, first) for rank in range(plan.options.actors)
         ]
@@ -101,13 +106,19 @@ class InlineActors:
         self.position = state["position"]
         self.began = state["began"]
         self.anew = set(state["anew"])
-        self.data = tree_map(lambda array: array.copy(), state["data"])
-        self.waiting = deque(Chunk(**saved) for saved in state["waiting"])
+        self.data = tree_map(self._own, state["data"])
+        self.waiting = deque(Chunk(**tree_map(self._own, saved)) for saved in state["waiting"])
         for actor, saved in zip(self.actors, state["all"], strict=True):
             actor.load_state_dict(saved)
         if self.inexact:  # all actors have started again, apart from their earlier chunks
             self.anew = set(range(len(self.actors)))
             self._begin()
+
+    def _own(self, leaf: Either) -> Either:
+        """Return a copy of an array or a tensor of a saved chunk, a tensor on the device; numbers are unchanged."""
+        if isinstance(leaf, Tensor):
+            return leaf.to(self.device, copy=True)
+        return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
     def close(self) -> None:
         for actor in self.actors:
