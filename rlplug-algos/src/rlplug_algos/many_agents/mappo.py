@@ -63,17 +63,8 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         rl.check_standardize(
             c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs)
         )
-        if self.spec.device is not None:
-            raise rl.UsageError(
-                f"mappo joins the agents of a world in arrays, and {self.spec.id} gives tensors on {self.spec.device}; "
-                "use ppo, or an environment on the host"
-            )
         self.agents = self.spec.agents_per_world
-        if self.spec.turns and self.agents > 1:
-            raise rl.UsageError(
-                f"mappo: the agents of {self.spec.id} act in turn, so its critic would see observations that the "
-                "others made after an action; use independent or self-play instead"
-            )
+        self._check_world()
         self.policy = rl.PolicyNetwork(self.spec, c.net)
         critic_net = c.critic_net.over(c.net)
         self.critic_keys = critic_net.obs
@@ -86,6 +77,19 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         )
         self.actor_critic_optimizer = self.optimizer("actor_critic", [self.policy, self.critic])
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+
+    def _check_world(self) -> None:
+        """Raise UsageError if the agents' steps cannot be joined: they are tensors, or agents act in turn."""
+        if self.spec.device is not None:
+            raise rl.UsageError(
+                f"mappo joins the agents of a world in arrays, and {self.spec.id} gives tensors on {self.spec.device}; "
+                "use ppo, or an environment on the host"
+            )
+        if self.spec.turns and self.agents > 1:
+            raise rl.UsageError(
+                f"mappo: the agents of {self.spec.id} act in turn, so its critic would see observations that the "
+                "others made after an action; use independent or self-play instead"
+            )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         return rl.PolicyAgent(
