@@ -90,8 +90,11 @@ def test_an_environment_whose_file_was_moved_is_one_environment(place: Path, rlp
     write_run(place / "runs" / "6", [1.0, 2.0], seed=6, env="/new/run.py:Walk", content="A")
     found = compared(rlplug, "runs")
     assert {(one["env"], one["seeds"]) for one in found["curves"]} == {
-        ("/new/walk.py:Walk", 3), ("/other/walk.py:Walk", 1), ("/new/walk.py:Run", 1), ("/new/run.py:Walk", 1),
+        ("/new/walk.py:Walk", 3), ("/other/walk.py:Walk", 1), ("walk.py:Run", 1), ("run.py:Walk", 1),
     }  # fmt: skip
+    for typed in ("walk.py:Run", "./walk.py:Run", "/new/walk.py:Run"):
+        costs = compared(rlplug, "runs", "--target", f"{typed}=1")["costs"]
+        assert [(one["env"], one["reached"]) for one in costs] == [("walk.py:Run", 1)]
     assert not [remark for remark in found["remarks"] if "file changed" in remark]
 
 
@@ -103,7 +106,7 @@ def test_runs_before_and_after_a_change_of_the_environment_s_file_are_two_lines(
         write_run(path, [1.0, 2.0], seed=seed, env=f"{folder}/walk.py:Walk", content=content, created=float(seed))
     found = compared(rlplug, "runs")
     assert [(one["env"], one["label"], one["seeds"]) for one in found["curves"]] == [
-        ("/new/walk.py:Walk", "ppo walk-559aead0.py", 1), ("/new/walk.py:Walk", "ppo walk-df7e70e5.py", 2),
+        ("walk.py:Walk", "ppo walk-559aead0.py", 1), ("walk.py:Walk", "ppo walk-df7e70e5.py", 2),
     ]  # fmt: skip
     began = "1 with runs/1/sources/walk-559aead0.py, 2 with runs/2/sources/walk-df7e70e5.py"
     said = f"runs of walk.py:Walk are separate because its file changed: {began}"

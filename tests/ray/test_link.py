@@ -177,15 +177,23 @@ def test_a_fault_that_another_actor_would_share_ends_the_run(tmp_path: Path) -> 
     assert Run(RunDirectory.open(next(tmp_path.iterdir()))).status == "failed"
 
 
-def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on_in_another_cluster(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["learner", "raylet"])
+def test_when_the_learner_or_its_raylet_is_killed_nothing_is_left_and_a_resume_goes_on_in_another_cluster(
+    tmp_path: Path, victim: str
+) -> None:
+    """Ray ends the process of the learner when its raylet is gone. Only another process can say so."""
     options = {"runner": "decoupled", "on": "ray", "actors": 2, "log_every": 200, "checkpoint_every": 1000}
     code = SCRIPT.format(options=options, algorithm=TINY, env=f"{ENVS}:Chain", out=str(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True)
     until(lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")), seconds=5 * GONE)
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 4
-    process.kill()
-    process.communicate(timeout=GONE)
+    (raylet,) = [one for one in family if one.name() == "raylet"]
+    (process if victim == "learner" else raylet).kill()
+    _, said = process.communicate(timeout=GONE)
+    assert process.returncode == (-signal.SIGKILL if victim == "learner" else 1)
+    lost = "was lost (ActorDiedError)"  # Ray may report the actors before it ends the process
+    assert "the raylet of its node is gone" in said or (victim == "raylet" and lost in said), said
     began = time.monotonic()
     until(
         lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], seconds=GONE
@@ -193,7 +201,7 @@ def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on_in_anot
     print(f"nothing was left after {time.monotonic() - began:.1f} s")  # noqa: T201
     assert not [name for name in os.listdir("/dev/shm") if "plasma" in name], "no block of shared memory may stay"
     run = Run(RunDirectory.open(tmp_path / "run"))
-    assert run.status == "killed"
+    assert run.status == ("failed" if lost in said else "killed")
     steps = max(int(path.name.split("-")[1]) for path in (run.path / "checkpoints").glob("step-*"))
     again = resume(run, total_timesteps=steps + 500, hooks=False, on="ray")
     assert again.status == "finished"

@@ -167,6 +167,16 @@ def test_canonical_actions_mean_the_environments_own() -> None:
     np.testing.assert_array_equal(parts["x"], np.array([[1, 0], [-2, 10]], np.float32))
 
 
+def test_actions_of_a_box_of_integers_count_from_its_bounds() -> None:
+    """Such a Box may have any number of dimensions; its canonical actions are the choices of one row of places."""
+    own = spaces.Box(np.array([[[-1], [2]]]), np.array([[[3], [120]]]), dtype=np.int8)
+    action, expected = np.array([[4, 0], [1, 118]]), np.array([[[[3], [2]]], [[[0], [120]]]], np.int8)
+    both = to_env_action(spaces.Dict({"x": own, "y": spaces.Discrete(9)}), np.hstack([action, [[5], [6]]]))
+    for found in (to_env_action(own, action), both["x"]):
+        np.testing.assert_array_equal(found, expected)
+        assert all(own.contains(row) for row in found)
+
+
 def test_written_files_are_checked(tmp_path: Path) -> None:
     spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
     place = write(tmp_path / "policy", policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []})

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import MissingPackage, UsageError
 from rlplug_core.loop.chunks import FIELDS, chunk_arrays, pack, read, unpack, write
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.directory import PLACES, group_of
 from rlplug_core.types import Step
-from tests.core.fakes import ENVS, TINY, assert_same
+from tests.core.fakes import ENVS, TINY, assert_same, make_runner
 
 
 @pytest.mark.parametrize(("options", "sentence"), [
@@ -28,6 +28,12 @@ from tests.core.fakes import ENVS, TINY, assert_same
 def test_places_that_cannot_be_are_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence.replace("(", "\\(")):
         Plan.make(TINY, f"{ENVS}:Chain", {"runner": "decoupled", **options})
+
+
+def test_without_ray_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlplug_core.loop.actor_placement.find_spec", lambda name: None)
+    with pytest.raises(MissingPackage, match=r"--on ray needs ray: python -m pip install 'rlplug-core\[ray\]'"):
+        make_runner(TINY, f"{ENVS}:Chain", runner="decoupled", on="ray")
 
 
 def test_where_a_run_is_changes_nothing_about_what_it_is() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,9 +29,10 @@ class Source(NamedTuple):
 def merge_moved_files(runs: Sequence[History]) -> list[History]:
     """Return the runs; if the file of an environment or algorithm was moved, all its runs get the newest name.
 
-    Files of two runs are the same file if they have the same path, or the same name and the same content.
+    Files of two runs are the same file if they have the same path, or the same name and the same content. An
+    environment's file has the name that `rlplug runs` prints, or its path if two files have this name.
     """
-    envs = _newest(runs, "env")
+    envs = _readable(_newest(runs, "env"))
     algorithms = _newest(runs, "algorithm")
     return [replace(run, env=envs[run.env], algorithm=algorithms[run.algorithm]) for run in runs]
 
@@ -54,6 +56,24 @@ def _newest(runs: Sequence[History], role: str) -> dict[str, str]:
     ]
     newest = {top(name): name for name in names}
     return {name: newest[top(name)] for name in names}
+
+
+def _readable(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the names with files without their directories, except for two files with the same name."""
+    counts = Counter(file_name(name) for name in set(names.values()))
+    return {
+        old: file_name(name) if counts[file_name(name)] == 1 else name
+        for old, name in names.items()
+    }
+
+
+def name_among(names: Collection[str], env: str) -> str:
+    """Return the name among `names` of an environment that a user typed, or the word itself if it is none of them.
+
+    A file has its name as `rlplug runs` prints it, also if it was typed with a path: `./walk.py:Walk`.
+    """
+    name = file_name(env)
+    return name if env not in names and name in names else env
 
 
 def _content(run: History, role: str) -> object:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlplug_cli.compare.files import name_among
 from rlplug_cli.compare.history import RETURN, SECONDS, History
 from rlplug_cli.compare.lines import Settings, envs
 from rlplug_cli.compare.selection import Arm
@@ -84,8 +85,8 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
     Raises:
         UsageError: an environment has no bounds, or they name one without runs.
     """
-    bounds = settings.bounds or {}
     tasks = envs(arms)
+    bounds = {name_among(tasks, env): pair for env, pair in (settings.bounds or {}).items()}
     if bounds and set(bounds) != set(tasks):
         names = ", ".join(tasks)
         raise UsageError(
@@ -163,9 +164,9 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
     Raises:
         UsageError: a target names an environment without runs.
     """
-    targets = settings.targets or {}
-    found = []
     tasks = envs(arms)
+    targets = {name_among(tasks, env): target for env, target in (settings.targets or {}).items()}
+    found = []
     if foreign := [env for env in targets if env and env not in tasks]:
         raise UsageError(
             f"--target is for {', '.join(foreign)}, but the runs are of {', '.join(tasks)}; give ENV=RETURN for these"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import MissingPackage, UsageError
 
 LOCAL = "local"
 RAY = "ray"
@@ -26,7 +27,13 @@ def address_of(on: str) -> str:
 
 def before_import(on: str) -> None:
     """Set the variables that Ray reads on import: a cluster of our own stays on the loopback interface; Ray takes its
-    address for the machine's on systems other than Linux. Ray's usage reports are off."""
+    address for the machine's on systems other than Linux. Ray's usage reports are off.
+
+    Raises:
+        MissingPackage: Ray is not installed.
+    """
+    if find_spec("ray") is None:
+        raise MissingPackage("--on ray needs ray: python -m pip install 'rlplug-core[ray]'")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not address_of(on):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -15,28 +15,21 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
+from ray.job_config import JobConfig
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlplug_core.config.import_string import is_target
 from rlplug_core.errors import MissingPackage, RlplugError, Stopped, UsageError, plain
 from rlplug_core.loop.actor_placement import address_of
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import safe_path
+from rlplug_core.loop.ray_watch import RayWatch
 from rlplug_core.loop.signals import STOPPING
 from rlplug_core.plugins import find
 from rlplug_core.plugins.envs import names_code, record_of
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.single_wrappers import SHORT
 from rlplug_core.plugins.spec import split
-
-try:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-    from ray.job_config import JobConfig
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError as error:
-    raise MissingPackage(
-        f"--on ray needs ray: python -m pip install 'rlplug-core[ray]' ({error})"
-    ) from error
 
 #: A directory that only the system's owner writes, without importable files. Ray puts the working directory first
 #: on the path of all its workers, who would import a `torch.py` there.
@@ -48,6 +41,8 @@ HEALTH = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
+#: The watch while this process is in a cluster, if it is in one.
+_WATCHES: list[RayWatch] = []
 #: Seconds that a node may take to report its installed packages.
 ASKING = 120.0
 
@@ -104,10 +99,13 @@ def join(on: str, cpus: float) -> None:
     except (OSError, RuntimeError, ValueError, RayError) as error:
         leave()
         raise RlplugError(f"no Ray cluster at {address}: {plain(str(error))}") from error
+    _WATCHES.append(RayWatch())
 
 
 def leave() -> None:
     """Leave the cluster; one of our own ends."""
+    while _WATCHES:
+        _WATCHES.pop().close()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.shutdown()
