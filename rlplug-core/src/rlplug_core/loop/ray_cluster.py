@@ -79,13 +79,7 @@ def join(on: str, cpus: float) -> None:
         raise UsageError(
             "this process has joined a Ray cluster already; leave it with ray.shutdown()"
         )
-    own: dict[str, Any] = {}
-    if address == "local":
-        own = {
-            "num_cpus": max(math.ceil(cpus), os.cpu_count() or 1),
-            "include_dashboard": False,
-            "_system_config": HEALTH,
-        }
+    own = _new_cluster(cpus) if address == "local" else {}
     try:
         with safe_path(), _as_before(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -100,6 +94,15 @@ def join(on: str, cpus: float) -> None:
         leave()
         raise RlplugError(f"no Ray cluster at {address}: {plain(str(error))}") from error
     _WATCHES.append(RayWatch())
+
+
+def _new_cluster(cpus: float) -> dict[str, Any]:
+    """Return the arguments of `ray.init` for a cluster of our own with room for `cpus`."""
+    return {
+        "num_cpus": max(math.ceil(cpus), os.cpu_count() or 1),
+        "include_dashboard": False,
+        "_system_config": HEALTH,
+    }
 
 
 def leave() -> None:
