@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 SENTENCE = (
-    "rlplug: the run's process was killed, or Ray ended it because the raylet of its node is gone (its last words are in "
-    "raylet.out, among the logs of Ray); continue from the last checkpoint: rlplug resume RUN"
+    "rlplug: the run's process was killed, or Ray ended it because the raylet of its node is gone (its last words "
+    "are in raylet.out, among the logs of Ray); continue from the last checkpoint: rlplug resume RUN"
 )
 
 
