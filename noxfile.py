@@ -293,6 +293,14 @@ def pair(release: Path, old: str) -> list[str]:
     return [str(release / name) for name in olds] + [str(path) for path in new]
 
 
+@nox.session(reuse_venv=True, default=False, requires=["build"])
+def portable(session: nox.Session) -> None:
+    """Run the main job on Windows or macOS; on Linux in the disguise of Windows (ten minutes)."""
+    install(session, (*PACKAGES[:3], "rlplug-cli[video,tune]"), *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/portable", "--durations", "10", *session.posargs)
+
+
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def faults(session: nox.Session) -> None:
     """Kill runs, sweeps and studies, fail file operations, go on, and write `docs/reliability.md` anew (hours).

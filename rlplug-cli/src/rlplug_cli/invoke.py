@@ -100,7 +100,7 @@ def _ignore_broken_pipes(trains: bool) -> None:
 def _close_stdout() -> int:
     """Return the exit code if the reader of stdout is gone, and let the flush at exit go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 128 + signal.SIGPIPE
+    return 128 + getattr(signal, "SIGPIPE", 13)
 
 
 def _subject(words: list[str]) -> str:

@@ -47,7 +47,7 @@ def project_options(options: Iterable[Option], owner: str) -> dict[str, object]:
     values = check_values(path, flat(tables.get(EVERY_RUN, {})), shared, "a run")
     values |= check_values(path, flat(tables.get(owner, {})), options, owner)
     for name, value in values.items():
-        if any(is_target(text) or "/" in text for text in _texts(value)):
+        if any(is_target(text) or "/" in text or "\\" in text for text in _texts(value)):
             raise BadConfig(
                 f"{path}: '{name}' names code or a path, {value!r}; the file of a project cannot, because it is used "
                 "without being asked for: put it on the command line or into a --config file"
@@ -61,6 +61,8 @@ def find_project(start: Path) -> Path | None:
         path = folder / NAME
         if path.is_file():
             about = path.stat()
+            if not hasattr(os, "getuid"):  # Windows has neither owners by number nor modes
+                return path
             if about.st_uid == os.getuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return path
             warn(

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import click
 
 from rlplug_cli.mlflow import store, ui_redirect
+from rlplug_cli.mlflow.process_guard import kill_tree
 from rlplug_cli.mlflow.server import TOKEN
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, UsageError
@@ -160,5 +161,5 @@ def _end(server: subprocess.Popen[bytes]) -> None:
     try:
         server.wait(10)
     except subprocess.TimeoutExpired:
-        os.killpg(server.pid, signal.SIGKILL)
+        kill_tree(server)
         server.wait()

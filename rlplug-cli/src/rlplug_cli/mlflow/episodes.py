@@ -64,5 +64,5 @@ def _save(path: Path, columns: Columns) -> Path:
     with writing(path):
         temporary.unlink(missing_ok=True)  # a link to elsewhere must not be followed
         pyarrow.parquet.write_table(table, temporary)
-        temporary.rename(path)
+        temporary.replace(path)
     return path

@@ -70,8 +70,8 @@ def run_tags(config: Mapping[str, Any]) -> dict[str, str]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return str(os.getuid())
+    except (ImportError, KeyError, OSError):  # a container may run under a number without a name
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, object]:

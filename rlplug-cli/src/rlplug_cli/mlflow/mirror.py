@@ -6,7 +6,6 @@ timestamps adds nothing. A crash between sending a batch and saving the cursor i
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -19,13 +18,14 @@ from rlplug_cli.mlflow.batch import BATCH, ERROR, Batch, key_of, text_of
 from rlplug_cli.mlflow.experiment import experiment_id, parameters, run_tags
 from rlplug_cli.mlflow.parent import parent_of
 from rlplug_core.config import (
+    acquire_lock,
     as_type,
     is_directory,
     is_regular,
     open_lock,
-    open_regular,
     read_json,
     replace_file,
+    sync_file,
 )
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain, warn
 from rlplug_core.runs import (
@@ -121,8 +121,8 @@ class Mirror:
         if not batch.cursor:
             self._position = after
             return False
-        with open_regular(self.run / "journal.jsonl") as file:
-            os.fsync(file.fileno())  # a loss of power must not leave MLflow ahead of the journal
+        # A loss of power must not leave MLflow ahead of the journal.
+        sync_file(self.run / "journal.jsonl")
         self._log(self._connect(), batch)
         self.records += batch.cursor - self.state.cursor
         self.state.cursor = batch.cursor
@@ -350,7 +350,7 @@ def _state(run: Path, wanted: str) -> State:
 def _lock(path: Path) -> IO[bytes]:
     file = open_lock(path)  # held until close()
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        acquire_lock(file.fileno())
     except BlockingIOError as error:
         file.close()
         raise Busy(

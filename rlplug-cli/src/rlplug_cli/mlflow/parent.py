@@ -5,7 +5,6 @@ There is one per experiment, because MLflow's table shows runs only below a pare
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import duplicates
 from rlplug_cli.sweep.manifest import NAME, Sweep
-from rlplug_core.config import as_type, open_lock, read_json, replace_file
+from rlplug_core.config import acquire_lock, as_type, open_lock, read_json, replace_file
 from rlplug_core.runs import add_seal
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
         return None
     path = directory / STATE
     with open_lock(directory / "mlflow.lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        acquire_lock(lock.fileno(), wait=True)
         state: dict[str, Any] = read_json(path) if os.path.lexists(path) else {}
         if state.get("tracking_uri") != uri:
             state = {"tracking_uri": uri, "parents": {}}

@@ -1,7 +1,8 @@
 """Runs a command in its own process group and ends the whole group when the process that started it is gone.
 
 A server's grandchildren outlive a parent that is killed; a pipe does not: its other end closes however the parent ends.
-A separate process watches the pipe, because Ray, for example, kills the children of a killed parent too.
+A separate process watches the pipe, because Ray, for example, kills the children of a killed parent too. On Windows a
+thread of this process does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 #: Seconds between two looks at a command that was asked to end.
@@ -23,6 +26,8 @@ def main(command: list[str], patience: float) -> int:
     `patience` is the number of seconds between SIGTERM and SIGKILL. Returns the exit code like a shell: 128 plus the
     signal's number if a signal ended the command.
     """
+    if not hasattr(os, "fork"):
+        return _run_without_groups(command, patience)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(
         signal.SIGTERM, lambda number, frame: None
@@ -34,6 +39,40 @@ def main(command: list[str], patience: float) -> int:
     os.kill(watcher, signal.SIGKILL)
     os.waitpid(watcher, 0)
     return code if code >= 0 else 128 - code
+
+
+def _run_without_groups(command: list[str], patience: float) -> int:
+    """Run `command` as `main` does, on Windows; it gets Ctrl-Break instead of SIGTERM."""
+    group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, creationflags=group)
+
+    def end_with_parent() -> None:
+        while os.read(0, 1024):
+            pass
+        child.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
+        try:
+            child.wait(patience)
+        except subprocess.TimeoutExpired:
+            kill_tree(child)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group, and all processes that it started, at once."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return
+    import psutil  # only Windows needs it here
+
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(process.pid)
+        for each in (*parent.children(recursive=True), parent):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 def _end_with_parent(child: int, patience: float) -> NoReturn:

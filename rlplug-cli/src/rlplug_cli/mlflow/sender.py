@@ -32,7 +32,8 @@ def main(run: Path, seconds: float) -> int:
     """Send until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # for the run, which then ends this process
-    os.nice(NICE)
+    if hasattr(os, "nice"):
+        os.nice(NICE)
     ended = threading.Event()
 
     def wait_for_end() -> None:

@@ -6,7 +6,6 @@ A plain first start of MLflow on a fresh SQLite file is not safe to kill (half o
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sqlite3
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from rlplug_core.config import acquire_lock, sync_directory, sync_file
 from rlplug_core.errors import RlplugError
 
 URI = "MLFLOW_TRACKING_URI"
@@ -106,7 +106,7 @@ def prepare(uri: str) -> None:
         temporary = path.with_name(f"{path.name}.creating-{os.getpid()}")
         _create(temporary, str(artifact_root(uri)))
         os.rename(temporary, path)
-        _sync(path.parent)
+        sync_directory(path.parent)
 
 
 def reading(path: Path) -> sqlite3.Connection:
@@ -124,7 +124,7 @@ def holds_run(path: Path, run_id: str) -> bool:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with open(path, "a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        acquire_lock(file.fileno(), wait=True)
         yield
 
 
@@ -154,12 +154,4 @@ def _create(path: Path, artifacts: str) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(path)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
 from rlplug_cli.file_checks import make_directory
+from rlplug_cli.mlflow.process_guard import kill_tree
 from rlplug_cli.sweep.task import guard_command
-from rlplug_core.config import open_regular
+from rlplug_core.config import inherited_locks, open_regular
 
 
 class Job(Protocol):
@@ -57,7 +55,7 @@ class LocalPlace:
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
-                pass_fds=(self.lock.fileno(),),
+                pass_fds=inherited_locks(self.lock.fileno()),
             )
         return LocalJob(process)
 
@@ -79,5 +77,4 @@ class LocalJob:
         self.process.stdin.close()  # the guard then stops the run
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        kill_tree(self.process)

@@ -7,7 +7,6 @@ manifest that this account did not write only if it lists nothing but the tasks 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,7 +21,14 @@ from typing import IO, Literal, TypeVar
 import psutil
 
 from rlplug_cli.file_checks import name_fault
-from rlplug_core.config import as_type, open_lock, read_json, replace_file
+from rlplug_core.config import (
+    acquire_lock,
+    as_type,
+    inherited_locks,
+    open_lock,
+    read_json,
+    replace_file,
+)
 from rlplug_core.errors import BadFile, RlplugError, Untrusted, UsageError, warn
 from rlplug_core.runs import RunDirectory, add_seal, genuine
 
@@ -169,7 +175,8 @@ def open_sweep(directory: Path, kind: Kind, tasks: Sequence[Task]) -> Sweep:
 def lock_directory(directory: Path) -> IO[bytes]:
     """Create a directory if needed and lock it until the returned file is closed here and in all child processes.
 
-    So a killed sweep stays locked until the last of its runs has stopped, and this function waits for that.
+    So a killed sweep stays locked until the last of its runs has stopped, and this function waits for that. On Windows
+    children hold no lock of their parent, so it waits for their own.
 
     Raises:
         UsageError: the directory is a run, another process works on it, or it cannot be written.
@@ -184,13 +191,21 @@ def lock_directory(directory: Path) -> IO[bytes]:
             f"{directory} cannot be written: {error.strerror}; choose another place with --out"
         ) from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        acquire_lock(file.fileno())
     except BlockingIOError:
         _wait_for_lock(file, directory)
+    if not inherited_locks(file.fileno()):
+        _wait_for_runs(directory)
     file.truncate(0)
     file.write(f"{os.getpid()} {psutil.Process().create_time()}".encode())
     file.flush()
     return file
+
+
+def _wait_for_runs(directory: Path) -> None:
+    """Wait until no run in a directory is written."""
+    while any(RunDirectory(path).running() for path in directory.iterdir()):
+        time.sleep(0.1)
 
 
 def _wait_for_lock(file: IO[bytes], directory: Path) -> None:
@@ -206,7 +221,7 @@ def _wait_for_lock(file: IO[bytes], directory: Path) -> None:
             f"process {pid} is working on {directory}; wait until it ends, or stop it first"
         )
     warn(f"waiting for the runs of a killed process to stop in {directory}")
-    fcntl.flock(file, fcntl.LOCK_EX)
+    acquire_lock(file.fileno(), wait=True)
 
 
 def read_sealed(path: Path, cls: type[T], version: int) -> tuple[T, bool]:

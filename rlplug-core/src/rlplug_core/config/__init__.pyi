@@ -9,10 +9,14 @@ from rlplug_core.config.files import open_regular as open_regular
 from rlplug_core.config.files import own_directory as is_directory
 from rlplug_core.config.files import regular as is_regular
 from rlplug_core.config.files import replace as replace_file
+from rlplug_core.config.files import sync_directory as sync_directory
+from rlplug_core.config.files import sync_file as sync_file
 from rlplug_core.config.import_string import describe as describe
 from rlplug_core.config.import_string import is_target as is_target
 from rlplug_core.config.import_string import load_target as load_target
 from rlplug_core.config.import_string import place_of as place_of
+from rlplug_core.config.locks import acquire as acquire_lock
+from rlplug_core.config.locks import inherited as inherited_locks
 from rlplug_core.config.numbers import figures as figures
 from rlplug_core.config.numbers import plain as plain_number
 from rlplug_core.config.numbers import whole as whole_number
@@ -34,12 +38,14 @@ __all__ = [
     "Option",
     "Range",
     "RunOptions",
+    "acquire_lock",
     "as_type",
     "describe",
     "explain_import",
     "figures",
     "file_content",
     "flat",
+    "inherited_locks",
     "is_directory",
     "is_regular",
     "is_target",
@@ -56,6 +62,8 @@ __all__ = [
     "replace_file",
     "schedule_text",
     "schema_of",
+    "sync_directory",
+    "sync_file",
     "values_in_range",
     "whole_number",
 ]

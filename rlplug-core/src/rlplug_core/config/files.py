@@ -18,6 +18,8 @@ from typing import IO, Any, Literal, TypeVar
 from rlplug_core.errors import BadFile, plain
 
 T = TypeVar("T")
+#: Flags of `os.open` that Windows lacks: do not wait for the writer of a pipe, do not pass the file to children.
+_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 #: Bytes that a file of JSON or TOML may have, one that holds the state of a run's part, and one that is only streamed.
 TEXT = 64 << 20
 STATE = 1 << 30
@@ -60,12 +62,13 @@ def open_regular(
         if mode == "rb+"
         else os.O_RDWR | os.O_CREAT | os.O_APPEND
     )
+    if not follow and not hasattr(os, "O_NOFOLLOW") and path.is_symlink():
+        raise BadFile(path, "it is not a regular file; delete it")
     try:
-        # O_NONBLOCK: a pipe without a writer is opened, and refused below, instead of waited for.
-        kind |= os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        kind |= _FLAGS | (0 if follow else getattr(os, "O_NOFOLLOW", 0))
         number = os.open(path, kind, 0o666)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR) or path.is_dir():
             raise BadFile(path, "it is not a regular file; delete it") from error
         raise
     about = os.fstat(number)
@@ -86,8 +89,9 @@ def open_lock(path: Path) -> IO[bytes]:
         BadFile, OSError: as `open_regular`.
     """
     file = open_regular(path, "ab+")
-    with suppress(OSError):  # the file belongs to another account, or its file system has no modes
-        os.fchmod(file.fileno(), 0o600)
+    if hasattr(os, "fchmod"):
+        with suppress(OSError):  # of another account, or on a file system without modes
+            os.fchmod(file.fileno(), 0o600)
     return file
 
 
@@ -115,17 +119,35 @@ def replace(path: Path, content: bytes | Iterable[bytes]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)  # of a process that was killed
     with os.fdopen(
-        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb"
+        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666), "wb"
     ) as file:
         file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)
+    temporary.replace(path)
     sync_directory(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Make the content of a regular file durable.
+
+    Raises:
+        BadFile, OSError: as `open_regular`.
+    """
+    mode: Literal["rb", "rb+"] = (
+        "rb+" if os.name == "nt" else "rb"
+    )  # Windows needs the right to write
+    with open_regular(path, mode) as file:
+        os.fsync(file.fileno())
+
+
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable: after a power loss, files made or renamed in it are still there."""
+    """Make the names in a directory durable: after a power loss, files made or renamed in it are still there.
+
+    Windows cannot do this on request; there the function does nothing.
+    """
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

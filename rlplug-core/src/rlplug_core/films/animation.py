@@ -40,7 +40,7 @@ class Animation:
         ]
         durations = [end - start for start, end in pairwise(ends)]
         first.save(temporary, save_all=True, append_images=rest, duration=durations, loop=0, **kind)
-        temporary.rename(self.path)
+        temporary.replace(self.path)
 
     def discard(self) -> None:
         """Do nothing; no file exists yet."""

@@ -99,7 +99,7 @@ class Mp4:
             self.container.mux(self.stream.encode())
             failing.pop_all()
         self.container.close()
-        self.temporary.rename(self.path)
+        self.temporary.replace(self.path)
 
     def discard(self) -> None:
         if self.container is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Block:
 
     Args:
         spec: of all rows.
-        path: a file that another process made; "" for a new one.
+        path: the file, or on Windows the name, of memory that another process made; "" for new memory.
 
     Attributes:
         obs, reward: two of each, written in turn.
@@ -36,9 +37,9 @@ class Block:
     """
 
     def __init__(self, spec: Spec, path: str = "") -> None:
-        self.path = path or _new(sum(_size(space, spec) for space in _spaces(spec)))
-        with open(self.path, "r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), 0)
+        size = sum(_size(space, spec) for space in _spaces(spec))
+        self.path = path or _new(size)
+        self._memory = _map(self.path, size)
         self._used = 0
         self.obs = [self._arrays(spec.obs, spec.num_envs) for _ in range(2)]
         self.reward = [self._array((spec.num_envs,), np.dtype(np.float32)) for _ in range(2)]
@@ -49,7 +50,8 @@ class Block:
 
     def unlink(self) -> None:
         """Remove the file's name, once every process has it open: what remains ends with them."""
-        Path(self.path).unlink(missing_ok=True)
+        if os.name != "nt":
+            Path(self.path).unlink(missing_ok=True)
 
     def _arrays(self, space: Space, num_envs: int) -> Obs:
         if isinstance(space, spaces.Dict):
@@ -63,7 +65,18 @@ class Block:
         return found
 
 
+def _map(path: str, size: int) -> mmap.mmap:
+    if (
+        os.name == "nt"
+    ):  # memory with a name and no file, since an open file cannot be deleted there
+        return mmap.mmap(-1, size, tagname=path)  # type: ignore[call-arg]
+    with open(path, "r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
 def _new(size: int) -> str:
+    if os.name == "nt":
+        return f"rlplug-{secrets.token_hex(8)}"
     handle, path = tempfile.mkstemp(prefix="rlplug-", dir=MEMORY if MEMORY.is_dir() else None)
     try:
         reserve_file(handle, size)

@@ -1,5 +1,7 @@
 """The origin of a run's processes: the run itself, which is forked while nothing else is at work in it, or a server.
 
+Windows has neither: there each process is a new Python, which takes seconds.
+
 A fork starts with everything that its origin has loaded, and shares the memory until one of them writes. It also has
 origin's locks, and one that another thread held at that moment is locked in it for ever. So a run is forked only while
 it has only threads that are known to be safe; the server, which has to load the same again, has no other.
@@ -14,19 +16,25 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkContext, ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
 from rlplug_core.accelerator import room
 from rlplug_core.loop.signals import WATCHER, block_signals
 
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext, ForkServerContext, SpawnContext
+
+    Server: TypeAlias = ForkServerContext | SpawnContext
+
 #: What Linux says about this process: a directory for each thread, Python's or not.
 TASKS = Path("/proc/self/task")
+#: The way to start processes without a fork of this one.
+SERVER: Literal["forkserver", "spawn"] = "forkserver" if hasattr(os, "fork") else "spawn"
 #: This process's ends of the pipes to others. One that holds them too would hide from those that this one has died.
 _ENDS: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -42,7 +50,7 @@ def launch(
         ends: this process's ends of the same pipes.
     """
     _ENDS.update(ends)
-    context: ForkContext | ForkServerContext
+    context: ForkContext | Server
     if can_fork():
         set_numba_up()
         context = multiprocessing.get_context("fork")
@@ -63,12 +71,12 @@ def prepare() -> None:
 def lock() -> AbstractContextManager[object]:
     """Return a lock that processes of either origin take; a run ends with a process that is killed while it has it."""
     with safe_path():  # it starts the process that tidies up
-        return multiprocessing.get_context("forkserver").Lock()
+        return multiprocessing.get_context(SERVER).Lock()
 
 
 def can_fork() -> bool:
     """Return whether this process may be forked: no GPU, and one thread, or two with the one that counts signals."""
-    if not TASKS.is_dir() or torch.cuda.is_initialized():
+    if not hasattr(os, "fork") or not TASKS.is_dir() or torch.cuda.is_initialized():
         return False
     known = [thread for thread in threading.enumerate() if thread.name == WATCHER]
     return threading.current_thread() is threading.main_thread() and len(
@@ -76,8 +84,12 @@ def can_fork() -> bool:
     ) == 1 + len(known)
 
 
-def fork_server() -> ForkServerContext:
-    """Start the server that processes come from, once; it has torch loaded."""
+def fork_server() -> Server:
+    """Start the server that processes come from, once; it has torch loaded. Windows has none and starts new Pythons."""
+    if SERVER == "spawn":
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver, resource_tracker  # Windows has no forkserver
+
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rlplug_core.loop.preload"])
     with safe_path():
@@ -99,7 +111,8 @@ def _let_go() -> None:
             end.close()
 
 
-os.register_at_fork(after_in_child=_let_go)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager

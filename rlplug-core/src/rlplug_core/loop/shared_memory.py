@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from torch import Tensor
 
@@ -37,7 +36,7 @@ def reserve_file(handle: int, size: int) -> None:
     Raises:
         RlplugError: there is not enough.
     """
-    if sys.platform == "darwin":
+    if not hasattr(os, "posix_fallocate"):  # macOS and Windows
         os.ftruncate(handle, size)
         return
     try:

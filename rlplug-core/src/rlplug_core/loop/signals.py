@@ -11,8 +11,14 @@ from contextlib import contextmanager
 from rlplug_core.config.import_string import describe, place_of
 from rlplug_core.errors import RlplugError, Stopped
 
-#: Ctrl-C, a batch system's end, a terminal that closes, a batch system's warning.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+#: Ctrl-C, a batch system's end, a terminal that closes, a batch system's warning; on Windows Ctrl-C and Ctrl-Break.
+STOPPING = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGBREAK")
+    if hasattr(signal, name)
+)
+#: Whether a process can hold signals back for a while; Windows sends none to other processes, except to a console's.
+CAN_BLOCK = hasattr(signal, "pthread_sigmask")
 #: Signals that do not wait for a checkpoint when they come a second time.
 URGENT = (signal.SIGINT, signal.SIGTERM)
 #: Python must handle a second one within so many seconds; hanging C code prevents that.
@@ -70,7 +76,7 @@ class _Listener:
     def watching(self) -> Iterator[None]:
         """A thread gets the numbers from the operating system, whatever the main thread does."""
         theirs, ours = os.pipe()
-        os.set_blocking(ours, False)
+        _set_blocking(ours, False)
         before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
         thread = threading.Thread(target=self._watch, args=(theirs,), name=WATCHER, daemon=True)
         thread.start()
@@ -79,7 +85,7 @@ class _Listener:
         finally:
             signal.set_wakeup_fd(before)
             self.reacted.set()
-            os.set_blocking(ours, True)
+            _set_blocking(ours, True)
             os.write(
                 ours, OVER
             )  # closing it does not end a reader while a forked process holds it too
@@ -97,6 +103,11 @@ class _Listener:
                     2, f"rlplug: ended by a second {name}, as the run did not react\n".encode()
                 )
                 os._exit(128 + found[0])
+
+
+def _set_blocking(pipe: int, blocking: bool) -> None:
+    if hasattr(os, "set_blocking"):  # Windows needs no such pipe for signals
+        os.set_blocking(pipe, blocking)
 
 
 def _handles_signals() -> list[int]:
@@ -132,7 +143,7 @@ def _unheard(number: int, frame: object) -> None:
     """Do nothing. An ignored signal would stay ignored in the simulators that an environment starts."""
 
 
-if os.name == "posix":
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_a_fork, after_in_parent=_behind_a_fork, after_in_child=_in_a_fork
     )
@@ -141,6 +152,9 @@ if os.name == "posix":
 @contextmanager
 def block_signals() -> Iterator[None]:
     """Keep signals from processes that start in the block, until they are `deaf`; this one gets them later."""
+    if not CAN_BLOCK:
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -152,14 +166,19 @@ def deaf() -> None:
     """Leave signals that a terminal or a batch system sends to every process of a run to the parent."""
     for number in STOPPING:
         signal.signal(number, _unheard)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    _unblock()
 
 
 def mortal() -> None:
     """Let these signals end the process and its children: its server blocks them for all of its children."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    _unblock()
+
+
+def _unblock() -> None:
+    if CAN_BLOCK:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 @contextmanager

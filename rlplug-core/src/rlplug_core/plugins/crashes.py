@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 #: The small process: it prints the first line again if no second one follows.
 _CODE = """
 import signal, sys
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
+for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
 sentence, over = sys.stdin.readline(), sys.stdin.readline()
 if sentence and not over:
     sys.stderr.write(sentence)

@@ -17,6 +17,7 @@ from typing import cast
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors.numpy import load_file as numpy_load_file
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
@@ -24,6 +25,7 @@ from rlplug_core.config.files import (
     STATE,
     from_json,
     open_regular,
+    sync_file,
 )
 from rlplug_core.errors import BadCheckpoint
 from rlplug_core.types import Array, State
@@ -62,8 +64,7 @@ def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise (OSError(int(number[1]), str(error)) if number else OSError(str(error))) from error
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    sync_file(path)
 
 
 def read_component(directory: Path, name: str, digests: Mapping[str, str]) -> State:
@@ -84,14 +85,16 @@ def read_component(directory: Path, name: str, digests: Mapping[str, str]) -> St
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """Map the arrays of a safetensors file into memory, as private pages.
+    """Map the arrays of a safetensors file into memory, as private pages; on Windows read them.
 
     Parts of a run copy their state, so without the mapping a large replay buffer would be in memory twice. Only the
-    library's loader for torch maps files.
+    library's loader for torch maps files. Windows neither renames nor deletes a mapped file, which a resume must do.
 
     Raises:
         OSError: the system refused; torch has its error number only in a text.
     """
+    if os.name == "nt":
+        return {name: array.copy() for name, array in numpy_load_file(path).items()}
     try:
         return {name: tensor.numpy() for name, tensor in load_file(path).items()}
     except RuntimeError as error:

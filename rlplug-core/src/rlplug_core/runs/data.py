@@ -199,4 +199,4 @@ def _write(path: Path, arrays: Mapping[str, Array]) -> None:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
                 file.flush()
                 os.fsync(file.fileno())
-            made.rename(path)
+            made.replace(path)

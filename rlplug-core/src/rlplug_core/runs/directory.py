@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from rlplug_core.config.files import (
     replace,
     sync_directory,
 )
+from rlplug_core.config.locks import acquire, is_locked, release
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs.files import shell_word, writing
 from rlplug_core.runs.journal import read
@@ -31,6 +31,8 @@ from rlplug_core.runs.schemas import RunConfig, read_config
 LOCK = "lock"
 #: Seconds that a lock is waited for: a command that lists runs holds one for a moment.
 PATIENCE = 0.5
+#: Whether a directory can be locked; Windows cannot open it.
+CAN_LOCK_DIRECTORY = hasattr(os, "O_DIRECTORY")
 #: The file of a directory that holds the runs of a sweep.
 SWEEP = "sweep.json"
 
@@ -127,7 +129,8 @@ class RunDirectory:
             return
         try:
             self._mark(self.path / LOCK)
-            self._mark(self.path)
+            if CAN_LOCK_DIRECTORY:
+                self._mark(self.path)
         except BlockingIOError as error:
             holder = self._holder()
             self.unlock()
@@ -142,11 +145,11 @@ class RunDirectory:
         self.hooks_pending = os.fstat(self._marks[0]).st_size > 0
         with writing(self.path / LOCK):
             os.ftruncate(self._marks[0], 0)
-            os.pwrite(self._marks[0], str(os.getpid()).encode(), 0)
+            os.write(self._marks[0], str(os.getpid()).encode())  # it appends
 
     def unlock(self) -> None:
         for mark in self._marks:
-            os.close(mark)
+            release(mark)
         self._marks = []
 
     @contextmanager
@@ -167,7 +170,9 @@ class RunDirectory:
 
     def running(self) -> bool:
         """Return whether a process holds the lock."""
-        return _is_locked(self.path / LOCK) or _is_locked(self.path, directory=True)
+        return _is_locked(self.path / LOCK) or (
+            CAN_LOCK_DIRECTORY and _is_locked(self.path, directory=True)
+        )
 
     def _mark(self, path: Path) -> None:
         directory = path == self.path
@@ -176,7 +181,7 @@ class RunDirectory:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                acquire(file)
                 return
             except BlockingIOError:
                 if is_foreign_lock(file, directory):
@@ -230,20 +235,20 @@ def _is_locked(path: Path, directory: bool = False) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError) and not is_foreign_lock(file, directory)
+        return is_locked(file) and not is_foreign_lock(file, directory)
     finally:
         os.close(file)
-    return False
 
 
 def is_foreign_lock(file: int, directory: bool) -> bool:
     """Return whether only other accounts hold the lock of a file: they can read a run, so lock it, but not write it.
 
-    False if the system does not say who holds it. A process that locked the file may be gone, and a child of it holds
-    the lock: that may be a run's own child, unless the file is the run's directory, since it has the file `lock` too.
+    False on Windows, and if the system does not say who holds it. A process that locked the file may be gone, and a
+    child of it holds the lock: that may be a run's own child, unless the file is the run's directory, since it has the
+    file `lock` too.
     """
+    if not hasattr(os, "geteuid"):
+        return False
     place = f":{os.fstat(file).st_ino}"
     owners: set[int | None] = set()
     try:
@@ -312,7 +317,8 @@ def _let_go() -> None:
 
 
 _DIRECTORIES: weakref.WeakSet[RunDirectory] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_let_go)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _make(path: Path, unique: bool) -> Path:

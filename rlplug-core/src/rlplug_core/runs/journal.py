@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from rlplug_core.config.files import open_regular
 from rlplug_core.runs.files import writing
@@ -59,7 +60,7 @@ class Journal:
         self._remember()
         with writing(path):
             self._file = open_regular(path, "ab+")  # open as long as the run
-            self._size = _ends_with_newline(self._file.fileno())
+            self._size = _drop_torn_line(self._file)
 
     def write(self, kind: str, step: int, data: Mapping[str, object]) -> Record:
         """Append one record and hand it to the operating system.
@@ -129,18 +130,16 @@ class Journal:
         return moment
 
 
-def _ends_with_newline(file: int) -> int:
-    """Drop a torn last line; the size that is left."""
-    size = end = os.fstat(file).st_size
+def _drop_torn_line(file: IO[bytes]) -> int:
+    """Drop a torn last line; return the remaining size."""
+    size = end = os.fstat(file.fileno()).st_size
     whole = 0
     while end and not whole:
         begin = max(0, end - BLOCK)
-        whole = (
-            begin + 1 + found
-            if (found := os.pread(file, end - begin, begin).rfind(b"\n")) >= 0
-            else 0
-        )
+        file.seek(begin)
+        newline = file.read(end - begin).rfind(b"\n")
+        whole = begin + 1 + newline if newline >= 0 else 0
         end = begin
     if whole < size:
-        os.ftruncate(file, whole)
+        file.truncate(whole)
     return whole

@@ -1,0 +1,62 @@
+"""Windows: every module is imported and a run is trained in its disguise; `nox -s portable` runs the whole job."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.portable.test_job import IMPORTS, ROOMS, TINY, disguised
+
+ROOT = Path(__file__).parents[2]
+DISGUISE = ROOT / "tests" / "portable" / "disguise" / "sitecustomize.py"
+#: Trains in the process that has imported everything.
+RUN = f"""
+from rlplug_cli.__main__ import main
+assert main(["run", "a2c", "CartPole-v1", *{TINY}, "--name", "tiny", "-P", "no:mlflow"]) == 0
+"""
+#: Names that Windows lacks, in code that Windows never runs, and the reason.
+NOT_ON_WINDOWS = {
+    "process_guard.py": "after a test for os.fork",
+    "task.py": "Slurm",
+    "signals.py": "after a test for pthread_sigmask, or in forked processes",
+    "directory.py": "after a test for O_DIRECTORY",
+    "processor.py": "after a test for Linux",
+}
+
+
+def test_rlplug_works_without_what_windows_lacks(tmp_path: Path) -> None:
+    words = [sys.executable, "-P", "-c", IMPORTS + RUN, *ROOMS]
+    done = subprocess.run(words, env=disguised(tmp_path), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("None nt\n"), done.stdout
+    assert (tmp_path / "runs" / "tiny" / "journal.jsonl").stat().st_size > 0
+
+
+def test_names_that_windows_lacks_are_tested_for() -> None:
+    """A use of `os.NAME` needs `hasattr(os, "NAME")` or `getattr` in the same file, or a reason above."""
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(DISGUISE.read_bytes()).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NAMES"
+    )
+    wrong = []
+    for path in sorted(ROOT.glob("rlplug*/src/**/*.py")):
+        tree = ast.parse(path.read_bytes())
+        guarded = {
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        wrong += [f"{path.name}: {use}" for use, name in uses(tree, names) if name not in guarded]
+    assert {fault.partition(":")[0] for fault in wrong} == set(NOT_ON_WINDOWS), wrong
+
+
+def uses(tree: ast.AST, names: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the uses of names that Windows lacks: `os.fork` and `fork`."""
+    found: list[tuple[str, str]] = []
+    for node in ast.walk(tree):
+        module: Any = getattr(getattr(node, "value", None), "id", "")
+        if isinstance(node, ast.Attribute) and node.attr in names.get(module, "").split():
+            found.append((f"{module}.{node.attr}", node.attr))
+    return found
