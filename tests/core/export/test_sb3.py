@@ -8,6 +8,7 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 
 from rlplug_core import load
 from rlplug_core.errors import UsageError
+from rlplug_core.export.inert_pickle import array_of, read_pickle
 from rlplug_core.runs import Run, import_sb3
 from tests.tables import for_each
 
@@ -30,6 +32,14 @@ ENVS = {
     "td3-pendulum": "Pendulum-v1",
     "ddpg-mountaincar": "MountainCarContinuous-v0",
 }
+#: Policies for images and dictionaries.
+OTHERS = {
+    "ppo-pictures": f"{HERE.parent}/sb3_envs.py:Pictures",
+    "dqn-pictures": f"{HERE.parent}/sb3_envs.py:Pictures",
+    "sac-parts": f"{HERE.parent}/sb3_envs.py:Parts",
+}
+#: Models inside `VecNormalize`, which has a file of its own.
+NORMALIZED = {"a2c-places": f"{HERE.parent}/sb3_envs.py:Places", "ppo-normalized": "Pendulum-v1"}
 
 
 class Bomb:
@@ -39,19 +49,25 @@ class Bomb:
         return os.system, ("touch executed",)
 
 
-def observations(space: object, rows: int = 1000) -> np.ndarray:
+def observations(space: object, rows: int = 1000) -> Any:
     """As in `make_sb3.py`."""
     generator = np.random.default_rng(7)
+    if hasattr(space, "spaces"):
+        return {key: observations(part, rows) for key, part in space.spaces.items()}
+    if space.dtype == np.uint8:  # type: ignore[attr-defined]
+        brightest = generator.integers(1, 256, (rows, 1, 1, space.shape[2]))  # type: ignore[attr-defined]
+        return generator.integers(0, brightest, (rows, *space.shape), endpoint=True).astype(np.uint8)  # type: ignore[attr-defined]
     if hasattr(space, "n"):
         return generator.integers(0, space.n, rows)
     scale = np.minimum(space.high, 3.0)  # type: ignore[attr-defined]
-    return (generator.uniform(-1, 1, (rows, *scale.shape)) * scale).astype(np.float32)
+    return (generator.uniform(-1, 1, (rows, *scale.shape)) * scale).astype(space.dtype)  # type: ignore[attr-defined]
 
 
-@for_each("name, env", ENVS.items())
+@for_each("name, env", [*ENVS.items(), *OTHERS.items(), *NORMALIZED.items()])
 def test_an_imported_policy_acts_as_its_model(tmp_path: Path, name: str, env: str) -> None:
     """The same action for each of 1,000 observations; the two libraries round continuous ones differently."""
-    policy = load(import_sb3(HERE / f"{name}.zip", env, tmp_path / name))
+    statistics = HERE / f"{name}.pkl" if name in NORMALIZED else None
+    policy = load(import_sb3(HERE / f"{name}.zip", env, tmp_path / name, statistics))
     expected = np.load(HERE / f"{name}.npy")
     actions = policy(observations(policy.observation_space))
     assert len(expected) == 1000
@@ -92,6 +108,8 @@ def test_hostile_models_are_one_sentence_and_execute_nothing(tmp_path: Path, mon
     torch.save({"action_net.weight": Bomb()}, bomb)
     cnn = io.BytesIO()
     torch.save({**weights, "features_extractor.cnn.0.weight": torch.zeros(1)}, cnn)
+    extractor = io.BytesIO()
+    torch.save({**weights, "features_extractor.mine.weight": torch.zeros(1)}, extractor)
     less = io.BytesIO()
     torch.save({name: value for name, value in weights.items() if "action_net" not in name}, less)
     own = {**data, "policy_class": {"__module__": "evil"}}
@@ -104,7 +122,8 @@ def test_hostile_models_are_one_sentence_and_execute_nothing(tmp_path: Path, mon
         "no data": ({"data": b""}, "cannot be read"),
         "data that nest": ({"data": b"[" * 100_000}, "cannot be read"),
         "data that are a list": ({"data": b"[]"}, "other types"),
-        "a convolution": ({"policy.pth": cnn.getvalue()}, "MlpPolicy"),
+        "one convolution": ({"policy.pth": cnn.getvalue()}, "convolutions"),
+        "an extractor of one's own": ({"policy.pth": extractor.getvalue()}, "features_extractor.mine"),
         "a layer too few": ({"policy.pth": less.getvalue()}, "no layer action_net"),
         "a class of one's own": ({"data": json.dumps(own).encode()}, "policies of Stable-Baselines3"),
         "an unknown activation": ({"data": json.dumps(swish).encode()}, "activation Swish"),
@@ -120,3 +139,38 @@ def test_hostile_models_are_one_sentence_and_execute_nothing(tmp_path: Path, mon
         import_sb3(tmp_path / "text.zip", "CartPole-v1", tmp_path / "policy")
     assert not (tmp_path / "executed").exists()
     assert not (tmp_path / "policy").exists()
+
+
+def test_hostile_statistics_are_one_sentence_and_execute_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = (HERE / "ppo-normalized.pkl").read_bytes()
+    cases = {
+        "a bomb": (pickle.dumps(Bomb()), "no VecNormalize"),
+        "an old bomb": (b"cos\nsystem\n(S'touch executed'\ntR.", "instruction GLOBAL"),
+        "a bomb in its state": (whole[:-2] + pickle.dumps({"clip_obs": Bomb()})[2:-1] + b"ub.", ""),
+        "half": (whole[: len(whole) // 2], ""),
+        "text": (b"no pickle", ""),
+        "nothing": (b"", ""),
+        "endless lists": (b"\x80\x04" + b"]" * 2_000_000 + b".", "instructions"),
+        "a huge length": (b"\x80\x05\x96" + b"\xff" * 7 + b"\x00.", ""),
+        "other numbers": (whole.replace(b"f8", b"O8"), "floats"),
+        "an infinite mean": (_with_mean(whole, np.inf), "do not fit"),
+        "another environment": ((HERE / "a2c-places.pkl").read_bytes(), "other observations"),
+    }
+    for name, (content, words) in cases.items():
+        (tmp_path / "statistics.pkl").write_bytes(content)
+        with pytest.raises(UsageError) as caught:
+            import_sb3(HERE / "ppo-normalized.zip", "Pendulum-v1", tmp_path / "policy", "statistics.pkl")
+        said = str(caught.value)
+        assert words in said, (name, said)
+        assert said.isprintable(), (name, said)
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "policy").exists()
+
+
+def _with_mean(data: bytes, value: float) -> bytes:
+    """The file with another number in the mean of the observations."""
+    mean = array_of(read_pickle(data).state["obs_rms"].state["mean"])
+    return data.replace(mean[:1].tobytes(), np.array([value]).tobytes())

@@ -28,15 +28,22 @@ from rlplug_core.runs import shell_word
     type=click.Path(path_type=Path, file_okay=False),
     help="A new folder for the policy  [MODEL without .zip]",
 )
-def command(library: str, model: Path, env: str, out: Path | None) -> None:
+@click.option(
+    "--normalize",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The file of VecNormalize.save, if the model was trained with it.",
+)
+def command(library: str, model: Path, env: str, out: Path | None, normalize: Path | None) -> None:
     """Import the policy of a MODEL.zip that Stable-Baselines3 trained on ENV, without executing its pickles.
 
-    It can be an MlpPolicy of PPO, A2C, DQN, SAC, TD3 or DDPG. play, evaluate, push and load accept the result.
+    It can be an MlpPolicy, CnnPolicy or MultiInputPolicy of PPO, A2C, DQN, SAC, TD3 or DDPG. play, evaluate, push and
+    load accept the result.
     """
     one_thread()
     from rlplug_core.runs import import_sb3
 
-    place = import_sb3(model, env, out or model.with_suffix(""))
+    place = import_sb3(model, env, out or model.with_suffix(""), normalize)
     echo(f"policy   {short_path(place)}")
     echo(f"play     rlplug play {shell_word(short_path(place))}")
     echo(f'python   rlplug_core.load("{short_path(place)}")')

@@ -1,7 +1,8 @@
 """Policies of Stable-Baselines3: the files that `model.save` writes, read without executing their pickles.
 
 A file is a ZIP. Of `data`, which is JSON, only plain values and names of classes are read, and `policy.pth` is read by
-torch with `weights_only`. Policies of PPO, A2C, DQN, SAC, TD3 and DDPG with layers (`MlpPolicy`) can be read.
+torch with `weights_only`. MlpPolicy, CnnPolicy and MultiInputPolicy of PPO, A2C, DQN, SAC, TD3 and DDPG can be read,
+and the file of `VecNormalize` (`sb3_inputs`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,22 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError, plain
+from rlplug_core.export.flat import valid_rows
 from rlplug_core.export.program import ignore_torch_warnings
+from rlplug_core.export.sb3_inputs import Inputs, Statistics, inputs_of, linear
 from rlplug_core.nets.actions import scale_and_shift
-from rlplug_core.types import Space
+from rlplug_core.types import Space, tree_map
 
 #: The most bytes of the two files that are read.
 LIMITS = {"data": 2**26, "policy.pth": 2**30}
+#: The names of the features extractor of each algorithm's actor.
+EXTRACTORS = {
+    "ppo": "features_extractor.",
+    "a2c": "features_extractor.",
+    "dqn": "q_net.features_extractor.",
+    "sac": "actor.features_extractor.",
+    "td3": "actor.features_extractor.",
+}
 #: Exceptions for archives, JSON and weights that are damaged or that a stranger made.
 UNREADABLE = (
     ArithmeticError,
@@ -115,47 +126,63 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 class LayeredPolicy(nn.Module):
-    """Maps observations [B, ...] to canonical actions: one-hot vectors if there are classes, layers, the choice."""
+    """Maps observations [B, ...] to canonical actions: the prepared inputs, layers, the choice."""
 
     def __init__(
-        self, layers: nn.Module, classes: int | None, choose: Callable[[Tensor], Tensor]
+        self, inputs: Inputs, layers: nn.Module, choose: Callable[[Tensor], Tensor]
     ) -> None:
         super().__init__()
+        self.inputs = inputs
         self.layers = layers
-        self.classes = classes
         self.choose = choose
 
     def exported(self) -> nn.Module:
         """Return itself, as `SupportsExport` asks."""
         return self
 
-    def forward(self, obs: Tensor) -> Tensor:
-        if self.classes is not None:
-            obs = obs.reshape(-1, 1) == torch.arange(self.classes)
-        action: Tensor = self.choose(self.layers(obs.flatten(1).float()))
+    def forward(self, obs: Any) -> Tensor:
+        action: Tensor = self.choose(self.layers(self.inputs(obs)))
         return action
 
 
-def policy_of(model: Sb3Model, obs: Space, action: Space) -> LayeredPolicy:
+def policy_of(
+    model: Sb3Model, obs: Space, action: Space, statistics: Statistics | None = None
+) -> LayeredPolicy:
     """Return the policy of a model for these spaces of its environment.
 
+    Args:
+        statistics: the running means of `VecNormalize`, if the model was trained with it.
+
     Raises:
-        UsageError: it has other layers than `MlpPolicy`, or does not fit the spaces.
+        UsageError: its kind of policy cannot be imported, or it does not fit the spaces.
     """
     algorithm = model.algorithm
     options = _options(model.data, "policy_kwargs")
-    if options.get("squash_output") or any("features_extractor." in name for name in model.weights):
-        raise UsageError(
-            "only policies of the kind MlpPolicy without squash_output can be imported"
-        )
+    if options.get("squash_output"):
+        raise UsageError("policies with squash_output cannot be imported")
     on_policy = algorithm in ("ppo", "a2c")
     layers = _layers(model, algorithm, _activation(options, "Tanh" if on_policy else "ReLU"))
-    classes = int(obs.n) if isinstance(obs, spaces.Discrete) else None
-    inputs = classes or (int(np.prod(obs.shape)) if isinstance(obs, spaces.Box) else 0)
+    inputs = inputs_of(model.weights, EXTRACTORS[algorithm], obs, options, statistics)
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    _compare("observations", linear[0].in_features, inputs, obs)
+    _compare("observations", linear[0].in_features, _features(inputs, obs), obs)
     _compare("actions", linear[-1].out_features, _outputs(action), action)
-    return LayeredPolicy(layers, classes, _choice(action, on_policy))
+    return LayeredPolicy(inputs, layers, _choice(action, on_policy))
+
+
+def _features(inputs: Inputs, space: Space) -> int:
+    """Return the number of features of an observation.
+
+    Raises:
+        UsageError: the convolutions do not fit the images of the environment.
+    """
+    example = tree_map(torch.from_numpy, valid_rows(space))
+    try:
+        return int(inputs(example).shape[1])
+    except RuntimeError as error:
+        raise UsageError(
+            f"its convolutions do not fit {plain(str(space), 100)}; name the environment that it was trained on, with "
+            "the same size of images"
+        ) from error
 
 
 def _layers(model: Sb3Model, algorithm: str, activation: Callable[[], nn.Module]) -> nn.Sequential:
@@ -172,29 +199,15 @@ def _layers(model: Sb3Model, algorithm: str, activation: Callable[[], nn.Module]
     numbers = sorted(int(name.split(".")[-2]) for name in named)
     if numbers != list(range(0, 2 * len(numbers), 2)):
         raise UsageError(
-            "its layers are not those of an MlpPolicy; only an MlpPolicy can be imported"
+            "its layers after the inputs are not those of Stable-Baselines3; only these can be imported"
         )
     places = [f"{hidden}{number}" for number in numbers] + ([last] if last else [])
     modules: list[nn.Module] = []
     for place in places:
-        modules += [_linear(model.weights, place), activation()]
+        modules += [linear(model.weights, place), activation()]
     if algorithm in ("sac", "td3"):
         return nn.Sequential(*modules[:-1], nn.Tanh())
     return nn.Sequential(*modules[:-1])
-
-
-def _linear(weights: Mapping[str, Tensor], place: str) -> nn.Linear:
-    """Return the layer with these weights."""
-    weight, bias = (weights.get(f"{place}.{part}") for part in ("weight", "bias"))
-    if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
-        raise UsageError(
-            f"it has no layer {place}; only policies of the kind MlpPolicy can be imported"
-        )
-    layer = nn.Linear(weight.shape[1], weight.shape[0])
-    with torch.no_grad():
-        layer.weight.copy_(weight)
-        layer.bias.copy_(bias)
-    return layer
 
 
 def _activation(options: Mapping[str, Any], default: str) -> Callable[[], nn.Module]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlplug_core.config.files import content
 from rlplug_core.config.import_string import absolute
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadFile, UsageError, plain
 from rlplug_core.export.bundle import write
 from rlplug_core.export.sb3 import policy_of, read_sb3
+from rlplug_core.export.sb3_inputs import MOST_STATISTICS, Statistics, read_statistics
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.runs.card import escape, tag
@@ -27,23 +29,27 @@ The files hold numbers and JSON; nothing in them can run code. To load them you 
 """
 
 
-def import_sb3(model: Path | str, env: str, out: Path | str) -> Path:
+def import_sb3(
+    model: Path | str, env: str, out: Path | str, normalize: Path | str | None = None
+) -> Path:
     """Write the policy of a model that Stable-Baselines3 saved into the new directory `out`, as `Run.export` does.
 
     Args:
         model: the file that `model.save` wrote; its pickles are not executed.
         env: the environment that it was trained on, without wrappers that change observations or actions.
+        normalize: the file that `VecNormalize.save` wrote, if the model was trained with it.
 
     Raises:
         UsageError: the file or its kind of policy cannot be read, or it does not fit the environment.
     """
     path = Path(model)
     found = read_sb3(path)
+    statistics = None if normalize is None else _read_statistics(Path(normalize))
     source = source_of(absolute(env))
     made = source.make(1)
     try:
         space = complete(made).action_space
-        policy = policy_of(found, made.spec.obs, space)
+        policy = policy_of(found, made.spec.obs, space, statistics)
         algorithm = found.algorithm
         about = {
             "run": path.stem,
@@ -67,3 +73,12 @@ def import_sb3(model: Path | str, env: str, out: Path | str) -> Path:
         raise UsageError(f"{path}: {error}") from error
     finally:
         made.close()
+
+
+def _read_statistics(path: Path) -> Statistics:
+    try:
+        return read_statistics(content(path, MOST_STATISTICS, follow=True))
+    except (OSError, BadFile, ValueError) as error:
+        raise UsageError(
+            f"{path} cannot be read as a file of VecNormalize: {plain(str(error), 200)}"
+        ) from error

@@ -1,0 +1,171 @@
+"""Reads a pickle as plain records: no class is imported, and no function is called.
+
+The module `pickletools` splits the file into its instructions. Those that would build objects of a class make a
+`Record` with the name of the class instead, and arrays of NumPy are decoded from the records of their parts.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.types import Array
+
+#: The most instructions of a file.
+MOST = 1_000_000
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_VALUES = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+_EMPTY: dict[str, Callable[[], object]] = {
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_SET": list,
+}
+_MARK = object()
+
+
+@dataclass
+class Record:
+    """An object of a class that was not made: the name of the class, its arguments and its state.
+
+    Attributes:
+        name: the module and the class, such as `numpy.dtype`; "" if it is not a name.
+    """
+
+    name: str
+    args: Any = ()
+    state: Any = None
+
+
+def read_pickle(data: bytes) -> Any:
+    """Return the content of a pickle with records in place of objects.
+
+    Raises:
+        ValueError: it is damaged, too long, or has an instruction that the files of Stable-Baselines3 do not have.
+    """
+    machine = _Machine()
+    try:
+        for count, (code, value, _) in enumerate(pickletools.genops(data)):
+            if count > MOST:
+                raise ValueError(f"it has more than {MOST:,} instructions")
+            if code.name == "STOP":
+                return machine.stack.pop()
+            machine.step(code.name, value)
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("its instructions do not fit each other") from error
+    raise ValueError("it has no end")
+
+
+class _Machine:
+    """The stack and the memory of the instructions."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memory: dict[int, Any] = {}
+
+    def step(self, name: str, value: Any) -> None:
+        """Follow one instruction; raises ValueError for an unknown one."""
+        if name in ("PROTO", "FRAME"):
+            return
+        if name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _VALUES:
+            self.stack.append(value)
+        elif name in _EMPTY:
+            self.stack.append(_EMPTY[name]())
+        elif name == "MARK":
+            self.stack.append(_MARK)
+        elif name in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
+            self.memory[len(self.memory) if value is None else value] = self.stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memory[value])
+        elif name in _COMBINE:
+            _COMBINE[name](self)
+        else:
+            raise ValueError(f"it has the instruction {name}")
+
+    def marked(self) -> list[Any]:
+        """Take the values after the last mark."""
+        place = len(self.stack) - 1
+        while self.stack[place] is not _MARK:
+            place -= 1
+            if place < 0:
+                raise IndexError(place)
+        values = self.stack[place + 1 :]
+        del self.stack[place:]
+        return values
+
+    def tuple_of(self, count: int) -> None:
+        values = [self.stack.pop() for _ in range(count)]
+        self.stack.append(tuple(reversed(values)))
+
+    def extend(self, values: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, list):
+            target += values
+
+    def update(self, values: list[Any]) -> None:
+        target = self.stack[-1]
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            # A record has no arguments of this form, and other keys are not read.
+            if isinstance(target, dict) and isinstance(key, str):
+                target[key] = value
+
+    def name_class(self) -> None:
+        name = self.stack.pop()
+        self.stack.append(Record(f"{self.stack.pop()}.{name}"))
+
+    def construct(self) -> None:
+        args = self.stack.pop()
+        self.stack.append(Record(self.stack.pop().name, args))
+
+    def build(self) -> None:
+        state = self.stack.pop()
+        self.stack[-1].state = state
+
+
+_COMBINE: dict[str, Callable[[_Machine], None]] = {
+    "TUPLE": lambda machine: machine.stack.append(tuple(machine.marked())),
+    "TUPLE1": lambda machine: machine.tuple_of(1),
+    "TUPLE2": lambda machine: machine.tuple_of(2),
+    "TUPLE3": lambda machine: machine.tuple_of(3),
+    "APPEND": lambda machine: machine.extend([machine.stack.pop()]),
+    "APPENDS": lambda machine: machine.extend(machine.marked()),
+    "ADDITEMS": lambda machine: machine.extend(machine.marked()),
+    "FROZENSET": lambda machine: machine.stack.append(machine.marked()),
+    "SETITEM": lambda machine: machine.update([machine.stack.pop(-2), machine.stack.pop()]),
+    "SETITEMS": lambda machine: machine.update(machine.marked()),
+    "STACK_GLOBAL": _Machine.name_class,
+    "REDUCE": _Machine.construct,
+    "NEWOBJ": _Machine.construct,
+    "BUILD": _Machine.build,
+}
+
+
+def array_of(value: Any) -> Array:
+    """Return the array of numbers in the record of one.
+
+    Raises:
+        ValueError: it is not an array of floats.
+    """
+    try:
+        if value.name.endswith("._reconstruct"):
+            _, shape, kind, _, data = value.state
+        else:
+            data, kind, shape, _ = value.args  # `_frombuffer`, in pickles of protocol 5
+        name, _, order = str(kind.args[0]), kind.name, kind.state[1]
+        if name not in ("f8", "f4") or order not in ("<", ">", "="):
+            raise ValueError("an array does not have floats")
+        return (
+            np.frombuffer(bytes(data), np.dtype(f"{order}{name}")).reshape(shape).astype(np.float64)
+        )
+    except (AttributeError, IndexError, TypeError) as error:
+        raise ValueError("an array has another form") from error
