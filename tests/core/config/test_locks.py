@@ -40,4 +40,4 @@ def test_one_open_file_has_the_lock_until_it_is_released(
         assert not locks.is_locked(second.fileno())
         locks.acquire(second.fileno(), wait=True)
         assert locks.is_locked(third.fileno())
-        assert locks.inherited(second.fileno()) == (() if windows else (second.fileno(),))
+        assert locks.inheritable(second.fileno()) == (() if windows else (second.fileno(),))

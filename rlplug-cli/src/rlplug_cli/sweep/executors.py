@@ -10,7 +10,7 @@ from typing import IO, Protocol
 from rlplug_cli.file_checks import make_directory
 from rlplug_cli.mlflow.process_guard import kill_tree
 from rlplug_cli.sweep.task import guard_command
-from rlplug_core.config import inherited_locks, open_regular
+from rlplug_core.config import inheritable_locks, open_regular
 
 
 class Job(Protocol):
@@ -55,7 +55,7 @@ class LocalPlace:
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
-                pass_fds=inherited_locks(self.lock.fileno()),
+                pass_fds=inheritable_locks(self.lock.fileno()),
             )
         return LocalJob(process)
 

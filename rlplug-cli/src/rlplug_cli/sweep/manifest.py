@@ -24,7 +24,7 @@ from rlplug_cli.file_checks import name_fault
 from rlplug_core.config import (
     acquire_lock,
     as_type,
-    inherited_locks,
+    inheritable_locks,
     open_lock,
     read_json,
     replace_file,
@@ -194,7 +194,7 @@ def lock_directory(directory: Path) -> IO[bytes]:
         acquire_lock(file.fileno())
     except BlockingIOError:
         _wait_for_lock(file, directory)
-    if not inherited_locks(file.fileno()):
+    if not inheritable_locks(file.fileno()):
         _wait_for_runs(directory)
     file.truncate(0)
     file.write(f"{os.getpid()} {psutil.Process().create_time()}".encode())

@@ -16,7 +16,7 @@ from rlplug_core.config.import_string import is_target as is_target
 from rlplug_core.config.import_string import load_target as load_target
 from rlplug_core.config.import_string import place_of as place_of
 from rlplug_core.config.locks import acquire as acquire_lock
-from rlplug_core.config.locks import inherited as inherited_locks
+from rlplug_core.config.locks import inheritable as inheritable_locks
 from rlplug_core.config.numbers import figures as figures
 from rlplug_core.config.numbers import plain as plain_number
 from rlplug_core.config.numbers import whole as whole_number
@@ -45,7 +45,7 @@ __all__ = [
     "figures",
     "file_content",
     "flat",
-    "inherited_locks",
+    "inheritable_locks",
     "is_directory",
     "is_regular",
     "is_target",

@@ -59,7 +59,7 @@ def release(file: int) -> None:
     os.close(file)
 
 
-def inherited(file: int) -> tuple[int, ...]:
+def inheritable(file: int) -> tuple[int, ...]:
     """Return the descriptors that `subprocess.Popen(pass_fds=…)` needs to let a child hold the lock too."""
     return () if fcntl is None else (file,)
 

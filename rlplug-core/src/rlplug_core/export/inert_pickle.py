@@ -92,7 +92,7 @@ class _Machine:
         else:
             raise ValueError(f"it has the instruction {name}")
 
-    def marked(self) -> list[Any]:
+    def pop_to_mark(self) -> list[Any]:
         """Take the values after the last mark."""
         place = len(self.stack) - 1
         while self.stack[place] is not _MARK:
@@ -133,16 +133,16 @@ class _Machine:
 
 
 _COMBINE: dict[str, Callable[[_Machine], None]] = {
-    "TUPLE": lambda machine: machine.stack.append(tuple(machine.marked())),
+    "TUPLE": lambda machine: machine.stack.append(tuple(machine.pop_to_mark())),
     "TUPLE1": lambda machine: machine.tuple_of(1),
     "TUPLE2": lambda machine: machine.tuple_of(2),
     "TUPLE3": lambda machine: machine.tuple_of(3),
     "APPEND": lambda machine: machine.extend([machine.stack.pop()]),
-    "APPENDS": lambda machine: machine.extend(machine.marked()),
-    "ADDITEMS": lambda machine: machine.extend(machine.marked()),
-    "FROZENSET": lambda machine: machine.stack.append(machine.marked()),
+    "APPENDS": lambda machine: machine.extend(machine.pop_to_mark()),
+    "ADDITEMS": lambda machine: machine.extend(machine.pop_to_mark()),
+    "FROZENSET": lambda machine: machine.stack.append(machine.pop_to_mark()),
     "SETITEM": lambda machine: machine.update([machine.stack.pop(-2), machine.stack.pop()]),
-    "SETITEMS": lambda machine: machine.update(machine.marked()),
+    "SETITEMS": lambda machine: machine.update(machine.pop_to_mark()),
     "STACK_GLOBAL": _Machine.name_class,
     "REDUCE": _Machine.construct,
     "NEWOBJ": _Machine.construct,
