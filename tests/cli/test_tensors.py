@@ -22,18 +22,22 @@ from rlplug_algos.policy_gradient.ppo import PPO as PPOLearner
 from rlplug_core import Memory
 from rlplug_core.arrays import to_host
 from rlplug_core.batches import Rollout
+from rlplug_core.buffers import free_memory
 from rlplug_core.buffers.device_replay import DeviceReplay
 from rlplug_core.buffers.replay import ReplaySchedule
+from rlplug_core.buffers.rollout import FIELDS
 from rlplug_core.clock import Clock
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.loop.actor import carry_over
 from rlplug_core.loop.build import build, fillable
+from rlplug_core.loop.device_memory import _needs, device_memory
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import train as update
 from rlplug_core.loop.sync import turn
 from rlplug_core.plugins import algorithm as find_algorithm
+from rlplug_core.plugins import preset_values
 from rlplug_core.plugins.tensor_world import TensorWorld
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints, read
@@ -471,6 +475,36 @@ def test_a_replay_buffer_that_does_not_fit_is_refused_before_it_is_made() -> Non
     made.actor.buffer.capacity = 10**12
     with pytest.raises(UsageError, match=r"'buffer_size': a replay buffer of 1,000,000,000,000 steps would take 4"):
         made.actor.buffer.add(made.actor.step())
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_the_memory_of_a_run_is_predicted_and_refused(algorithm: str) -> None:
+    options = PPO if algorithm == "ppo" else {**REPLAY, "n_step": 3}
+    made = updates(algorithm, tensor_rows, 1, **options)
+    made.actor.buffer.add(made.actor.step())
+    plan = Plan.make(algorithm, tensor_rows, {"num_envs": ROWS, "total_timesteps": 10**6, "seed": 3, **options})
+    needs = _needs(plan, made.learner, made.actor.env)
+    buffer = made.actor.buffer
+    held: list[int] = []
+    if algorithm == "ppo":
+        rollout = {field: getattr(buffer.rollout, field) for field in FIELDS}
+        tree_map(lambda part: held.append(part.nbytes), {**rollout, "finals": buffer.finals})
+    else:
+        tree_map(lambda part: held.append(part.nbytes), buffer.data.flat)
+    assert sum(held) * 0.9 < needs["stored steps"][0] < sum(held) * 1.1
+    assert needs["environments"][0] == ROWS * (4 * 4 + 8)
+    sentence = device_memory(plan, made.learner, made.actor.env)
+    assert sentence.startswith("memory on cpu: at least ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(free_memory, "free_bytes", lambda device: 1_000)
+        with pytest.raises(UsageError, match=r"the run \(environments 384 B, stored .* where 1,000 B are free"):
+            device_memory(plan, made.learner, made.actor.env)
+
+
+def test_families_on_a_device_have_thousands_of_rows_by_default() -> None:
+    for env in ("tensor/CartPole-v1", "gymnax/CartPole-v1", "brax/ant"):
+        assert preset_values("ppo", env)["num_envs"] == 4_096
+    assert preset_values("ppo", "CartPole-v1")["num_envs"] < 100
 
 
 def test_a_data_set_does_not_go_into_a_replay_buffer_of_tensors() -> None:

@@ -68,6 +68,10 @@ class EnvBase:
         """Return the values [N, ...] of `key` in the last step's `info` on the device; None without such tensors."""
         return None
 
+    def row_bytes(self) -> int:
+        """Return the bytes of one row's state on its device; 0 if they are not known. It may reset the rows."""
+        return 0
+
     def running_returns(self) -> Array | None:
         """Return the sum of untransformed rewards of each running episode [N]; None if it is unknown."""
         return None
@@ -141,6 +145,9 @@ class Completed(EnvBase):
 
     def info_tensor(self, key: str) -> Tensor | None:
         return getattr(self.env, "info_tensor", super().info_tensor)(key)
+
+    def row_bytes(self) -> int:
+        return getattr(self.env, "row_bytes", super().row_bytes)()
 
     def running_returns(self) -> Array | None:
         return getattr(self.env, "running_returns", super().running_returns)()

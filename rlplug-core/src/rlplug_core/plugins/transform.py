@@ -108,6 +108,9 @@ class Transform(EnvBase):
     def info_tensor(self, key: str) -> Tensor | None:
         return complete(self.env).info_tensor(key)
 
+    def row_bytes(self) -> int:
+        return complete(self.env).row_bytes()
+
     def running_returns(self) -> Array | None:
         return complete(self.env).running_returns()
 

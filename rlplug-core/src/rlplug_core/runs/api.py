@@ -123,11 +123,12 @@ def start(
         check_ignored(plan.learner, plan.config, request.set_by_user)
         called.choose(plan.options.log)
         plan, timing = choose_env_workers(plan)
-        learner = check_plan(plan)
+        learner, memory = check_plan(plan)
         buffer = initial_buffer(warm, learner, plan)
         plan, disk = with_checkpoints(plan, learner)
         if say is not None:
-            messages = (*remarks(plan, origins), timing, disk, survey(plan), network_text(learner))
+            messages = (*remarks(plan, origins), timing, disk, memory)
+            messages += (survey(plan), network_text(learner))
             for found in filter(None, messages):
                 say(found)
     run = create_run(plan, out, name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable
+from rlplug_core.loop.device_memory import device_memory
 from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.learner_data import fit_dataset, gets_dataset
 from rlplug_core.loop.memory_check import checkpoints_to_keep
@@ -39,20 +40,25 @@ def probe(request: RunRequest) -> None:
     check_plan(Plan.of(request))
 
 
-def check_plan(plan: Plan) -> AnyLearner:
-    """Refuse what cannot be made, before anything is written; returns the learner that it made.
+def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
+    """Refuse what cannot be made, before anything is written.
+
+    Returns:
+        The learner that it made, and a sentence about the memory of a device; "" without one.
 
     Raises:
-        UsageError: the environment for evaluations has other spaces, or the runner would not train all parameters.
+        UsageError: the environment for evaluations has other spaces, the runner would not train all parameters, or the
+            device has too little memory.
     """
     with closing(plan.make_env(1)) as env:
         learner = _fitting_learner(plan, env)
+        memory = device_memory(plan, learner, env)
     if (
         plan.eval_source is plan.source
         and plan.eval_wrappings is None
         and not plan.source.is_object
     ):
-        return learner
+        return learner, memory
     other = plan.make_eval_env(1)
     other.close()
     if found := apart(other.spec, env.spec):
@@ -60,7 +66,7 @@ def check_plan(plan: Plan) -> AnyLearner:
             f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
             "spaces"
         )
-    return learner
+    return learner, memory
 
 
 def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:

@@ -206,6 +206,24 @@ class TensorAdapter(EnvBase):
         space: Space = self.env.single_action_space
         return space
 
+    def row_bytes(self) -> int:
+        """Return the bytes of one row's state, if the environment knows its state; this resets the rows."""
+        own = getattr(self.env, "row_bytes", None)
+        if own is not None:
+            return int(own())
+        if not isinstance(self.env, Stateful):
+            return 0
+        self.env.reset(seed=0)
+        sizes: list[int] = []
+        rows = self.spec.num_envs
+
+        def add(part: object) -> None:
+            if isinstance(part, Tensor) and part.shape[:1] == (rows,):
+                sizes.append(part.nbytes // rows)
+
+        tree_map(add, self.env.state_dict())
+        return sum(sizes)
+
     def info_tensor(self, key: str) -> Tensor | None:
         """Return the values [N, ...] of `key` in the last step's `info`; None if it has no such tensor.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -85,6 +85,14 @@ class JaxRows:
             )
         obs, final_obs, reward, terminated, truncated = self._tensors(given)
         return obs, reward, terminated, truncated, {"final_obs": final_obs}
+
+    def row_bytes(self) -> int:
+        """Return the bytes of one row's state; nothing is computed for it."""
+        _, _, state, _ = self.jax.eval_shape(self._start, self.jax.random.PRNGKey(0))
+        sizes: Iterable[int] = (
+            leaf.size * leaf.dtype.itemsize for leaf in self.jax.tree.leaves(state)
+        )
+        return sum(sizes) // self.num_envs
 
     def _tensors(self, tree: JaxTree) -> Any:
         """Return a tree of arrays as tensors that share their memory."""
