@@ -405,6 +405,24 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         },
         [("update", 1), ("update", 201), ("step", 303)],
     ),
+    "rainbow-gru": (
+        "C51", "Masked",
+        {
+            **SELDOM, "num_envs": 3, "buffer_size": 420, "learning_starts": 90, "sequence_length": 6, "burn_in": 3,
+            "n_step": 3, "memory": "gru:units=8", "net.hidden": [8, 8], "batch_size": 24, "priority.alpha": 0.6,
+            "noisy": "factorized", "double": True, "n_atoms": 7,
+        },
+        [("update", 1), ("step", 303)],
+    ),
+    "iqn-lstm-decoupled-inline": (
+        "IQN", "Recall",
+        {
+            **SELDOM, "runner": "decoupled", "inline": True, "actors": 2, "num_envs": 2, "buffer_size": 420,
+            "learning_starts": 90, "sequence_length": 6, "burn_in": 3, "memory": "lstm:units=8", "net.hidden": [8, 8],
+            "batch_size": 24, "softmax_temperature": 0.5,
+        },
+        [("update", 101), ("step", 303)],
+    ),
     "r2d2-decoupled-inline": (
         "R2D2", "Masked",
         {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,10 +90,21 @@ OF_VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "td3", "dqn"])
+#: Options of each algorithm of action values; all ways to explore and kinds of last layers.
+VALUES: dict[str, dict[str, Any]] = {
+    "dqn": {"noisy": "independent"},
+    "c51": {"n_atoms": 7, "noisy": "factorized", "dueling": True, "double": False},
+    "qrdqn": {"n_quantiles": 5, "softmax_temperature": 0.5},
+    "iqn": {"n_quantiles": 3, "n_target_quantiles": 4, "n_acting_quantiles": 5, "noisy": "factorized"},
+}
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3", *VALUES])
 def test_updates_from_replay_equal_those_of_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
     """Sequences of two rows with truncations; the policy's loss leaves the memory alone."""
-    env, kind, options = (RANDOM, Random, OF_VALUES) if algorithm == "dqn" else (STEERED, Steered, SEQUENCES)
+    env, kind, options = STEERED, Steered, SEQUENCES
+    if algorithm in VALUES:
+        env, kind, options = RANDOM, Random, {**OF_VALUES, **VALUES[algorithm]}
     made, slow = (learner(algorithm, env, memory=words, **options) for words in ("gru:units=5", SLOW))
     before = [parameter.clone() for parameter in made.parameters()]
     buffer = made.buffer()
@@ -137,11 +150,43 @@ def test_dqn_with_a_memory_is_r2d2_without_its_extras(learner: Callable[..., Any
             buffer.feedback(batch, rl.Result({}, priority=priorities[0]))
 
 
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("algorithm", VALUES)
+def test_the_loss_of_sequences_is_that_of_transitions_between_memories(
+    learner: Callable[..., Any], algorithm: str, double: bool
+) -> None:
+    """What the memory holds is the observation of the network after it; ends and windows of two steps included."""
+    options = {**OF_VALUES, **VALUES[algorithm], "double": double, "priority.alpha": 0.6}
+    made = learner(algorithm, RANDOM, memory="gru:units=5", **options)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in made.target_network.parameters():
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator))
+    made.target_network.memory.load_state_dict(made.q_network.memory.state_dict())  # one memory, so one next_obs
+    made.target_network.encoder.load_state_dict(made.q_network.encoder.state_dict())
+    plain = copy.deepcopy(made)
+    plain.q_network, plain.target_network = plain.q_network.q_network, plain.target_network.q_network
+    buffer = made.buffer()
+    actor = Actor(Random(2), made, made.agent(), buffer, Clock(10**6))
+    actor.reset(3)
+    batches = 0
+    while batches < 3:
+        buffer.add(actor.step())
+        for batch in buffer.batches(actor.clock):
+            batches += 1
+            along = made.q_network.along(batch, 0)
+            features = along["h"].detach(), made.q_network.following(batch, along)["h"].detach()
+            flat = replace(batch, obs=features[0], next_obs=features[1], share=batch.counts)
+            noise = made.q_network.noise(np.random.default_rng(batches), 3)
+            fractions = torch.rand(len(batch.weight), 7, generator=generator).split([3, 4], 1)
+            arguments = (noise, *([fractions] if algorithm == "iqn" else []), made.config)
+            ours = made.loss(batch, *arguments)
+            torch.testing.assert_close(ours, plain.loss(flat, *arguments))
+            buffer.feedback(batch, rl.Result({}, priority=rl.replay_priority(batch, ours[2])))
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"noisy": "independent"}, r"action values with a memory have no noisy layers"),
-        ({"softmax_temperature": 1.0}, r"explores by epsilon; leave softmax_temperature or memory at none"),
         ({"her": 4}, r"her replays single transitions, and a memory needs sequences"),
         ({"priority.alpha": 0.5, "priority.eviction": "sampled"}, r"leave priority.eviction at oldest"),
     ],

@@ -16,8 +16,8 @@ from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.losses import rescaled, sequence_priority, unscaled
 from rlplug_core.loop.actor import Actor
 from rlplug_core.loop.evaluate import evaluate
-from rlplug_core.nets.memory_networks import RecurrentQ
 from rlplug_core.nets.recurrent import Remembered
+from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.testing.envs import LongRecall
 from tests.reference.memory import Random, one_step
 

@@ -47,7 +47,7 @@ STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what
 TELLING = {
     "dqn": (("update", 1), ("update", 186)),
     "ppo": (("update", 1), ("step", 139)),
-    "dqn-gru": (("update", 201),),
+    "rainbow-gru": (("step", 303),),
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,17 +13,21 @@ import numpy as np
 import pytest
 import torch
 
+from rlplug_core.acting.explorer import explorer
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy, trunk_agent
+from rlplug_core.acting.recurrent import MemoryAgent, trunk_agent
 from rlplug_core.config.options import Config
 from rlplug_core.config.schedules import constant
 from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.export.bundle import write
 from rlplug_core.export.flat import leaves
-from rlplug_core.nets.memory_networks import RecurrentPolicy, RecurrentQ
+from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ
+from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.memory_trunk import memory_trunk
 from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import Memory
+from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 from tests.core.export.test_export import ACTIONS, CLOCK, NET, OBSERVATIONS, VECTOR, policy_agent, seen
@@ -110,18 +116,27 @@ class Window(Memory):
         return {"h": torch.tanh(self.layer(past.flatten(1))), "past": past}
 
 
-@pytest.mark.parametrize("kind", ["policy", "values", "trunk"])
+#: Networks after the memory.
+VALUES: dict[str, Any] = {
+    "values": QNetwork,
+    "atoms": partial(CategoricalQ, low=-1, high=1, atoms=5, dueling=True, noisy="factorized"),
+    "quantiles": partial(ImplicitQ, shares=4),
+}
+
+
+@pytest.mark.parametrize("kind", ["policy", "trunk", *VALUES])
 def test_a_plugins_memory_is_carried_alike(kind: str, tmp_path: Path) -> None:
-    """By a policy, by action values, and by the trunk of critics."""
+    """By a policy, by action values of several kinds, and by the trunk of critics."""
     torch.manual_seed(1)
     words = f"{__file__}:Window"
-    action = ACTIONS["discrete"] if kind == "values" else ACTIONS["box"]
+    action = ACTIONS["discrete"] if kind in VALUES else ACTIONS["box"]
     spec = Spec(VECTOR, action, 1, "Any-v0")
     agent: Any
     if kind == "policy":
         agent = MemoryAgent(RecurrentPolicy(spec, NET, words), Seeds(1))
-    elif kind == "values":
-        agent = MemoryGreedy(RecurrentQ(spec, NET, words), constant(0.0), Seeds(1))
+    elif kind in VALUES:
+        network = RecurrentQ(spec, replace(NET, output_gain=None), words, make=VALUES[kind])
+        agent = explorer(network, constant(0.0), Seeds(1))
     else:
         trunk = memory_trunk(spec, NET, words)
         agent = trunk_agent(trunk, PolicyAgent(PolicyNetwork(trunk.spec, trunk.net), Seeds(1)))

@@ -101,6 +101,7 @@ from rlplug_core.learning.losses import expectile_loss as expectile_loss
 from rlplug_core.learning.losses import log_softmax as log_softmax
 from rlplug_core.learning.losses import quantile_huber as quantile_huber
 from rlplug_core.learning.losses import regression as regression
+from rlplug_core.learning.losses import replay_priority as replay_priority
 from rlplug_core.learning.losses import rescaled as rescaled
 from rlplug_core.learning.losses import sequence_priority as sequence_priority
 from rlplug_core.learning.losses import unscaled as unscaled
@@ -146,9 +147,7 @@ from rlplug_core.nets.many_agents import agent_rows as agent_rows
 from rlplug_core.nets.many_agents import agent_spec as agent_spec
 from rlplug_core.nets.memory_networks import RecurrentPolicy as RecurrentPolicy
 from rlplug_core.nets.memory_networks import RecurrentPolicyAndCritic as RecurrentPolicyAndCritic
-from rlplug_core.nets.memory_networks import RecurrentQ as RecurrentQ
 from rlplug_core.nets.memory_networks import policy_and_critic as policy_and_critic
-from rlplug_core.nets.memory_networks import q_network as q_network
 from rlplug_core.nets.memory_networks import recurrent_values as recurrent_values
 from rlplug_core.nets.memory_trunk import memory_trunk as memory_trunk
 from rlplug_core.nets.net import CriticNet as CriticNet
@@ -165,6 +164,8 @@ from rlplug_core.nets.q_networks import next_distribution as next_distribution
 from rlplug_core.nets.recurrent import CellName as CellName
 from rlplug_core.nets.recurrent import Memory as Memory
 from rlplug_core.nets.recurrent import memory_words as memory_words
+from rlplug_core.nets.recurrent_q import RecurrentQ as RecurrentQ
+from rlplug_core.nets.recurrent_q import q_network as q_network
 from rlplug_core.nets.renorm import Moments as Moments
 from rlplug_core.nets.renorm import RenormCritic as RenormCritic
 from rlplug_core.nets.renorm import RenormPolicy as RenormPolicy

@@ -28,10 +28,11 @@ from rlplug_core.export.program import operation
 from rlplug_core.export.spaces import space_from_json, space_to_json, to_env_action
 from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.heads import squashed
-from rlplug_core.nets.memory_networks import RecurrentPolicy, RecurrentQ
+from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, Spec
 from tests.tables import for_each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor
@@ -48,6 +49,14 @@ class C51Config(rl.Config):
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
+    # memory of the network: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
+    # with a memory, steps of a sequence that train the network; default: 20
+    sequence_length: rl.Count | None = None
+    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    burn_in: rl.Natural | None = None
+    # with a memory, steps between the starts of sequences; default: half of sequence_length
+    sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
@@ -64,6 +73,7 @@ class C51Config(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         rl.check_exploration(
             self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
         )
@@ -84,12 +94,12 @@ class C51(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.CategoricalQ(
+        self.q_network = rl.q_network(
             self.spec,
             c.net,
-            low=c.v_min,
-            high=c.v_max,
-            atoms=c.n_atoms,
+            c.memory,
+            c.burn_in,
+            make=partial(rl.CategoricalQ, low=c.v_min, high=c.v_max, atoms=c.n_atoms),
             dueling=c.dueling,
             noisy=c.noisy,
             sigma=c.noisy_sigma,
@@ -110,7 +120,7 @@ class C51(rl.Algorithm[rl.Transitions]):
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
-        return rl.Result(metrics, priority=td_error)
+        return rl.Result(metrics, priority=rl.replay_priority(batch, td_error))
 
     @rl.pure
     def loss(
@@ -120,14 +130,12 @@ class C51(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the KL divergences [B], the priorities of prioritized replay.
         """
-        log_probs = rl.gather_actions(
-            self.q_network.distribution(batch.obs, noise[0]), batch.action
-        )
+        log_probs = rl.gather_actions(self.q_network.of_steps(batch, noise[0]), batch.action)
         next_log_probs = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         )
         support = self.q_network.support
-        probability = self.q_network.probabilities(next_log_probs)
+        probability = next_log_probs.exp()
         target = rl.categorical_projection(probability, batch.reward, batch.discount, support)
         cross_entropy, divergence = rl.cross_entropy(log_probs, target)
         loss = batch.mean(cross_entropy)

@@ -9,9 +9,6 @@ from torch import Tensor
 
 import rlplug_core as rl
 
-#: The weight of the largest error in a sequence's priority (Kapturowski et al., 2019, section 2.3).
-ETA = 0.9
-
 
 @dataclass(frozen=True)
 class DQNConfig(rl.Config):
@@ -118,10 +115,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
-        if self.config.memory is not None:  # one priority per sequence, as in r2d2
-            shape = (-1, len(batch.index))
-            td_error = rl.sequence_priority(td_error.view(shape), batch.weight.view(shape), ETA)
-        return rl.Result(metrics, priority=td_error)
+        return rl.Result(metrics, priority=rl.replay_priority(batch, td_error))
 
     @rl.pure
     def loss(

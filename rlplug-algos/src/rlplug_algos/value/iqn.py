@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -54,6 +55,14 @@ class IQNConfig(rl.Config):
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
+    # memory of the network: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
+    # with a memory, steps of a sequence that train the network; default: 20
+    sequence_length: rl.Count | None = None
+    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    burn_in: rl.Natural | None = None
+    # with a memory, steps between the starts of sequences; default: half of sequence_length
+    sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
@@ -72,6 +81,7 @@ class IQNConfig(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         rl.check_exploration(
             self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
         )
@@ -88,10 +98,12 @@ class IQN(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.ImplicitQ(
+        self.q_network = rl.q_network(
             self.spec,
             c.net,
-            shares=c.n_acting_quantiles,
+            c.memory,
+            c.burn_in,
+            make=partial(rl.ImplicitQ, shares=c.n_acting_quantiles),
             dueling=c.dueling,
             noisy=c.noisy,
             sigma=c.noisy_sigma,
@@ -117,7 +129,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
-        return rl.Result(metrics, priority=td_error)
+        return rl.Result(metrics, priority=rl.replay_priority(batch, td_error))
 
     @rl.pure
     def loss(
@@ -129,7 +141,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the quantile Huber loss (eq. 3) to r + discount * Z_target(s', a'), both at sampled fractions."""
         quantiles = rl.gather_actions(
-            self.q_network.distribution(batch.obs, noise[0], fractions[0]), batch.action
+            self.q_network.of_steps(batch, noise[0], fractions[0]), batch.action
         )
         next_quantiles = self.next_quantiles(batch, noise, fractions[1], now)
         target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * next_quantiles
@@ -148,10 +160,11 @@ class IQN(rl.Algorithm[rl.Transitions]):
     ) -> Tensor:
         """Return the target network's quantiles [B, N'] of the best next actions by evenly spaced quantiles."""
         if now.double:
-            drawn = self.target_network.distribution(batch.next_obs, noise[1], fractions)
-            return rl.gather_actions(drawn, self.q_network(batch.next_obs, noise[2]).argmax(1))
+            drawn = self.target_network.after_steps(batch, noise[1], fractions)
+            values = self.q_network.expected(self.q_network.after_steps(batch, noise[2]))
+            return rl.gather_actions(drawn, rl.masked(values, batch.next_obs).argmax(1))
         middles = self.target_network.middles
         both = torch.cat([fractions, middles.expand(len(fractions), -1)], 1)
-        distribution = self.target_network.distribution(batch.next_obs, noise[1], both)
+        distribution = self.target_network.after_steps(batch, noise[1], both)
         drawn, even = distribution.split([fractions.shape[1], len(middles)], 2)
         return rl.gather_actions(drawn, rl.masked(even.mean(-1), batch.next_obs).argmax(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor
@@ -48,6 +49,14 @@ class QRDQNConfig(rl.Config):
     noisy: rl.Noise | None = None
     # initial standard deviation of the noise; default: the paper's
     noisy_sigma: rl.Positive | None = None
+    # memory of the network: gru, lstm, a plugin's, or ./mine.py:Mine; options follow: gru:units=128
+    memory: rl.Importable | None = None
+    # with a memory, steps of a sequence that train the network; default: 20
+    sequence_length: rl.Count | None = None
+    # with a memory, steps before them that only warm up the recurrent state; default: 10
+    burn_in: rl.Natural | None = None
+    # with a memory, steps between the starts of sequences; default: half of sequence_length
+    sequence_period: rl.Count | None = None
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # decrease the learning rate to 0 over the run
@@ -65,6 +74,7 @@ class QRDQNConfig(rl.Config):
     }
 
     def __post_init__(self) -> None:
+        rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         rl.check_exploration(
             self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature
         )
@@ -81,13 +91,15 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.QuantileQ(
+        self.q_network = rl.q_network(
             self.spec,
             c.net,
+            c.memory,
+            c.burn_in,
+            make=partial(rl.QuantileQ, atoms=c.n_quantiles),
             dueling=c.dueling,
             noisy=c.noisy,
             sigma=c.noisy_sigma,
-            atoms=c.n_quantiles,
         ).to(self.device)
         self.target_network = rl.target_network(self.q_network)
         self.q_optimizer = self.optimizer("q_network", [self.q_network])
@@ -105,7 +117,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
-        return rl.Result(metrics, priority=td_error)
+        return rl.Result(metrics, priority=rl.replay_priority(batch, td_error))
 
     @rl.pure
     def loss(
@@ -115,9 +127,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
         Also returns metrics and the absolute errors of the mean [B], the priorities of prioritized replay.
         """
-        quantiles = rl.gather_actions(
-            self.q_network.distribution(batch.obs, noise[0]), batch.action
-        )
+        quantiles = rl.gather_actions(self.q_network.of_steps(batch, noise[0]), batch.action)
         next_quantiles = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double
         )

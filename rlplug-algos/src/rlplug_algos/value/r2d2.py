@@ -131,11 +131,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
-        shape = (-1, len(batch.index))
-        priority = rl.sequence_priority(
-            error.view(shape), batch.weight.view(shape), now.priority_eta
-        )
-        return rl.Result(metrics, priority=priority)
+        return rl.Result(metrics, priority=rl.replay_priority(batch, error, now.priority_eta))
 
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, now: R2D2Config) -> Tensor:

@@ -99,6 +99,10 @@ class EpsilonGreedy(NetworkAgent):
         """
         return self.forward(obs)
 
+    def weight_noise(self) -> Array | None:
+        """Draw noise [size] for the network's weights; None for their means."""
+        return None
+
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
         """Choose the actions of rows without a random action.
 
@@ -253,7 +257,10 @@ class NoisyGreedy(EpsilonGreedy):
         return super().initial(num_envs)
 
     def values(self, obs: Obs) -> Array:
-        return self.noisy(obs, self.draw(self.generator))
+        return self.noisy(obs, self.weight_noise())
+
+    def weight_noise(self) -> Array:
+        return self.draw(self.generator)
 
     def state_dict(self) -> State:
         return {**super().state_dict(), "generator": self.generator.bit_generator.state}

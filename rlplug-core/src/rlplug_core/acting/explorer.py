@@ -12,10 +12,10 @@ import numpy as np
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.acting.recurrent import MemoryGreedy
 from rlplug_core.config.schedules import Schedule, piecewise
-from rlplug_core.errors import UsageError
-from rlplug_core.nets.memory_networks import RecurrentQ
 from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.seeds import Seeds
+from rlplug_core.types import State
 
 
 def explorer(
@@ -41,26 +41,21 @@ def explorer(
         inference_backend: `auto`, `numpy` or `torch`.
         random_steps: env steps at the start with random actions.
         eval_eps: the chance of a random action in evaluation.
-
-    Raises:
-        UsageError: a network with a memory would explore by a softmax.
     """
+    network = q_network.q_network if isinstance(q_network, RecurrentQ) else q_network
     make: Callable[..., EpsilonGreedy]
-    if isinstance(q_network, RecurrentQ):
-        if softmax_temperature is not None:
-            raise UsageError(
-                "a network with a memory explores by epsilon; leave softmax_temperature or memory at none"
-            )
-        make = partial(MemoryGreedy, q_network, epsilon)
-    elif q_network.noisy:
-        make = partial(NoisyGreedy, q_network, q_network.draw)
+    if network.noisy:
+        make = partial(NoisyGreedy, network, network.draw)
     elif softmax_temperature is not None:
-        make = partial(Softmax, q_network, softmax_temperature)
+        make = partial(Softmax, network, softmax_temperature)
     else:
-        make = partial(EpsilonGreedy, q_network, epsilon)
-    return make(
-        seeds, inference_backend=inference_backend, warmup=random_steps, evaluation=eval_eps
-    )
+        make = partial(EpsilonGreedy, network, epsilon)
+    shared: State = {"warmup": random_steps, "evaluation": eval_eps}
+    if isinstance(q_network, RecurrentQ):
+        return MemoryGreedy(
+            q_network, epsilon, seeds, inference_backend, **shared, chooser=make(seeds, **shared)
+        )
+    return make(seeds, inference_backend=inference_backend, **shared)
 
 
 class ExploringLearner(Protocol):

@@ -13,9 +13,9 @@ from rlplug_core.nets.memory_networks import (
     ActorCritic,
     RecurrentPolicy,
     RecurrentPolicyAndCritic,
-    RecurrentQ,
 )
 from rlplug_core.nets.memory_trunk import MemoryTrunk, Trunk
+from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
@@ -58,7 +58,12 @@ class MemoryAgent(PolicyAgent):
 
 
 class MemoryGreedy(EpsilonGreedy):
-    """Epsilon-greedy on action values with a memory, which is its recurrent state; arguments as of `EpsilonGreedy`."""
+    """Acts on action values with a memory, which is its recurrent state; arguments as of `EpsilonGreedy`.
+
+    Args:
+        chooser: an agent that explores in another way; it chooses actions by their values, and draws the noise of noisy
+            layers. Default: epsilon-greedy.
+    """
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class MemoryGreedy(EpsilonGreedy):
         inference_backend: str = "auto",
         warmup: int = 0,
         evaluation: float = 0.0,
+        chooser: EpsilonGreedy | None = None,
     ) -> None:
         super().__init__(
             network,
@@ -79,10 +85,17 @@ class MemoryGreedy(EpsilonGreedy):
         )
         self.recurrent = network
         self.device = next(network.parameters()).device
+        self.chooser = chooser or EpsilonGreedy(
+            network.q_network, epsilon, seeds, warmup=warmup, evaluation=evaluation
+        )
 
     def initial(self, num_envs: int) -> RecurrentState:
-        super().initial(num_envs)
+        self.chooser.initial(num_envs)
         return self.recurrent.memory.initial(num_envs)
+
+    def use_tensors(self, num_envs: int, device: torch.device) -> None:
+        """Act on tensors on a device until the next call of `initial`."""
+        self.chooser.use_tensors(num_envs, device)
 
     def act(
         self,
@@ -92,15 +105,23 @@ class MemoryGreedy(EpsilonGreedy):
         clock: Clock,
         explore: bool = True,
     ) -> Act:
+        explores = explore and self.chooser.draws is not None
+        noise = self.chooser.weight_noise() if explores else None
         with no_gradient(obs):
-            seen, opens, before = (
-                to_device(tree, self.device) for tree in (obs, is_first, recurrent_state)
+            seen, opens, before, drawn = (
+                to_device(tree, self.device) for tree in (obs, is_first, recurrent_state, noise)
             )
             memory = self.recurrent.remember(seen, opens, before)
             values, after = (
-                like_inputs(each, obs) for each in (self.recurrent.on(memory, seen), memory)
+                like_inputs(each, obs) for each in (self.recurrent.on(memory, seen, drawn), memory)
             )
-        return Act(self.select(obs, values, clock, explore), after, NO_EXTRAS)
+        return Act(self.chooser.select(obs, values, clock, explore), after, NO_EXTRAS)
+
+    def state_dict(self) -> State:
+        return self.chooser.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.chooser.load_state_dict(state)
 
 
 class TrunkAgent:

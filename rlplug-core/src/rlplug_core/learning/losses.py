@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import kernel, overridable
+from rlplug_core.batches import Transitions
 
 #: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
 Regression: TypeAlias = Literal["huber", "mse"]
@@ -76,6 +77,23 @@ def sequence_priority(error: Tensor, weight: Tensor, eta: float) -> Tensor:
     counts = weight > 0
     size = error.abs() * counts
     return eta * size.amax(0) + (1 - eta) * size.sum(0) / counts.sum(0).clamp(min=1)
+
+
+def replay_priority(batch: Transitions, error: Tensor, eta: float = 0.9) -> Tensor:
+    """Return the priorities of a batch: the errors of transitions, or one of all errors of each sequence.
+
+    Args:
+        batch: B transitions, or B sequences of T steps.
+        error: [B] TD errors, or [T * B].
+        eta: share of the largest error of a sequence.
+
+    Returns:
+        Priorities [B].
+    """
+    if len(batch.index) == len(batch.weight):
+        return error
+    shape = (-1, len(batch.index))
+    return sequence_priority(error.view(shape), batch.weight.view(shape), eta)
 
 
 @overridable

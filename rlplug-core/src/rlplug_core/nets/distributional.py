@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from rlplug_core.batches import Transitions
 from rlplug_core.nets import dense
 from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.net import Net
@@ -152,6 +153,34 @@ class ImplicitQ(QNetwork):
         embedded = torch.relu(dense.linear(cosines, self.embedding.weight, self.embedding.bias))
         features = self.encoder(obs).unsqueeze(1) * embedded
         return self.heads(features, noise).squeeze(-1).transpose(1, 2)
+
+    def of_steps(
+        self, batch: Transitions, noise: Tensor | None = None, shares: Tensor | None = None
+    ) -> Tensor:
+        """Compute quantiles of returns at the observations of a batch.
+
+        Args:
+            batch: B transitions.
+            noise, shares: as of `distribution`.
+
+        Returns:
+            Quantiles [B, A, K].
+        """
+        return self.distribution(batch.obs, noise, shares)
+
+    def after_steps(
+        self, batch: Transitions, noise: Tensor | None = None, shares: Tensor | None = None
+    ) -> Tensor:
+        """Compute quantiles of returns at the next observations of a batch.
+
+        Args:
+            batch: B transitions.
+            noise, shares: as of `distribution`.
+
+        Returns:
+            Quantiles [B, A, K].
+        """
+        return self.distribution(batch.next_obs, noise, shares)
 
     def expected(self, distribution: Tensor) -> Tensor:
         """Compute the means of distributions.

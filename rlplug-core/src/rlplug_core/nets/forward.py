@@ -15,11 +15,11 @@ from rlplug_core.nets.memory_networks import (
     RecurrentCritic,
     RecurrentPolicy,
     RecurrentPolicyAndCritic,
-    RecurrentQ,
     recurrent_values,
 )
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent_q import RecurrentQ
 from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.types import Array, Obs
 

@@ -1,20 +1,17 @@
-"""Networks with a memory: a policy with a critic, and action values; the memory resets at the start of an episode."""
+"""Networks with a memory: a policy with a critic; the memory resets at the start of an episode."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rlplug_core.arrays import like_inputs, no_gradient, to_device
-from rlplug_core.batches import Rollout, Samples, Transitions, Truncations
+from rlplug_core.batches import Rollout, Samples, Truncations
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import MLP, check_apart, encoder
-from rlplug_core.nets.heads import masked
-from rlplug_core.nets.memory_trunk import BURN_IN, MemoryTrunk
 from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.nets.policies import (
@@ -24,7 +21,6 @@ from rlplug_core.nets.policies import (
     ValueFunction,
     value_layer,
 )
-from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import Remembered, make_memory, with_units
 from rlplug_core.nets.sequences import Sequences, sequences
 from rlplug_core.types import Array, Obs, Spec, tree_map
@@ -276,120 +272,3 @@ def _put_truncated(
     obs = to_device(cuts.obs, successor.device)
     after = networks.policy.remember(obs, torch.zeros_like(at, dtype=torch.bool), before)
     successor[at[: cuts.count]] = networks.critic(after)[: cuts.count]
-
-
-class RecurrentQ(MemoryTrunk):
-    """Observations and a memory to action values [B, A].
-
-    The last hidden layer of `net` is after the memory, in two streams with `dueling`; the others are before it. Other
-    arguments are those of `RecurrentPolicy`. Sequences are ordered by step: B rows of each of T steps, as [T * B].
-    `of_steps` and `after_steps` are those of `QNetwork`; the first `burn_in` steps of a sequence have no gradient.
-    """
-
-    #: Its layers have no noise.
-    noisy = False
-
-    def __init__(
-        self,
-        spec: Spec,
-        net: Net,
-        memory: str,
-        units: int | None = None,
-        dueling: bool = False,
-        burn_in: int = 0,
-    ) -> None:
-        super().__init__(spec, net, with_units(memory, units), burn_in)
-        self.q_network = QNetwork(spec, net, dueling, trunk=(nn.Identity(), self.memory.units))
-
-    def on(self, memory: Remembered, obs: Obs) -> Tensor:
-        """Compute action values from the memory.
-
-        Args:
-            memory: [B, units] each, after `obs`.
-            obs: [B, ...] observations, which may carry an action mask.
-
-        Returns:
-            Action values [B, A]; those of illegal actions are `ILLEGAL`.
-        """
-        return masked(self.q_network.heads(memory["h"]).squeeze(-1), obs)
-
-    def noise(self, generator: np.random.Generator, uses: int) -> list[None]:
-        """Return no noise for each of `uses` forward passes."""
-        return [None] * uses
-
-    def of_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
-        """Compute action values at each step of sequences.
-
-        Args:
-            batch: B sequences of T steps, as in `along`.
-            noise: None.
-
-        Returns:
-            Action values [T * B, A, 1].
-        """
-        return self.q_network.heads(self.along(batch, self.burn_in)["h"])
-
-    def after_steps(self, batch: Transitions, noise: Tensor | None = None) -> Tensor:
-        """Compute action values at the end of each step's n-step window.
-
-        Args:
-            batch: B sequences of T steps, as in `along`.
-            noise: None.
-
-        Returns:
-            Action values [T * B, A, 1].
-        """
-        return self.q_network.heads(self.following(batch, self.along(batch, 0))["h"])
-
-    def expected(self, distribution: Tensor) -> Tensor:
-        """Drop the last axis.
-
-        Args:
-            distribution: [T * B, A, 1] of `of_steps` or `after_steps`.
-
-        Returns:
-            Action values [T * B, A].
-        """
-        return distribution.squeeze(-1)
-
-    def after(self, batch: Transitions, memory: Remembered) -> Tensor:
-        """Return the action values [T * B, A] at the end of each step's n-step window.
-
-        Args:
-            batch: as in `along`.
-            memory: the result of `along`.
-        """
-        return self.on(self.following(batch, memory), batch.next_obs)
-
-
-def q_network(
-    spec: Spec,
-    net: Net,
-    memory: str | None = None,
-    burn_in: int | None = None,
-    *,
-    dueling: bool = False,
-    noisy: Noise | None = None,
-    sigma: float | None = None,
-) -> QNetwork | RecurrentQ:
-    """Make a network of action values, with a memory if `memory` is given.
-
-    Args:
-        spec: of the environment.
-        net: options of the layers.
-        memory: the words of a memory, such as `gru:units=128`; None: no memory.
-        burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
-        dueling: separate streams for state value and advantages.
-        noisy, sigma: kind and initial size of the noise on the last layers.
-
-    Raises:
-        UsageError: a network with a memory would have noisy layers.
-    """
-    if memory is None:
-        return QNetwork(spec, net, dueling, noisy, sigma)
-    if (noisy, sigma) != (None, None):
-        raise UsageError(
-            "action values with a memory have no noisy layers; leave noisy or memory at none"
-        )
-    steps = BURN_IN if burn_in is None else burn_in
-    return RecurrentQ(spec, net, memory, dueling=dueling, burn_in=steps)
