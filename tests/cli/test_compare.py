@@ -92,6 +92,8 @@ def test_an_environment_whose_file_was_moved_is_one_environment(place: Path, rlp
     assert {(one["env"], one["seeds"]) for one in found["curves"]} == {
         ("/new/walk.py:Walk", 3), ("/other/walk.py:Walk", 1), ("walk.py:Run", 1), ("run.py:Walk", 1),
     }  # fmt: skip
+    write_run(place / "runs" / "7", [1.0, 2.0], seed=7, env="worlds:worlds/Push-v0")
+    assert "worlds:worlds/Push-v0" in {one["env"] for one in compared(rlplug, "runs")["curves"]}
     for typed in ("walk.py:Run", "./walk.py:Run", "/new/walk.py:Run"):
         costs = compared(rlplug, "runs", "--target", f"{typed}=1")["costs"]
         assert [(one["env"], one["reached"]) for one in costs] == [("walk.py:Run", 1)]

@@ -16,7 +16,7 @@ import pytest
 from rlplug_cli.commands.runs import KEYS, sort_runs
 from rlplug_cli.render import tables
 from rlplug_cli.render.tables import cut, facts, fit, table
-from rlplug_core import load, open_run
+from rlplug_core import load, open_run, preset
 from rlplug_core.config.numbers import figures, plain, whole
 from rlplug_core.config.parse import convert
 from rlplug_core.config.run_options import RunOptions
@@ -321,3 +321,17 @@ def test_a_directory_of_runs_says_which_are_in_it(
     assert "no run at empty ('rlplug runs' lists" in rlplug("evaluate", "empty").err
     with pytest.raises(UsageError, match="five is not a run but holds 5 runs"):
         load(place / "runs" / "five")
+
+
+def test_a_preset_is_an_object_that_trains(place: Path) -> None:
+    ppo = preset("ppo", "CartPole-v1", {"num_envs": 2})
+    assert (ppo.options["n_steps"], ppo.options["num_envs"]) == (32, 2)
+    assert (ppo.origins["n_steps"], ppo.origins["num_envs"]) == ("preset", "option")
+    few = {"total_timesteps": 100, "net": {"hidden": [8]}, "eval_episodes": 1, "final_eval_episodes": 1}
+    run = ppo.with_options(few).train(name="short", hooks=False)
+    typed = train("ppo", "CartPole-v1", {"num_envs": 2, **few}, name="typed", hooks=False)
+    mine, theirs = (json.loads((one.path / "config.json").read_bytes()) for one in (run, typed))
+    assert mine["options"] == theirs["options"]
+    assert mine["origins"] == theirs["origins"]
+    assert mine["options"]["net.hidden"] == [8]
+    assert preset("ppo", "Pendulum-v1").with_options({"gamma": 0.5}).options["gamma"] == 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,6 +61,26 @@ def test_a_chapter_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch
     assert [output for output in outputs if output.output_type == "error"] == []
     (run,) = (place / "runs").iterdir()
     assert json.loads((run / "config.json").read_bytes())["algorithm"] == "__main__:DoubleDQN"
+
+
+@pytest.mark.slow
+def test_the_notebook_for_colab_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    found: Any = nbformat.read(GUIDE.parent / "colab.ipynb", as_version=4)
+    install = next(cell for cell in found.cells if cell.cell_type == "code")
+    repository, requirements = "!git clone -q --depth 1 https://rlplug.example rlplug", "-r rlplug/requirements.txt"
+    assert install.source == f"{repository} && python -m pip install -q {requirements}"
+    found.cells.remove(install)  # rlplug is installed here
+    for cell in found.cells:
+        cell.source = cell.source.replace("50_000", "1_000")
+    nbformat.write(found, place / "colab.ipynb")
+    execute = [sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", "colab.ipynb"]
+    subprocess.run(execute, check=True, capture_output=True)
+    found = nbformat.read(place / "colab.ipynb", as_version=4)
+    kinds = [set(one.get("data", {})) for cell in found.cells for one in cell.get("outputs", [])]
+    assert any("image/webp" in kind for kind in kinds), "no film"
+    assert json.loads((place / "runs" / "first" / "config.json").read_bytes())["algorithm"] == "a3c"
 
 
 def progress(steps: int, evaluation: float | None = None, phase: str = "training") -> Progress:

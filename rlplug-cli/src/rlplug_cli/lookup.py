@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rlplug_core.config import is_target
 from rlplug_core.runs import (
     final_evaluation,
     find_run,
@@ -52,7 +51,7 @@ def short_path(path: Path) -> str:
 
 def file_name(target: str) -> str:
     """Return the name of an algorithm or environment for a table; that of a file is without its directory."""
-    return Path(target).name if is_target(target) else target
+    return Path(target).name if target.rpartition(":")[0].endswith(".py") else target
 
 
 def one_thread() -> None:

@@ -180,7 +180,9 @@ from rlplug_core.protocols import Buffer as Buffer
 from rlplug_core.protocols import Env as Env
 from rlplug_core.protocols import Evaluated as Evaluated
 from rlplug_core.protocols import Learner as Learner
+from rlplug_core.runs.api import Preset as Preset
 from rlplug_core.runs.api import load as load
+from rlplug_core.runs.api import preset as preset
 from rlplug_core.runs.api import resume as resume
 from rlplug_core.runs.api import train as train
 from rlplug_core.runs.policy import Policy as Policy

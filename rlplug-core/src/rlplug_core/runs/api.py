@@ -6,18 +6,21 @@ From Python:
     print(run.evaluate().mean)
     policy = load(run)
     action = policy(observation)
+
+`preset` returns the options of a preset as an object that trains.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlplug_core.config.files import keep_directory
 from rlplug_core.config.import_path import import_path
 from rlplug_core.config.numbers import plain
+from rlplug_core.config.schema import flat
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.learner_checks import check_ignored
@@ -46,7 +49,17 @@ from rlplug_core.runs.resuming import resume_from_checkpoint
 from rlplug_core.runs.run import Run, open_run, plan_of
 from rlplug_core.runs.session import Session, Watch
 
-__all__ = ["Run", "load", "open_run", "plan_of", "resume", "start", "train"]
+__all__ = [
+    "Preset",
+    "Run",
+    "load",
+    "open_run",
+    "plan_of",
+    "preset",
+    "resume",
+    "start",
+    "train",
+]
 
 
 @add_python_notes()
@@ -251,3 +264,55 @@ def load(
             code that you have not trusted.
     """
     return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """An algorithm, an environment and options that can be read, changed and trained.
+
+    Attributes:
+        algorithm: an id, `module:Class` or `./file.py:Class`.
+        env: the environment, in a form that `train` takes.
+        options: by dotted name: the preset, and over it the given options. All others have their defaults.
+        origins: for each option `preset` or `option`.
+    """
+
+    algorithm: str
+    env: object
+    options: Mapping[str, object]
+    origins: Mapping[str, str]
+
+    def with_options(self, options: Mapping[str, object]) -> Preset:
+        """Return a preset with these options over its own.
+
+        Args:
+            options: by dotted name, or nested as in `{"net": {"hidden": [64, 64]}}`.
+        """
+        given = {
+            name: self.options[name] for name in self.options if self.origins[name] != "preset"
+        }
+        return preset(self.algorithm, self.env, {**given, **flat(options)})
+
+    def train(self, **arguments: Any) -> Run:
+        """Train it and return the finished run; `arguments` are the keyword arguments of `train`."""
+        return train(self.algorithm, self.env, self.options, origins=self.origins, **arguments)
+
+
+@add_python_notes()
+def preset(
+    algorithm: str | type[object], env: object, options: Mapping[str, object] | None = None
+) -> Preset:
+    """Return the preset of an algorithm for an environment, with `options` over it.
+
+    Args:
+        algorithm: as for `train`.
+        env: as for `train`. A preset for a kind of environment (`pixels`, `continuous`, `discrete`, `multi-agent`)
+            applies if none names the environment; to know the kind, one environment is made and closed.
+        options: by dotted name or nested.
+
+    Raises:
+        UsageError, PluginError: there is no such algorithm or environment.
+    """
+    word = absolute(_word(algorithm))
+    request = RunRequest.make(word, env, options or {}).with_presets()
+    return Preset(word, env, dict(request.values), dict(request.origins))
