@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+#: Seconds after which something hangs, even if ten other processes want the same core. Tests that wait for the end of
+#: a process, for an answer or for a condition use this limit; tests of a limit set one of their own.
+PATIENCE = 900.0
 
 
-def until(condition: Callable[[], T], process: subprocess.Popen[Any] | None = None, seconds: float = 120) -> T:
+def until(condition: Callable[[], T], process: subprocess.Popen[Any] | None = None, seconds: float = PATIENCE) -> T:
     """Return what `condition` returned once that is true; fail if `process` ends or `seconds` pass before."""
     pause, deadline = threading.Event(), time.monotonic() + seconds
     while not (found := condition()):

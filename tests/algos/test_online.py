@@ -29,11 +29,10 @@ from tests.core.stories import Story, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
 from tests.tables import for_each
+from tests.waiting import PATIENCE
 
 #: `nstep-q` that reports whether the target network moved.
 WATCHED = f"{Path(__file__).with_name('probes.py')}:WatchedQ"
-#: Seconds after which a condition that ought to come is missed.
-PATIENCE = 60.0
 ONLINE = ("vqn", "vsarsa", "nstep-q")
 ACTIONS = 7
 STORIES = stories(st.integers(1, 12))

@@ -24,6 +24,7 @@ import torch
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.journal import read
 from tests.algos.test_options import ALGORITHMS
+from tests.waiting import PATIENCE
 
 SCRIPT = Path(__file__).with_name("stopping.py")
 #: Metrics that no two runs share.
@@ -90,7 +91,7 @@ def trained_and_resumed(place: Path, stops: Sequence[tuple[str, str, int]]) -> N
     for command, seed in (("train", "1"), ("resume", "2")):
         child = subprocess.run(
             [sys.executable, "-W", "error", SCRIPT, command, place, *words], capture_output=True, text=True,
-            timeout=1800, env={**os.environ, "PYTHONHASHSEED": seed},
+            timeout=PATIENCE, env={**os.environ, "PYTHONHASHSEED": seed},
         )  # fmt: skip
         assert child.returncode == 0, child.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from rlplug_cli.mlflow import store
 from rlplug_core import plugins
 from rlplug_core.runs.journal import Journal
 from tests.cli.warm import call as call_warm
+from tests.cli.warm import commands as warm_commands
+from tests.waiting import PATIENCE
 
 
 @dataclass
@@ -75,33 +76,30 @@ def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return call
 
 
+@dataclass(frozen=True)
+class Warm:
+    """Commands that fork from a process that has imported what they need: the folder of two, and the socket."""
+
+    folder: Path
+    socket: str
+
+
 @pytest.fixture(scope="session")
-def warm() -> Iterator[Path]:
-    """A folder with `rlplug` and `run-script`, which fork from a process that has imported what they need."""
-    script = Path(__file__).with_name("warm.py")
-    with tempfile.TemporaryDirectory() as name:  # its path is short, as that of a socket must be
-        folder = Path(name)
-        for command, word in (("rlplug", ""), ("run-script", "--script ")):
-            client = f"{shlex.quote(sys.executable)} -IS {script} {folder / 'door'} {word}"
-            (folder / command).write_text(f'#!/bin/sh\nexec {client}"$@"\n', encoding="utf-8")
-            (folder / command).chmod(0o755)
-        limited = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # which is read once; the command does it, but later
-        words = [sys.executable, "-P", str(script), "serve", str(folder / "door")]
-        with subprocess.Popen(words, env=limited, text=True, stdout=subprocess.PIPE) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-            yield folder
-            server.terminate()
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A folder with `rlplug` and `run-script`."""
+    folder = tmp_path_factory.mktemp("warm")
+    with warm_commands(sys.executable, folder) as path:
+        yield Warm(folder, path)
 
 
 @pytest.fixture
-def process(warm: Path) -> Callable[..., Done]:
+def process(warm: Warm) -> Callable[..., Done]:
     """The command in a process of its own, a fork of one that has imported what it needs."""
 
     def call(*words: str, **environment: str) -> Done:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             streams = (0, out.fileno(), err.fileno())
-            code = call_warm(str(warm / "door"), list(words), {**os.environ, **environment}, streams)
+            code = call_warm(warm.socket, list(words), {**os.environ, **environment}, streams)
             out.seek(0)
             err.seek(0)
             return Done(code, out.read(), err.read())
@@ -119,7 +117,7 @@ def new_process() -> Callable[..., Done]:
             check=False,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=PATIENCE,
             env={**os.environ, **environment},
         )
         return Done(done.returncode, done.stdout, done.stderr)

@@ -20,13 +20,12 @@ import numpy as np
 import pytest
 
 from rlplug_core.films.film import film
+from tests.waiting import PATIENCE
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
 #: Frames, and frames per second.
 FRAMES, FPS = 30, 30
-#: Seconds that a browser has on a busy machine.
-PATIENCE = 120
 #: What the page tells: a film that was played to its end, or a picture of several frames.
 PAGE = """<script>
 const tell = what => fetch('/told', {method: 'POST', body: JSON.stringify(what)});

@@ -31,7 +31,9 @@ import pytest
 from rlplug_cli.app import app
 from rlplug_cli.arguments import option_name
 from rlplug_core.plugins.known import KNOWN
+from tests.cli.conftest import Warm
 from tests.cli.documents import options
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
@@ -74,12 +76,11 @@ ELSEWHERE = {
 SHORT = ("--total-timesteps", "1500", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 #: And one that is to be interrupted, long enough.
 LONG = ("--total-timesteps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
-#: Pages whose runs MLflow must get; elsewhere it would be most of the time.
-MIRRORED = ("README", "mlflow")
+#: Pages whose runs MLflow must get; elsewhere it would be most of the time. `tests/wheels/test_main_job.py` checks that
+#: it gets the README's first run.
+MIRRORED = ("mlflow",)
 #: The variable that names the folder of `warm`.
 WARM = "RLPLUG_TESTS_WARM"
-#: Seconds that one command may take, on a busy machine.
-PATIENCE = 240
 
 
 @dataclass(frozen=True)
@@ -231,12 +232,12 @@ def pattern_of(line: str) -> str:
     [pytest.param(page, marks=() if page.stem in CORE_PAGES else pytest.mark.slow) for page in PAGES if examples(page)],
     ids=lambda page: page.stem,
 )
-def test_commands_of_a_page_run(page: Path, warm: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_a_page_run(page: Path, warm: Warm, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands run in forks of one process; `tests/wheels` runs the installed command in processes of its own."""
     session, modules = NEEDS.get(page.stem, ("", []))
     if missing := [module for module in modules if find_spec(module) is None]:
         pytest.skip(f"`nox -s {session}` has {', '.join(missing)}")
-    monkeypatch.setenv(WARM, str(warm))
+    monkeypatch.setenv(WARM, str(warm.folder))
     if page.stem not in MIRRORED:
         monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     for block in examples(page):

@@ -13,6 +13,7 @@ import pytest
 
 from rlplug_core import plugins
 from tests.faults.kills import forms
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ def table(module: str, *words: str, **environment: str) -> list[list[str]]:
     """The cells of the table that a module prints; it ends well where nothing is wrong."""
     done = subprocess.run(
         [sys.executable, "-m", f"tests.faults.{module}", *words], cwd=ROOT, env={**os.environ, **environment},
-        capture_output=True, text=True, check=False, timeout=600,
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 #: Says that it runs, and how it was ended.
 COMMAND = """
@@ -46,7 +46,7 @@ def members(group: int) -> list[int]:
 @pytest.mark.parametrize(("code", "seen"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)])
 def test_a_command_that_ends_by_itself_gives_its_code_and_leaves_nobody(code: str, seen: int, tmp_path: Path) -> None:
     guard = guarded(tmp_path, sys.executable, "-c", code)
-    assert guard.wait(60) == seen
+    assert guard.wait(PATIENCE) == seen
     guard.communicate()
     until(lambda: not members(guard.pid))
 
@@ -61,19 +61,19 @@ def test_a_command_is_asked_to_end_when_the_pipe_closes_even_if_its_guard_was_ki
     until(lambda: len(members(guard.pid)) == 3)
     if killed:
         os.kill(guard.pid, signal.SIGKILL)
-        guard.wait(60)
+        guard.wait(PATIENCE)
     assert guard.stdin is not None
     guard.stdin.close()
     until((tmp_path / "ended").exists)
     until(lambda: not members(guard.pid))
     if not killed:
-        assert guard.wait(60) == 3
+        assert guard.wait(PATIENCE) == 3
 
 
 def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
     stubborn = "import pathlib, signal\nsignal.signal(15, signal.SIG_IGN)\npathlib.Path('runs').touch()\nsignal.pause()"
     guard = guarded(tmp_path, sys.executable, "-c", stubborn, patience=0.2)
     until((tmp_path / "runs").exists)
-    guard.communicate(timeout=60)
+    guard.communicate(timeout=PATIENCE)
     assert guard.returncode == -signal.SIGKILL
     until(lambda: not members(guard.pid))

@@ -21,6 +21,7 @@ from rlplug_cli.render.trace import WIDTH, Trace
 from rlplug_cli.training import title
 from rlplug_core.loop.events import Progress
 from rlplug_core.plugins.request import RunRequest
+from tests.waiting import PATIENCE
 
 
 def progress(steps: int, evaluation: float | None = None, phase: str = "training") -> Progress:
@@ -124,7 +125,7 @@ def on_a_terminal(*more: str, **variables: str) -> str:
     process = subprocess.Popen(words, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
     written = read_all(leader)
-    assert process.wait(120) == 0, written
+    assert process.wait(PATIENCE) == 0, written
     return written
 
 

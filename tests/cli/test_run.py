@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -38,7 +38,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> Path:
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RLPLUG_", "MLFLOW_"))}
     environment["RLPLUG_MLFLOW_DRAIN_SECONDS"] = "200"  # a slow machine is no failure
-    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=here, env=environment, timeout=240)
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, cwd=here, env=environment, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     (here / "out.txt").write_text(done.stdout)
     assert told(done.stderr) == ""
@@ -192,7 +194,7 @@ def test_a_signal_saves_a_checkpoint_and_resume_continues(
     path = place / "runs/one/journal.jsonl"
     until(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
     running.send_signal(number)
-    _, error = running.communicate(timeout=120)
+    _, error = running.communicate(timeout=PATIENCE)
     assert running.returncode == code, error
     (line,) = (line for line in error.splitlines() if f"stopped by {number.name}" in line)
     assert f"rlplug resume {place / 'runs/one'}" in line
@@ -228,11 +230,11 @@ def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: P
     until(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
     children = psutil.Process(running.pid).children(recursive=True)
     os.killpg(running.pid, signal.SIGTERM)
-    _, error = running.communicate(timeout=120)
+    _, error = running.communicate(timeout=PATIENCE)
     assert running.returncode == 143, error
     assert error.count("\n") == 1
     assert journal(place / "runs/one")[-1]["data"] == {"status": "interrupted"}
-    _, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE)
     assert not alive
 
 
@@ -247,7 +249,7 @@ def test_two_first_runs_at_once_are_both_recorded(place: Path) -> None:
         )
         for seed in range(2)
     ]
-    errors = [process.communicate(timeout=300)[1].decode() for process in started]
+    errors = [process.communicate(timeout=PATIENCE)[1].decode() for process in started]
     assert [process.returncode for process in started] == [0] * 2, errors
     assert list(map(told, errors)) == [""] * 2
     from mlflow import MlflowClient

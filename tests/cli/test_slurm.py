@@ -15,7 +15,7 @@ import pytest
 from rlplug_cli.sweep.slurm import SCRIPT, script
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.journal import read
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 #: Keeps what was asked in `asked`, and answers with what the test has put into `states`.
 FAKE = """#!/bin/sh
@@ -28,7 +28,6 @@ esac
 #: Some ten seconds, which a busy machine does not reach the end of before a test has sent its signal.
 TINY = ("--total-timesteps", "200000", "--log-every", "500", "--checkpoint-every", "1000", "--eval-episodes", "1",
         "--final-eval-episodes", "1", "--num-envs", "2", "--env-workers", "1")  # fmt: skip
-PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -70,14 +69,14 @@ def test_a_task_continues_after_a_time_limit_and_after_a_failed_node(
     run = directory / "vpg-CartPole-v1-s1"
 
     process = begin(directory, 0)
-    until(lambda: list((run / "checkpoints").glob("step-*")), process, PATIENCE)
+    until(lambda: list((run / "checkpoints").glob("step-*")), process)
     process.send_signal(signal.SIGUSR1)  # its time is nearly up
     assert process.wait(PATIENCE) == 0
     assert (slurm / "asked").read_text().splitlines()[-1] == "scontrol requeue 77_0"
     stopped = max(record.step for record in read(run / "journal.jsonl"))
 
     process = begin(directory, 0)  # out of the queue again
-    until(lambda: max(record.step for record in read(run / "journal.jsonl")) > stopped + 1000, process, PATIENCE)
+    until(lambda: max(record.step for record in read(run / "journal.jsonl")) > stopped + 1000, process)
     os.killpg(process.pid, signal.SIGKILL)  # the node fails
     process.wait()
     saved = max(int(path.name.split("-")[1]) for path in (run / "checkpoints").glob("step-*"))

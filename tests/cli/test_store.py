@@ -12,7 +12,7 @@ import pytest
 
 from rlplug_cli.mlflow import store
 from rlplug_core.errors import RlplugError
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 PREPARE = "import sys; from rlplug_cli.mlflow import store; store.prepare(sys.argv[1])"
 
@@ -32,7 +32,7 @@ def usable(path: Path) -> bool:
 
 def test_processes_that_need_a_fresh_store_at_once_all_get_it(place: Path) -> None:
     started = [preparing(store.tracking_uri()) for _ in range(4)]
-    assert [process.wait(120) for process in started] == [0, 0, 0, 0]
+    assert [process.wait(PATIENCE) for process in started] == [0, 0, 0, 0]
     assert usable(place / "mlflow.db")
     assert sorted(path.name for path in place.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
 
@@ -44,7 +44,7 @@ def test_a_creation_that_was_killed_leaves_nothing_in_the_way(place: Path) -> No
     process.wait()
     assert list(place.glob("mlflow.db.creating-*"))
     assert not (place / "mlflow.db").exists()
-    assert preparing(store.tracking_uri()).wait(120) == 0
+    assert preparing(store.tracking_uri()).wait(PATIENCE) == 0
     assert usable(place / "mlflow.db")
     assert not list(place.glob("mlflow.db.creating-*"))
 

@@ -20,6 +20,7 @@ from rlplug_core import load, train
 from rlplug_core.errors import BadEnv, MissingPackage, PluginError
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing import env_checks
+from tests.waiting import PATIENCE
 
 SHORT = {"total_timesteps": 300, "num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 1}
 
@@ -276,7 +277,7 @@ sys.stderr.close()
 run = train("ppo", "CartPole-v1", {SHORT!r}, out={str(tmp_path)!r}, hooks=False)
 sys.exit(run.status != "finished")
 """
-    assert subprocess.run([sys.executable, "-c", lines], check=False, timeout=120).returncode == 0
+    assert subprocess.run([sys.executable, "-c", lines], check=False, timeout=PATIENCE).returncode == 0
 
 
 def test_names_that_a_module_makes_when_asked_say_which_package_they_need(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from rlplug_envs.families.tensor import WORLDS as WORLD_CLASSES
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.cart_pole import CartPole
 from rlplug_envs.tensors.pendulum import Pendulum
+from tests.waiting import PATIENCE
 
 ROWS = 16
 ROOT = Path(__file__).parents[2]
@@ -435,7 +436,9 @@ class StopAt:
 
 
 def command(*words: str, code: int = 0) -> None:
-    done = subprocess.run([sys.executable, "-m", "rlplug_cli", *words], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "rlplug_cli", *words], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == code, done.stderr
 
 

@@ -24,7 +24,7 @@ from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.sender import NICE, Sender
 from rlplug_core.plugins import Hooks
 from rlplug_core.runs.directory import RunDirectory
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -168,7 +168,7 @@ def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Pa
     children = psutil.Process(running.pid).children(recursive=True)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    _, alive = psutil.wait_procs(children, timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE)
     assert children
     assert not alive
     saved = state(place / "runs/one")

@@ -19,6 +19,7 @@ import pytest
 
 from rlplug_cli.commands.ui import newest
 from tests.cli.planted import environment, plant, ran
+from tests.waiting import PATIENCE
 
 #: The token of the servers of these tests.
 KEY = "known-here-alone"
@@ -42,7 +43,7 @@ def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str]
     finally:
         if process.poll() is None:
             process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -53,7 +54,7 @@ def get(port: int, path: str, body: object = None, **headers: str) -> tuple[int,
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, known)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         with error:
@@ -107,7 +108,7 @@ def assert_token_needed(process: subprocess.Popen[str], port: int, place: Path) 
 
 def assert_cookie(port: int) -> None:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    with opener.open(f"http://127.0.0.1:{port}/?token={KEY}", timeout=30) as answer:
+    with opener.open(f"http://127.0.0.1:{port}/?token={KEY}", timeout=PATIENCE) as answer:
         assert answer.url == f"http://127.0.0.1:{port}/"
         assert "<title>MLflow</title>" in answer.read().decode()
 
@@ -119,7 +120,7 @@ def assert_newest_is_linked(port: int, with_store: str) -> None:
     experiment = MlflowClient(with_store).create_experiment("CartPole-v1")
     assert newest(port, KEY) == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}?token={KEY}"
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    with opener.open(newest(port, KEY), timeout=30) as answer:
+    with opener.open(newest(port, KEY), timeout=PATIENCE) as answer:
         assert answer.url == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}"
         assert answer.headers["content-type"].startswith("text/html")
         assert f"/#/experiments/{experiment}/runs?orderByKey=metrics.%60final" in answer.read().decode()
@@ -136,8 +137,8 @@ def test_nothing_is_left_however_it_ends(served: tuple[subprocess.Popen[str], in
     children = descendants(process)
     assert children
     os.kill(process.pid, number)
-    assert process.wait(30) == (-9 if number is signal.SIGKILL else 0)
-    _, alive = psutil.wait_procs(children, timeout=30)
+    assert process.wait(PATIENCE) == (-9 if number is signal.SIGKILL else 0)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE)
     assert not alive
 
 

@@ -4,7 +4,8 @@
     python warm.py SOCKET WORD...    `rlplug WORD...`, with the directory, the variables and the streams of this process
     python warm.py SOCKET --script FILE    `python -W error FILE`
 
-Signals sent to the last two go to the command, whose exit code they return.
+`commands` starts the first and writes the others into a folder. Signals sent to the last two go to the command, whose
+exit code they return.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shlex
 import signal
+import site
 import socket
 import sys
+import sysconfig
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 #: What the first import of each takes a while.
 HEAVY = (
@@ -28,6 +34,27 @@ HEAVY = (
     "rlplug_core.runs.api",
 )
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def commands(python: str, folder: Path) -> Iterator[str]:
+    """Write `rlplug` and `run-script` into a folder, which fork from a process of `python`; yields its socket."""
+    import subprocess
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as name:  # its path is short, as that of a socket must be
+        path = str(Path(name) / "door")
+        for command, word in (("rlplug", ""), ("run-script", "--script ")):
+            client = f"{shlex.quote(python)} -IS {__file__} {path} {word}"
+            (folder / command).write_text(f'#!/bin/sh\nexec {client}"$@"\n', encoding="utf-8")
+            (folder / command).chmod(0o755)
+        limited = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # which is read once; the command does it, but later
+        words = [python, "-P", __file__, "serve", path]
+        with subprocess.Popen(words, env=limited, text=True, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield path
+            server.terminate()
 
 
 def serve(path: str) -> None:
@@ -70,6 +97,7 @@ def become(words: list[str], place: str, variables: dict[str, str], streams: Seq
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    site.addsitedir(sysconfig.get_path("purelib"))  # packages that were installed editable since the start
     if words[0] == "--script":
         run_script(words[1])
     else:

@@ -23,6 +23,7 @@ from tests.core.decoupled import PipeLink, act, rollout_of
 from tests.core.fakes import ENVS, HERE, TINY, TinyConfig, TinyQ, TinyQConfig, assert_same, make_runner, stored
 from tests.core.recurrent import MaskedRecall, RecurrentA2C
 from tests.core.writers import started
+from tests.waiting import PATIENCE
 
 
 def test_a_stop_between_two_batches_leaves_no_batch_out() -> None:
@@ -81,7 +82,7 @@ def test_two_processes_that_exchange_plain_arrays_are_the_one_loop(env: str) -> 
             clock.steps = chunk.data.pop("steps")
             learner.update(rollout_of(chunk.data), clock)
             clock.updates += 1
-    process.join(60)
+    process.join(PATIENCE)
     assert process.exitcode == 0
     assert clock.updates == sync.clock.updates == 12
     assert_same(dict(sync.learner.policy.state_dict()), dict(learner.policy.state_dict()))

@@ -20,6 +20,7 @@ import pytest
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import read
 from tests.core.fakes import TINY, assert_same, flat
+from tests.waiting import PATIENCE
 
 OPTIONS: dict[str, Any] = {
     "num_envs": 2, "eval_every": 600, "eval_episodes": 1, "final_eval_episodes": 0, "checkpoint_every": 200,
@@ -77,7 +78,7 @@ def test_a_killed_run_resumes_to_the_same_bits(env: str, tmp_path: Path) -> None
     options = {**OPTIONS, **own}
     whole = train(TINY, env, options, out=tmp_path, name="whole", hooks=False)
     words = [sys.executable, "-c", CHILD, TINY, env, str(tmp_path), "155"]
-    child = subprocess.run(words, check=False, env={**os.environ, "OPTIONS": json.dumps(options)}, timeout=300)
+    child = subprocess.run(words, check=False, env={**os.environ, "OPTIONS": json.dumps(options)}, timeout=PATIENCE)
     assert child.returncode == -signal.SIGKILL
     part = resume(tmp_path / "part", hooks=False)
     assert_same(final(part, module), final(whole, module))

@@ -18,6 +18,7 @@ from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 from tests.envs.continuing import continued_afresh
+from tests.waiting import PATIENCE
 
 pytest.importorskip("mujoco", reason="the extra rlplug-envs[mujoco] is not installed")
 
@@ -101,6 +102,6 @@ print(env.step(env.spec.action.sample()[None]).count)
 def test_environments_that_cannot_render_still_step() -> None:
     """MuJoCo loads what draws as it is imported, and cannot be imported where that fails."""
     words, environment = [sys.executable, "-W", "ignore", "-c", STEPS], {**os.environ, "MUJOCO_GL": "crayons"}
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert "rlplug: MuJoCo draws nothing here: MUJOCO_GL=crayons does not work (RuntimeError: " in done.stderr

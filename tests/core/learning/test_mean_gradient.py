@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlplug_core.learning.mean_gradient import LearnerLost, MeanGradient
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 #: Seconds that a learner waits for the others.
 TIMEOUT = 2.0
@@ -50,7 +50,7 @@ def started(folder: Path, late: float) -> list[multiprocessing.context.SpawnProc
 
 def said(folder: Path, processes: list[multiprocessing.context.SpawnProcess]) -> list[str]:
     for process in processes:
-        process.join(60)
+        process.join(PATIENCE)
     return [(folder / f"said-{rank}").read_text() for rank in (0, 1)]
 
 

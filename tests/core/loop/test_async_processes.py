@@ -21,10 +21,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from tests.core.fakes import BESIDE, ENVS, HERE, TINY, assert_same, make_runner, stored
 from tests.core.traces import processes_in
-from tests.waiting import until
-
-#: Seconds after which a condition that ought to come is missed.
-PATIENCE = 60.0
+from tests.waiting import PATIENCE, until
 
 
 def alive(pid: int) -> bool:

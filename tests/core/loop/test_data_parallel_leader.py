@@ -18,7 +18,7 @@ from rlplug_core.runs.directory import RunDirectory
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_async_processes import SCRIPT, alive, group
 from tests.core.traces import processes_in
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
 TRACES = f"{HERE}:".replace("fakes.py", "traces.py")
@@ -245,7 +245,7 @@ def test_when_the_leader_is_killed_nobody_stays_and_a_resume_goes_on(tmp_path: P
     members = group(process.pid)
     assert len(members) >= 2  # the leader and the other learner
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     until(lambda: not group(process.pid))
     run = Run(RunDirectory.open(tmp_path / "run"))
     assert run.status == "killed"

@@ -18,10 +18,8 @@ from rlplug_core.errors import Stopped
 from rlplug_core.loop.signals import handle_signals
 from rlplug_core.runs.api import open_run, resume
 from tests.core.fakes import BESIDE, ENVS, TINY
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
-#: Seconds after which what ought to come is missed.
-PATIENCE = 60.0
 STUCK = Path(__file__).with_name("stuck.py")
 SCRIPT = """
 import sys
