@@ -1,8 +1,8 @@
 """All checks of the repository: `python -m nox` runs the default ones, `python -m nox -l` lists them all.
 
-The four wheels are built once. Two environments hold them, each filled by one pip command under `constraints.txt`:
-`env`, with every extra and tool that tests, types and pages need, and `wheels`, with the four wheels and their
-declared dependencies. An undeclared import or a file missing from a wheel fails in `wheels`.
+The four wheels are built once. One environment, `env`, holds them with every extra and tool that tests, types and
+pages need; one pip command fills it under `constraints.txt`. An undeclared import or a file missing from a wheel fails
+in `tests/wheels` and `tests/ecosystem`, where only declared distributions can be imported.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ EVERYTHING = (
     "rlplug-cli[video,onnx,tune,notebook,tensorboard]",
 )
 TOOLS = (
+    "hatchling>=1.26",
     "mypy>=2",
     "types-psutil",
     "onnxruntime",
@@ -65,8 +66,10 @@ TOOLS = (
 )
 ENV = ROOT / ".nox" / "env"
 FOLDERS = ("tests/core", "tests/algos", "tests/envs", "tests/cli")
-#: Two test processes, one per core. `--durations` lists the slowest tests.
-PARALLEL = ("-n", "2", "--dist", "worksteal", "--durations", "10")
+INSTALLED = ("tests/wheels", "tests/ecosystem")
+#: Three test processes on two cores: a quarter of the time they wait for processes, servers and disks. The tests of a
+#: file share runs and environments, so a file stays in one process; `tests/conftest.py` says which files are first.
+PARALLEL = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "10")
 #: The plain nox runs the tests without the marker `slow`, with the same generated examples each time. `pytest` by hand
 #: draws other examples: a failure there is a bug, but not a reason for an unrelated change to fail.
 QUICK = ("-m", "not slow", "--hypothesis-profile", "ci")
@@ -146,8 +149,8 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["env"])
 def tests(session: nox.Session) -> None:
-    """Run the tests of the four packages in one pytest; `tests-core` and its siblings run one folder."""
-    run_tests(session, *FOLDERS, *QUICK)
+    """Run all tests in one pytest; `tests-core`, `wheels`, `ecosystem` and others run one folder."""
+    run_tests(session, *FOLDERS, *INSTALLED, *QUICK)
 
 
 @nox.session(name="tests-core", venv_backend="none", default=False, requires=["env"])
@@ -174,26 +177,16 @@ def tests_cli(session: nox.Session) -> None:
     run_tests(session, "tests/cli", *QUICK)
 
 
-@nox.session(reuse_venv=False, requires=["build"])
+@nox.session(venv_backend="none", default=False, requires=["env"])
 def wheels(session: nox.Session) -> None:
     """Check the content of the wheels, import their modules with declared dependencies only, train elsewhere."""
-    session.env["RLPLUG_WHEELS"] = str(WHEELS)
-    install(session, PACKAGES, *PYTEST, "hatchling>=1.26", "mypy")
-    with timed(session, checks):
-        session.run("pytest", "tests/wheels", *PARALLEL, *session.posargs)
+    run_tests(session, "tests/wheels")
 
 
-@nox.session(venv_backend="none", requires=["wheels"])
+@nox.session(venv_backend="none", default=False, requires=["env"])
 def ecosystem(session: nox.Session) -> None:
-    """Install plugins on top of the environment of `wheels`: good, bad and new ones; use, break and remove them."""
-    python = str(ROOT / ".nox" / "wheels" / "bin" / "python")
-    session.env["RLPLUG_EXAMPLES"] = str(WHEELS / "examples")
-    # The tests of a file are the steps of one story, so a file stays in one process.
-    stories = ("-n", "2", "--dist", "loadfile")
-    with timed(session, checks):
-        session.run(
-            python, "-m", "pytest", "tests/ecosystem", *stories, *session.posargs, external=True
-        )
+    """Install plugins next to the four packages: good, bad and new ones; use, break and remove them."""
+    run_tests(session, "tests/ecosystem")
 
 
 @nox.session(reuse_venv=True, default=False)
@@ -214,7 +207,7 @@ def nightly(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False, requires=["env"])
 def slow(session: nox.Session) -> None:
     """Run the tests marked `slow`: long training, compilers, variants of the conformance kit, most pages."""
-    run_tests(session, *FOLDERS, *SLOW)
+    run_tests(session, *FOLDERS, *INSTALLED, *SLOW)
     run_tests(session, "tests/envs/test_atari.py", RLPLUG_ATARI_STEPS="1000")
 
 
@@ -262,9 +255,7 @@ def pythons(session: nox.Session) -> None:
 def scaffold(session: nox.Session) -> None:
     """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (half an hour)."""
     install(session, PACKAGES, "nox>=2025.2.9", *PYTEST)
-    session.env.update(
-        {"RLPLUG_EXAMPLES": "none", "RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)}
-    )
+    session.env.update({"RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)})
     with timed(session, checks):
         session.run("pytest", "tests/ecosystem/test_own_nox.py", *session.posargs)
 
@@ -432,6 +423,7 @@ def in_env(session: nox.Session, module: str, *words: str, **variables: str) -> 
 
 def run_tests(session: nox.Session, *words: str, **variables: str) -> None:
     """Run pytest in the environment `env`; arguments after `--` are added."""
+    variables["RLPLUG_WHEELS"] = str(WHEELS)
     with timed(session, checks):
         in_env(session, "pytest", *words, *PARALLEL, *session.posargs, **variables)
 

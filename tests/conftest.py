@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a state directory of their own, default signals, a time limit for quick checks."""
+"""Fixtures of all tests: a state directory of their own, default signals, a time limit for quick checks; the order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,31 @@ import rlplug_core  # noqa: F401 - before numpy, which reads its environment var
 #: Seconds after which tests are skipped; `nox -s quick` sets it.
 SECONDS = "RLPLUG_TEST_SECONDS"
 STARTED = time.monotonic()
+#: The files that take longest, in the order in which they are started: at the end, no process waits for a long file.
+FIRST = (
+    "cli/test_docs.py",
+    "ecosystem/test_examples.py",
+    "ecosystem/test_scaffold.py",
+    "algos/test_conformance.py",
+    "algos/test_resume.py",
+    "cli/test_hostile.py",
+    "ecosystem/test_museum.py",
+    "cli/test_tracking.py",
+    "cli/test_safe_path.py",
+    "cli/test_tune.py",
+    "envs/test_atari.py",
+    "cli/test_run.py",
+    "core/testing/test_kit_kinds.py",
+    "core/testing/test_kit.py",
+    "core/test_conflicts.py",
+    "ecosystem/test_tutorial.py",
+)
+RANKS = {Path(__file__).parent / name: rank for rank, name in enumerate(FIRST)}
+assert all(path.is_file() for path in RANKS), "FIRST names a file that has moved"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: RANKS.get(item.path, len(RANKS)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -98,7 +98,7 @@ def become(words: list[str], place: str, variables: dict[str, str], streams: Seq
         os.dup2(stream, number)
         os.close(stream)
     site.addsitedir(sysconfig.get_path("purelib"))  # packages that were installed editable since the start
-    if words[0] == "--script":
+    if words[:1] == ["--script"]:
         run_script(words[1])
     else:
         from rlplug_cli.__main__ import main

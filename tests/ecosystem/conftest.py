@@ -1,27 +1,27 @@
-"""An environment into which plugins are installed: everything that is installed here, and what a test adds by pip."""
+"""An environment into which plugins are installed: the four packages, tools, and what a test adds by pip."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sysconfig
-import venv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-#: Seconds that one command may take, on a busy machine.
-PATIENCE = 300
-#: The command of an environment, wherever that is.
-SCRIPT = '#!/bin/sh\nexec "$(dirname "$0")/python" -m rlplug_cli "$@"\n'
+from tests import declared
+from tests.cli.warm import commands
+from tests.waiting import PATIENCE
+
+#: What the environment has besides the four packages: the tools by which a plugin is built, tested and checked.
+TOOLS = ("pip", "hatchling", "mypy", "pytest", "hypothesis", "jsonschema")
 #: Variables that would lead a command to plugins, packages or stores that are not the environment's own.
 FOREIGN = ("MLFLOW_TRACKING_URI", "PYTHONPATH", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_TELEGRAPH")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if "RLPLUG_EXAMPLES" not in os.environ:
+    if "RLPLUG_WHEELS" not in os.environ:
         here = Path(__file__).parent
         for item in items:
             if here in item.path.parents:
@@ -76,18 +76,17 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A fresh environment and an empty working directory; nothing of the user's settings reaches the tests."""
-    root = tmp_path_factory.mktemp("environment")
-    venv.create(root, with_pip=False, symlinks=True)
-    (root / "bin" / "rlplug").write_text(SCRIPT, encoding="utf-8")
-    (root / "bin" / "rlplug").chmod(0o755)
-    (site,) = root.glob("lib/python*/site-packages")
-    # addsitedir, and not a plain path: editable installations below are themselves lines in such files.
-    below = sysconfig.get_path("purelib")
-    (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n", encoding="utf-8")
+    """A fresh environment and an empty working directory; nothing of the user's settings reaches the tests.
+
+    The command `rlplug` forks from a process of the environment that has imported what it needs.
+    """
+    root = tmp_path_factory.mktemp("place")
+    declared.make(root, *TOOLS)
     with pytest.MonkeyPatch.context() as patch:
         for name in FOREIGN:
             patch.delenv(name, raising=False)
         patch.setenv("RLPLUG_CONFIG", str(root / "no-config.toml"))
         patch.setenv("COLUMNS", "200")
-        yield Place(root, tmp_path_factory.mktemp("elsewhere"))
+        bin = root / "environment" / "bin"
+        with commands(str(bin / "python"), bin):
+            yield Place(root / "environment", tmp_path_factory.mktemp("elsewhere"))

@@ -34,6 +34,10 @@ NAMES = (
     "rlplug-telegraph",
     "rlplug-world",
 )
+#: The plain run leaves out most of the 550 tests that the plugins ship: tests that train for seconds, and checks of
+#: conformance but those of an algorithm that samples networks, of one with several agents and of a controller.
+SLOW = "conformance or learn or imitated or deceived or solves or best_actions or novelty or faster"
+QUICK = f"not ({SLOW}) or test_cem or of_vdn or test_curriculum"
 #: Options with which a run takes a moment.
 SHORT = (
     "--total-timesteps", "6000", "--eval-episodes", "10", "--final-eval-episodes", "10", "--checkpoint-every", "2000",
@@ -43,7 +47,7 @@ SHORT = (
 @pytest.fixture(scope="module")
 def installed(place: Place) -> Place:
     """The environment with the plugins, installed as files of the package index would be."""
-    wheels = sorted(Path(os.environ["RLPLUG_EXAMPLES"]).glob("*.whl"))
+    wheels = sorted(Path(os.environ["RLPLUG_WHEELS"]).glob("examples/*.whl"))
     assert len(wheels) == len(NAMES)
     place.pip("install", "--no-deps", "--no-index", *map(str, wheels))
     return place
@@ -111,10 +115,11 @@ def test_the_indices_in_the_wheels_are_current(installed: Place) -> None:
     assert installed.rlplug("index", "--check", *(name for name in NAMES if name != "rlplug-telegraph")).returncode == 0
 
 
-def test_each_passes_the_tests_that_it_ships(installed: Place) -> None:
+@pytest.mark.parametrize("selection", [QUICK, pytest.param(f"not ({QUICK})", marks=pytest.mark.slow)])
+def test_each_passes_the_tests_that_it_ships(installed: Place, selection: str) -> None:
     """One process runs them all: to start it and to import torch takes longer than the tests of most plugins."""
     tests = [str(EXAMPLES / name / "tests") for name in NAMES]
-    words = ("python", "-m", "pytest", *tests, "-q", "-p", "no:cacheprovider")
+    words = ("python", "-m", "pytest", *tests, "-q", "-p", "no:cacheprovider", "-k", selection)
     assert " passed" in installed.run(*words, RLPLUG_DISABLED_PLUGINS="mlflow").stdout
 
 

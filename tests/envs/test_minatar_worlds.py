@@ -14,10 +14,15 @@ from rlplug_core.testing.host_reads import HostReads
 from rlplug_envs.families.tensor import Tensors
 from rlplug_envs.tensors.grid import sticky_action
 
-minatar = pytest.importorskip("minatar")
 #: Vertical and horizontal speed of each direction of the package.
 SPEEDS = [(-1, -1), (-1, 1), (1, 1), (1, -1)]
 STEPS = 4_000
+
+
+@pytest.fixture(scope="module")
+def minatar() -> Any:
+    """The package; it imports seaborn, which takes longer than these tests."""
+    return pytest.importorskip("minatar")
 
 
 def of_breakout(game: Any) -> dict[str, Any]:
@@ -68,7 +73,7 @@ def rows_of(states: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_transitions_are_those_of_the_package(name: str) -> None:
+def test_transitions_are_those_of_the_package(minatar: Any, name: str) -> None:
     game, state_of, letters = GAMES[name]
     env = minatar.Environment(game, sticky_action_prob=0.0)
     env.seed(0)
@@ -106,7 +111,7 @@ def test_transitions_are_those_of_the_package(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_first_states_are_those_of_the_package(name: str) -> None:
+def test_first_states_are_those_of_the_package(minatar: Any, name: str) -> None:
     game, state_of, _ = GAMES[name]
     wanted = set()
     for seed in range(20):

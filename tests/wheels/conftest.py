@@ -1,4 +1,4 @@
-"""Everything here looks at installed packages: away from the checkout, and only where the wheels are installed."""
+"""Everything here looks at installed packages: away from the checkout, and only if the wheels are installed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import declared
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "RLPLUG_WHEELS" not in os.environ:
@@ -14,6 +16,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if here in item.path.parents:
                 item.add_marker(pytest.mark.skip(reason="`nox -s wheels` installs the wheels and says where they are"))
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of the four packages and what they declare, without extras and tools."""
+    root = tmp_path_factory.mktemp("declared")
+    declared.make(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def python(environment: Path) -> str:
+    """The interpreter of the environment."""
+    return str(environment / "environment" / "bin" / "python")
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
+from tests.declared import PACKAGES, closure, required
 
 #: Imports all modules of a package; argv: the package, a JSON list of importable names, and one of names of extras.
 SCRIPT = """
@@ -42,25 +40,12 @@ print(json.dumps({"modules": len(names), "faults": faults}))
 """
 
 
-def requirements(distribution: str, extras: bool) -> set[str]:
-    """Return the names that a distribution requires, in its extras or without them."""
-    found = set()
-    for requirement in map(Requirement, metadata.requires(distribution) or []):
-        of_extra = requirement.marker is not None and "extra" in str(requirement.marker)
-        if of_extra == extras and (extras or not requirement.marker or requirement.marker.evaluate()):
-            found.add(requirement.name.lower().replace("_", "-"))
-    return found
-
-
-def closure(distribution: str) -> set[str]:
-    """Return a distribution and everything that installing it brings."""
-    found, waiting = set(), [distribution]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += requirements(name, extras=False)
-    return found
+def of_extras(distribution: str) -> set[str]:
+    """Return the names that the extras of a distribution require."""
+    extras = metadata.metadata(distribution).get_all("Provides-Extra") or []
+    return {
+        requirement.name.lower().replace("_", "-") for extra in extras for requirement in required(distribution, extra)
+    }
 
 
 def top_levels(distributions: set[str]) -> set[str]:
@@ -74,11 +59,11 @@ def top_levels(distributions: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_module_imports_with_declared_distributions(package: str, elsewhere: Path) -> None:
+def test_every_module_imports_with_declared_distributions(package: str, python: str, elsewhere: Path) -> None:
     allowed = top_levels(closure(package))
-    extras = top_levels(requirements(package, extras=True))
+    extras = top_levels(of_extras(package))
     words = [package.replace("-", "_"), json.dumps(sorted(allowed)), json.dumps(sorted(extras - allowed))]
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *words], check=False, capture_output=True, text=True)
+    done = subprocess.run([python, "-c", SCRIPT, *words], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["modules"] > 5

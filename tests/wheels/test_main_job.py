@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sysconfig
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-RLPLUG = str(Path(sysconfig.get_path("scripts")) / "rlplug")
-
-
-def rlplug(*arguments: str) -> str:
-    done = subprocess.run([RLPLUG, *arguments], check=False, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory in which a3c has trained for a moment, with two worker processes."""
     place = tmp_path_factory.mktemp("elsewhere")
     with pytest.MonkeyPatch.context() as patch:
@@ -29,7 +22,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("RLPLUG_MLFLOW_DRAIN_SECONDS", "300")  # a slow machine is no failure
         few = ["--total-timesteps", "4000", "--eval-episodes", "5", "--final-eval-episodes", "5"]
-        rlplug("run", "a3c", "CartPole-v1", *few)
+        words = [python, "-m", "rlplug_cli", "run", "a3c", "CartPole-v1", *few]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
     return place
 
 
