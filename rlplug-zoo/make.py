@@ -44,11 +44,11 @@ WANTED = (
     Wanted("vqn", "CartPole-v1", 200_000, 400),
     *(Wanted(name, "Pendulum-v1", 10_000, -200) for name in ("ddpg", "td3", "sac", "tqc")),
     *(Wanted(name, "CartPole-v1", 100_000, 475) for name in ("impala", "appo", "a3c")),
-    *(
-        Wanted(name, "Acrobot-v1", 100_000, -100)
-        for name in ("a2c", "acktr", "trpo", "impala", "vpg")
-    ),
-    *(Wanted(name, "FrozenLake-v1", 60_000, 0.6) for name in ("ppo", "a2c", "acktr", "acer")),
+    *(Wanted(name, "Acrobot-v1", 100_000, -100) for name in ("a2c", "acktr", "trpo")),
+    *(Wanted(name, "tensor/CartPole-v1", 200_000, 475) for name in ("ppo", "pqn", "a2c")),
+    *(Wanted(name, "FrozenLake-v1", 60_000, 0.6) for name in ("a2c", "acktr", "ppo", "acer")),
+    *(Wanted(name, "Acrobot-v1", 100_000, -100) for name in ("vpg", "impala", "appo", "acer")),
+    *(Wanted(name, "CartPole-v0", 50_000, 190) for name in ("a2c", "acktr", "ppo", "trpo")),
     Wanted("nstep-dqn", "CartPole-v1", 20_000, 475),
     Wanted("ppo", "Pendulum-v1", 100_000, -200),
     Wanted("nstep-q", "CartPole-v1", 200_000, 475),
@@ -88,7 +88,7 @@ def make(wanted: Wanted) -> None:
     place = AGENTS / wanted.algorithm / wanted.env
     if place.exists():
         return
-    name = f"{wanted.algorithm}-{wanted.env}"
+    name = f"{wanted.algorithm}-{wanted.env.replace('/', '-')}"
     shutil.rmtree(RUNS / name, ignore_errors=True)
     options = {"total_timesteps": wanted.steps, **INLINE.get(wanted.algorithm, {})}
     run = train(wanted.algorithm, wanted.env, options, out=RUNS, name=name, hooks=False)

@@ -82,6 +82,12 @@ def push_and_pull(rlplug: Call, run: Run, destination: str) -> str:
 
 def test_a_folder_and_an_address(rlplug: Call, trained: Run, place: Path) -> None:
     push_and_pull(rlplug, trained, "shared")
+    filmed = rlplug("push", "mine", "filmed", "--film")
+    assert filmed.code == 0, filmed.err
+    assert "\n![An episode](film.webp)\n" in (place / "filmed" / "README.md").read_text(encoding="utf-8")
+    assert 0 < (place / "filmed" / "film.webp").stat().st_size <= 2**22
+    assert rlplug("push", "filmed", "again").code == 0
+    assert (place / "again" / "film.webp").read_bytes() == (place / "filmed" / "film.webp").read_bytes()
     assert "exists already" in rlplug("push", "mine", "shared").err
     with serving(FileServer()) as server:
         word = push_and_pull(rlplug, trained, f"{server.address}/agents/ppo")

@@ -93,6 +93,26 @@ def no_weights(files: Files) -> Files:
     return with_manifest({**change_hash(files, data), "policy.safetensors": data})
 
 
+def chunk(name: bytes, body: bytes) -> bytes:
+    """A part of a WebP."""
+    return name + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
+
+
+def webp(body: bytes) -> bytes:
+    return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
+
+
+def film(data: bytes) -> Change:
+    return replaced("film.webp", data)
+
+
+def shows_more(files: Files) -> Files:
+    card = SHOWS + "![An episode](https://example.org/a.webp)\n"
+    return with_manifest({**files, "README.md": card.encode(), "film.webp": webp(PICTURE)})
+
+
+PICTURE = chunk(b"VP8L", b"picture")
+SHOWS = "# a\n\n![An episode](film.webp)\n"
 BIG = {"kind": "Box", "shape": [2**20, 2**20], "dtype": "float32", "low": 0, "high": 1}
 DEEP = "[" * 100_000
 CONFIG = {"name": "x", "options": {}, "sources": {"algorithm": {"file": "/a.py", "copy": "a.py", "sha256": ""}}}
@@ -164,6 +184,20 @@ CASES: dict[str, tuple[Change, str]] = {
     "a card with a reference": (replaced("README.md", "[x][y]\n\n[y]: javascript:alert(1)"), "has markup"),
     "a card with escape codes": (replaced("README.md", "\x1b[2Jgone"), "has control characters"),
     "a card that turns its text around": (replaced("README.md", "a\u202eb"), "has control characters"),
+    "a film that is a page": (film(b"<html><script>alert(1)</script>"), "is not a WebP film"),
+    "a film with a page after it": (film(webp(PICTURE) + b"<script>alert(1)</script>"), "other bytes after"),
+    "a film with text in it": (film(webp(PICTURE + chunk(b"EXIF", b"<script>"))), "the part 'EXIF'"),
+    "a film with a page in a frame": (film(webp(chunk(b"ANMF", bytes(16) + chunk(b"XMP ", b"x")))), "the part 'XMP'"),
+    "a film with escape codes": (film(webp(chunk(b"\x1b[2J", b"x"))), "is damaged or not a picture"),
+    "a film with a cut picture": (film(webp(PICTURE)[:-1]), "other bytes after"),
+    "a film with a wrong length": (film(webp(b"VP8 " + b"\xff" * 4)), "the part 'VP8'"),
+    "a film with half a name": (film(webp(b"VP")), "the part 'VP'"),
+    "a film as large as a wall": (film(webp(chunk(b"VP8X", bytes(4) + b"\xff" * 6))), "16,777,216 pixels"),
+    "a film with large frames": (film(webp(chunk(b"ANMF", bytes(6) + b"\xff" * 6 + bytes(4)))), "16,777,216 pixels"),
+    "a film that never ends": (film(webp(chunk(b"ANMF", bytes(16)) * 3000)), "3,000 frames"),
+    "a film above its size": (listed("film.webp", bytes=2**23), "more than the limit of"),
+    "a card that shows no film": (replaced("README.md", "# a\n\n![An episode](film.webp)\n"), "has markup (]()"),
+    "a card that shows more": (shows_more, "has markup (]()"),
     "a record with source files": (replaced("config.json", json.dumps(CONFIG)), "names source files"),
     "a record that is a list": (replaced("config.json", "[]"), "names source files"),
     "a record that nests": (replaced("config.json", DEEP), "nests too deep"),
@@ -262,3 +296,9 @@ def test_our_own_cards_pass_whatever_a_run_is_called() -> None:
     check_card(before + after.partition("```")[2])
     assert yaml.safe_load(text.split("---")[1])["tags"][0] == "reinforcement-learning"
     assert not re.search("^z", text, re.MULTILINE)
+
+
+def test_a_film_of_pictures_is_pulled(inside: Path) -> None:
+    files = {**agent_files(), "film.webp": webp(PICTURE), "README.md": SHOWS.encode()}
+    put(inside / "agent", with_manifest(files))
+    assert (pull("agent", inside / "pulled") / "film.webp").read_bytes() == webp(PICTURE)

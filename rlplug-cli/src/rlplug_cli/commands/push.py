@@ -20,8 +20,13 @@ from rlplug_cli.trust import option as trust_option
     "destination",
 )
 @checkpoint_option()
+@click.option(
+    "--film",
+    is_flag=True,
+    help="Also share a film of one episode, which the card shows.",
+)
 @trust_option
-def command(run: str, destination: str, checkpoint: str, trust: bool) -> None:
+def command(run: str, destination: str, checkpoint: str, film: bool, trust: bool) -> None:
     """Share the agent of RUN, a run or an export: policy, card, learning curve and the command that trains it again.
 
     DESTINATION is a new folder, https://HOST/FOLDER (by PUT), hub:OWNER/NAME or mlflow:NAME.
@@ -34,7 +39,7 @@ def command(run: str, destination: str, checkpoint: str, trust: bool) -> None:
     found = open_run(run, trust)
     from rlplug_core.runs import is_source, push
 
-    pushed = push(found, destination, checkpoint)
+    pushed = push(found, destination, checkpoint, film)
     echo(f"pushed   {pushed.source}")
     echo(f"get it   rlplug pull {pushed.source}")
     if is_source(pushed.source):

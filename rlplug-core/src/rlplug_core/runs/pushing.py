@@ -17,6 +17,7 @@ from rlplug_core.runs.listing import records, summary
 from rlplug_core.runs.run import Run
 from rlplug_core.runs.trust import require_plugins
 from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_folder, manifest_of
+from rlplug_core.sharing.film_file import FILM, FILM_BYTES, SHOWN
 from rlplug_core.sharing.places import place_of
 
 #: The parts of a configuration that are shared.
@@ -36,16 +37,17 @@ class PushedAgent:
     sha256: str
 
 
-def push(run: Run, destination: str, checkpoint: str = "best") -> PushedAgent:
+def push(run: Run, destination: str, checkpoint: str = "best", film: bool = False) -> PushedAgent:
     """Write the agent of a run, or an export, to a folder or a source.
 
     Args:
         destination: a new folder, `https://host/folder`, `hub:owner/name` or `mlflow:name`.
         checkpoint: the checkpoint of the run.
+        film: play an episode and add a film of it, which the card shows.
 
     Raises:
-        UsageError: it needs an environment or a wrapper that is not an installed plugin, or the destination does not
-            accept it.
+        UsageError: it needs an environment or a wrapper that is not an installed plugin, the environment has no
+            frames, or the destination does not accept it.
     """
     place = place_of(destination)
     with TemporaryDirectory() as hidden:
@@ -58,6 +60,8 @@ def push(run: Run, destination: str, checkpoint: str = "best") -> PushedAgent:
         else:
             run.export(folder, checkpoint)
             _write_record(run, folder)
+        if film:
+            _add_film(run, folder, checkpoint)
         about = read(folder).about
         _refuse_code(run, about)
         check_folder(folder)
@@ -66,6 +70,27 @@ def push(run: Run, destination: str, checkpoint: str = "best") -> PushedAgent:
     manifest = manifest_of(files, algorithm, about.get("env", ""), _command(run))
     source = place.write({**files, MANIFEST: manifest})
     return PushedAgent(source, sha256(manifest).hexdigest())
+
+
+def _add_film(run: Run, folder: Path, checkpoint: str) -> None:
+    """Write a film of one episode into the folder, and show it on the card; with fewer frames if it is too large.
+
+    Raises:
+        UsageError: the environment has no frames, or the film is still too large.
+    """
+    place = folder / FILM
+    place.unlink(missing_ok=True)
+    for every in (2, 8, 32):
+        run.play(1, checkpoint=checkpoint, video=place, every=every)
+        if place.stat().st_size <= FILM_BYTES:
+            break
+    else:
+        raise UsageError(
+            f"a film of an episode has more than {FILM_BYTES:,} bytes; push without --film"
+        )
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    card.write_bytes(f"{text.replace(SHOWN, '').rstrip()}\n\n{SHOWN}\n".encode())
 
 
 def _refuse_code(run: Run, about: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@
 |---|---|
 | `policy.json`, `policy.safetensors` | the exported policy |
 | `README.md` | the model card |
+| `film.webp` | a film of an episode, if `push --film` made one |
 | `config.json`, `journal.jsonl` | the options, evaluations and scores of the run, for comparisons |
 """
 
@@ -21,6 +22,7 @@ import msgspec
 from rlplug_core.config.files import as_type, content, from_json
 from rlplug_core.errors import BadFile, RlplugError, plain
 from rlplug_core.export.bundle import example_inputs, read
+from rlplug_core.sharing.film_file import FILM, FILM_BYTES, SHOWN, check_film
 
 FORMAT = 1
 MANIFEST = "agent.json"
@@ -30,6 +32,7 @@ LIMITS = {
     "policy.json": 2**24,
     "policy.safetensors": 2**30,
     "README.md": 2**20,
+    FILM: FILM_BYTES,
     "config.json": 2**20,
     "journal.jsonl": 2**24,
 }
@@ -115,24 +118,29 @@ def check_content(name: str, data: bytes, listed: ListedFile, place: str) -> Non
 
 
 def check_folder(folder: Path) -> None:
-    """Check the files of an agent in a folder: the policy, the card, and the record of the run.
+    """Check the files of an agent in a folder: the policy, the card, the film, and the record of the run.
 
     Raises:
         RlplugError: a file is damaged, the card has markup, or the record names code.
     """
     policy = read(folder)
     policy.program.check(example_inputs(policy), MOST_NUMBERS)
+    film = folder / FILM
+    if film.is_file():
+        check_film(content(film, FILM_BYTES))
     card = folder / "README.md"
     if card.is_file():
-        check_card(content(card).decode(errors="replace"))
+        check_card(content(card).decode(errors="replace"), shows_film=film.is_file())
     if (folder / "config.json").is_file():
         config = from_json(folder / "config.json")
         if not isinstance(config, dict) or config.get("sources") or config.get("modules"):
             raise RlplugError("config.json names source files, which a shared agent does not have")
 
 
-def check_card(text: str) -> None:
-    """Raise RlplugError if a card has HTML, links, pictures or control characters."""
+def check_card(text: str, shows_film: bool = False) -> None:
+    """Raise RlplugError if a card has HTML, links, control characters, or pictures other than the film."""
+    if shows_film:
+        text = text.replace(f"\n{SHOWN}\n", "\n", 1)
     if found := _MARKUP.search(text):
         raise RlplugError(
             f"README.md has markup ({plain(found[0])}), which a card of rlplug never has; do not use this agent"
