@@ -37,6 +37,8 @@ OTHER_PAGES = (
     "rlplug-algos/CHANGELOG.md",
     "rlplug-envs/CHANGELOG.md",
     "rlplug-cli/CHANGELOG.md",
+    "rlplug/CHANGELOG.md",
+    "rlplug-zoo/CHANGELOG.md",
 )
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}

@@ -12,6 +12,7 @@ from rlplug_cli.commands.tune import search_goal
 from rlplug_cli.completion import environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
+from rlplug_cli.shared_options import many_runs
 from rlplug_cli.sweep.grid import digest
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.errors import UsageError
@@ -51,21 +52,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--space", type=_FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
 )
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Members at the same time  [as many as cores allow]"
-)
-@click.option("--name", help="Name of the population's directory  [from the command]")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="Its parent directory  [runs]"
-)
-@click.option(
-    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
-)
-@click.argument(
-    "words",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="[OPTION RANGE]…",
+@many_runs(
+    "the population's directory  [from the command]", "[OPTION RANGE]…", "Members at the same time"
 )
 def command(
     algorithm: str,

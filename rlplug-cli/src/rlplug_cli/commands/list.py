@@ -7,6 +7,7 @@ import click
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.families import members, overview, plain, select_families
 from rlplug_cli.render.tables import rows, table
+from rlplug_cli.shared_options import known_as_json
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.plugins import GROUPS
 
@@ -18,12 +19,7 @@ from rlplug_core.plugins import GROUPS
     default="all",
     metavar="[envs]",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Write everything that is known as JSON.",
-)
+@known_as_json
 @click.option(
     "--actions",
     metavar="SPACE",

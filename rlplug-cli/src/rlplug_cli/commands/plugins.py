@@ -6,17 +6,13 @@ import click
 
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import row, table
+from rlplug_cli.shared_options import known_as_json
 from rlplug_core import plugins
 from rlplug_core.plugins import remedy
 
 
 @click.command("plugins")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Write everything that is known as JSON.",
-)
+@known_as_json
 def command(as_json: bool) -> None:
     """List plugins with their contributions, and why one cannot be used."""
     found = plugins.records()

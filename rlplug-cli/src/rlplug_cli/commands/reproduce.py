@@ -11,6 +11,7 @@ from rlplug_cli.completion import runs
 from rlplug_cli.lookup import find_run, one_thread, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
+from rlplug_cli.shared_options import json_option
 from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     "--name",
     help="The new run directory's name  [RUN-again]",
 )
-@click.option(
-    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
-)
+@json_option
 @trust_option
 @click.pass_context
 def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: bool) -> None:

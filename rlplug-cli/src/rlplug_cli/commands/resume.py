@@ -11,6 +11,7 @@ from rlplug_cli.commands.run import owners_of
 from rlplug_cli.completion import runs
 from rlplug_cli.lookup import find_run, one_thread
 from rlplug_cli.parameters import PositiveInt
+from rlplug_cli.shared_options import json_option
 from rlplug_cli.trust import confirm_trust
 from rlplug_cli.trust import option as trust_option
 from rlplug_core.config import RunOptions, schema_of
@@ -65,9 +66,7 @@ class Resume(click.Command):
     is_flag=True,
     help="Show no progress, only the result.",
 )
-@click.option(
-    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
-)
+@json_option
 @click.option(
     "--on",
     metavar="PLACE",

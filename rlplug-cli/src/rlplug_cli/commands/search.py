@@ -9,6 +9,7 @@ import click
 
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
+from rlplug_cli.shared_options import known_as_json
 from rlplug_core import plugins
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins import Offer, offers, registry_entries, registry_source
@@ -30,12 +31,7 @@ from rlplug_core.plugins import Offer, offers, registry_entries, registry_source
     is_flag=True,
     help="Read an address again instead of its copy in the cache.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Write everything that is known as JSON.",
-)
+@known_as_json
 def command(words: tuple[str, ...], registry: str | None, refresh: bool, as_json: bool) -> None:
     """List plugins that have every WORD in their name, summary or paper; without a WORD, list all.
 

@@ -16,6 +16,7 @@ from rlplug_cli.commands.run import command as run
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import REPEATABLE, SchemaOption
+from rlplug_cli.shared_options import many_runs
 from rlplug_cli.sweep.grid import Choice, axis, digest, refuse_seed, seeds, split_words, tasks
 from rlplug_cli.sweep.manifest import Task
 from rlplug_core.config import is_target
@@ -47,16 +48,6 @@ if TYPE_CHECKING:
     help="Alternatives of an option.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), help="How many runs at once  [as many as cores allow]"
-)
-@click.option(
-    "--name",
-    help="Name of the sweep's directory  [from the command]",
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="Its parent directory  [runs]"
-)
-@click.option(
     "--on",
     metavar="PLACE",
     default="local",
@@ -68,15 +59,7 @@ if TYPE_CHECKING:
     metavar="OPTION",
     help="An option of sbatch, such as --sbatch --time=4:00:00.",
 )
-@click.option(
-    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
-)
-@click.argument(
-    "words",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="[OPTION A,B,…]…",
-)
+@many_runs("the sweep's directory  [from the command]", "[OPTION A,B,…]…")
 def command(
     algorithms: str,
     envs: str,

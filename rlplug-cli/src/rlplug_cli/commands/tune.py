@@ -16,6 +16,7 @@ from rlplug_cli.completion import environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption, flag_of
+from rlplug_cli.shared_options import many_runs
 from rlplug_cli.sweep.grid import refuse_seed, seeds
 from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS, can_prune, check_objectives
 from rlplug_cli.tune.tune_options import TuneOptions
@@ -81,9 +82,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--storage", metavar="URL", help="Optuna's storage  [study.db in the study's directory]"
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), help="How many runs at once  [as many as cores allow]"
-)
-@click.option(
     "--sampler-seed",
     type=click.IntRange(0),
     default=0,
@@ -99,22 +97,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=_FILE,
     help="Write the best options as a table of a preset.",
 )
-@click.option(
-    "--name",
-    help="Name of the study's directory  [from the search]",
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default="runs", help="Its parent directory  [runs]"
-)
-@click.option(
-    "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
-)
-@click.argument(
-    "words",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="[OPTION RANGE]…",
-)
+@many_runs("the study's directory  [from the search]", "[OPTION RANGE]…")
 def command(
     algorithm: str,
     env: str,
