@@ -150,7 +150,7 @@ def test_a_wait_for_mlflow_is_explained_after_two_seconds(
     monkeypatch.setattr(hook.sys, "executable", str(place / "slow"))
     (place / "slow").write_text("#!/bin/sh\nsleep 0.3\n")
     (place / "slow").chmod(0o755)
-    assert hook.Sender(place).drain()
+    assert hook.Sender().drain()
     assert "sending the rest of the run to MLflow, for at most 30 s; Ctrl-C skips it" in capsys.readouterr().err
 
 
@@ -163,5 +163,5 @@ def test_a_line_printed_after_the_start_has_a_line_of_its_own() -> None:
     with display("ppo", stream):
         before = stream.getvalue()
     first = before.replace("\x1b[?25l", "")  # hides the cursor
-    assert "starting" in first
+    assert "ppo" in first
     assert first.endswith("\n")

@@ -196,7 +196,8 @@ def test_the_sender_of_a_resumed_run_waits_for_the_one_before(
     """Which may wait for a dead store for a while, when its run has been killed."""
     run = written()
     before = Mirror(run.path)
-    sender = tracking.Sender(run.path)
+    sender = tracking.Sender()
+    sender.follow(run.path)
     run.points(10)
     until(lambda: "rlplug_cli.mlflow.sender" in " ".join(psutil.Process(sender.process.pid).cmdline()))
     before.close()
@@ -245,7 +246,9 @@ def test_the_sender_never_prints_a_traceback(
     else:
         (run.path / spoil).write_text("{")
     run.end()
-    assert not tracking.Sender(run.path).drain()
+    sender = tracking.Sender()
+    sender.follow(run.path)
+    assert not sender.drain()
     said = capfd.readouterr()
     assert "Traceback" not in said.err + said.out
     assert f"rlplug: {run.path} is not sent to MLflow: " in said.err

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.lookup import end_reason, file_name, final_evaluation, no_update_note, short_path
 from rlplug_cli.mlflow import episodes, mirror
+from rlplug_cli.mlflow.hook import early_sender
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
 from rlplug_core.config import figures
@@ -35,11 +36,12 @@ def train(
     say = None if quiet else partial(echo, err=as_json)
 
     def train(watch: Callable[[Progress], None]) -> Run:
-        from rlplug_core.runs import start
+        with early_sender():
+            from rlplug_core.runs import start  # imports torch
 
-        return start(
-            request, out=out, name=name, watch=watch, hooks=[episodes], say=say, until=until
-        )
+            return start(
+                request, out=out, name=name, watch=watch, hooks=[episodes], say=say, until=until
+            )
 
     train_and_report(title(request), train, as_json, quiet)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlplug_core.errors import warn
-from rlplug_core.plugins import hookimpl
+from rlplug_core.plugins import hookimpl, records
 from rlplug_core.runs import shell_word
 
 if TYPE_CHECKING:
@@ -22,12 +25,32 @@ DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"
 NOTICE = 2.0
 
 _senders: dict[Path, Sender] = {}
+#: A process that has no run yet.
+_waiting: list[Sender] = []
+
+
+@contextmanager
+def early_sender() -> Iterator[None]:
+    """Start the process before the run, so that it imports MLflow while this process imports torch.
+
+    It takes the first run of the block; without a run it ends with the block.
+    """
+    for record in records():
+        if (record.group, record.id, record.status) == ("hooks", "mlflow", "ok"):
+            _waiting.append(Sender())
+    try:
+        yield
+    finally:
+        while _waiting:
+            _waiting.pop().end()
 
 
 @hookimpl
 def rlplug_run_start(run: Run) -> None:
     """Start to mirror the run."""
-    _senders[run.path] = Sender(run.path)
+    sender = _waiting.pop() if _waiting else Sender()
+    sender.follow(run.path)
+    _senders[run.path] = sender
 
 
 @hookimpl
@@ -41,9 +64,9 @@ def rlplug_run_end(run: Run) -> None:
 
 
 class Sender:
-    """The process `rlplug_cli.mlflow.sender` of one run; its output goes to stderr."""
+    """The process `rlplug_cli.mlflow.sender`, which sends the run of `follow`; its output goes to stderr."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self) -> None:
         self.seconds = float(os.environ.get(DRAIN, "30"))
         # -P: nothing is imported from the working directory. A process group of its own keeps the
         # signals of a terminal away; the pipe's end tells it that this process is gone. The session is the run's, since
@@ -53,7 +76,6 @@ class Sender:
             "-P",
             "-m",
             "rlplug_cli.mlflow.sender",
-            str(run),
             str(self.seconds),
         ]
         self.process = subprocess.Popen(
@@ -66,6 +88,13 @@ class Sender:
         )
         self._relay = threading.Thread(target=self._relay_output, name="rlplug-mlflow", daemon=True)
         self._relay.start()
+
+    def follow(self, run: Path) -> None:
+        """Send this run from now on."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # the process has failed and has said why
+            self.process.stdin.write(f"{json.dumps(str(run))}\n")
+            self.process.stdin.flush()
 
     def drain(self) -> bool:
         """Wait until everything is sent; return False if the time is up or the user presses Ctrl-C."""
@@ -85,9 +114,21 @@ class Sender:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             self.process.kill()
             code = self.process.wait()
+        self._close()
+        return code == 0
+
+    def end(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+        self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
         self._relay.join()
         self.process.stdout.close()
-        return code == 0
 
     def _relay_output(self) -> None:
         assert self.process.stdout is not None

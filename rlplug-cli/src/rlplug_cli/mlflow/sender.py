@@ -1,12 +1,14 @@
-"""The process that mirrors one run in MLflow while it trains: `python -m rlplug_cli.mlflow.sender RUN SECONDS`.
+"""The process that mirrors one run in MLflow while it trains: `python -m rlplug_cli.mlflow.sender SECONDS`.
 
-It is a process because a thread that imports MLflow would hold the interpreter's lock and slow training down
+The first line of its stdin is the path of the run, as JSON; it may come seconds after the start. It is a process
+because a thread that imports MLflow would hold the interpreter's lock and slow training down
 (`docs/decisions/0011-the-sender-is-a-process.md`). It ends when its stdin is closed: when the run ends or is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -14,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+from rlplug_cli.mlflow import store
 from rlplug_cli.mlflow.import_hook import import_mlflow
 from rlplug_cli.mlflow.mirror import Busy, Mirror
 from rlplug_cli.mlflow.store import Damaged
@@ -28,12 +31,29 @@ LONGEST = 60.0
 NICE = 10
 
 
-def main(run: Path, seconds: float) -> int:
-    """Send until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
+def main(seconds: float) -> int:
+    """Send the run that stdin names until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # for the run, which then ends this process
     if hasattr(os, "nice"):
         os.nice(NICE)
+    run = "the run"
+    try:
+        import_mlflow()
+        if store.sqlite_path(store.tracking_uri()) is not None:
+            import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - before the run is there
+        line = sys.stdin.readline()
+        if not line:
+            return 0
+        run = json.loads(line)
+        return 0 if _send(Path(run), seconds) else 1
+    except Exception as error:  # noqa: BLE001 - the user needs no traceback of this process
+        _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
+        return 1
+
+
+def _send(run: Path, seconds: float) -> bool:
+    """Send a run until stdin ends, then the rest; return False if `seconds` are not enough for the rest."""
     ended = threading.Event()
 
     def wait_for_end() -> None:
@@ -41,12 +61,7 @@ def main(run: Path, seconds: float) -> int:
         ended.set()
 
     threading.Thread(target=wait_for_end, daemon=True).start()
-    try:
-        import_mlflow()
-        return 0 if Sender(_mirror(run, ended, seconds), ended, seconds).send() else 1
-    except Exception as error:  # noqa: BLE001 - the user needs no traceback of this process
-        _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
-        return 1
+    return Sender(_mirror(run, ended, seconds), ended, seconds).send()
 
 
 def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
@@ -141,4 +156,4 @@ def _say(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), float(sys.argv[2])))
+    sys.exit(main(float(sys.argv[1])))

@@ -144,14 +144,24 @@ def _examine(path: Path) -> None:
 
 
 def _create(path: Path, artifacts: str) -> None:
-    """All migrations of the schema (seconds), then write-ahead logging, which stays with the file."""
+    """Run all migrations of the schema, and switch to write-ahead logging, which stays with the file."""
     apply_settings()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from sqlalchemy import Engine, event
 
-    store = SqlAlchemyStore(sqlite_uri(path), artifacts)
+    # A store that is not complete is thrown away, so its migrations need not be synced one by one; that takes seconds.
+    event.listen(Engine, "connect", _do_not_sync)
+    try:
+        store = SqlAlchemyStore(sqlite_uri(path), artifacts)
+    finally:
+        event.remove(Engine, "connect", _do_not_sync)
     store.engine.dispose()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     sync_file(path)
+
+
+def _do_not_sync(connection: sqlite3.Connection, _: object) -> None:
+    connection.execute("PRAGMA synchronous=OFF")

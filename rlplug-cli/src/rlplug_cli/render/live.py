@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rlplug_cli.output import redraws
 from rlplug_cli.render.trace import Trace
@@ -99,10 +99,10 @@ def _live(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    screen = Screen(title)
+    screen = Screen()
     console = Console(file=stream)
-    # Printed before the live display starts, so that lines of the environment's report do not run into it.
-    console.print(screen.starting())
+    # The title is not part of the live display: the report of the environment and of the networks follows it.
+    console.print(title, style="bold", highlight=False, markup=False)
     with Live(console=console, auto_refresh=False) as live:
 
         def watch(progress: Progress) -> None:
@@ -114,17 +114,11 @@ def _live(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
 
 
 class Screen:
-    """The live display: a title, a bar, and numbers below it."""
+    """The live display below the title: the phase, a bar, and numbers."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self) -> None:
         self.began = time.monotonic()
         self.traces = {"return": Trace(), "loss": Trace()}
-
-    def starting(self) -> Any:
-        from rich.text import Text
-
-        return Text.assemble((self.title, "bold"), ("   starting", "dim"))
 
     def draw(self, progress: Progress, width: int = 80) -> Group:
         from rich.console import Group
@@ -139,8 +133,8 @@ class Screen:
         ]
         phase = PHASES.get(progress.phase, progress.phase)
         passed = duration(time.monotonic() - self.began)
-        title = Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim"))
-        return Group(title, _bar(progress), _figures(progress), *lines)
+        now = Text(f"{phase}   {passed}", style="dim")
+        return Group(now, _bar(progress), _figures(progress), *lines)
 
 
 def _bar(progress: Progress) -> Table:

@@ -10,13 +10,14 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import isfunction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.import_string import attribute_of, load_target
 from rlplug_core.errors import BadConfig, PluginError, UsageError, did_you_mean, plain
-from rlplug_core.plugins.env_base import complete
-from rlplug_core.protocols import Env
-from rlplug_core.types import GymEnv
+
+if TYPE_CHECKING:
+    from rlplug_core.protocols import Env
+    from rlplug_core.types import GymEnv
 
 #: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
 SHORT = "gymnasium:"
@@ -89,6 +90,8 @@ def around_each(env: Env, config: Single) -> Env:
     Raises:
         UsageError: it has no single environments, or other wrappers are around them already.
     """
+    from rlplug_core.plugins.env_base import complete  # imports torch
+
     return complete(env).inside(config)
 
 
