@@ -191,9 +191,10 @@ def test_the_mirror_is_a_hook_plugin_like_any_other(with_store: str, written: Ca
 
 
 def test_the_sender_of_a_resumed_run_waits_for_the_one_before(
-    with_store: str, written: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+    with_store: str, written: Callable[..., Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may wait for a dead store for a while, when its run has been killed."""
+    monkeypatch.setattr(tracking, "NOTICE", 60.0)  # how long it takes depends on the machine
     run = written()
     before = Mirror(run.path)
     sender = tracking.Sender()
