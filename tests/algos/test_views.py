@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.api import load, resume, train
@@ -240,6 +241,23 @@ def test_a_run_resumes_to_the_same_bits_and_exports_only_the_actors_keys(tmp_pat
     from_run = load(whole, checkpoint="final")
     assert np.array_equal(policy(obs), from_run({**obs, "state": np.zeros((3, 3), np.float32)}))
     assert network_text(made("ppo", PRIVILEGED)).splitlines() == [
-        "network      policy         42 parameters  obs hint · Linear 2→8 · Linear 8→2",
-        "             critic         49 parameters  obs state · Linear 3→5 · Linear 5→4 · Linear 4→1",
+        "network      policy  42 parameters  obs hint · Linear 2→8 · Linear 8→2",
+        "             critic  49 parameters  obs state · Linear 3→5 · Linear 5→4 ·",
+        "                                    Linear 4→1",
+    ]
+
+
+def test_a_network_of_many_layers_has_a_row_for_each_part_and_equal_members_once() -> None:
+    class Learner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.world = nn.Module()
+            self.world.encoder = nn.Sequential(nn.Linear(3, 64), nn.LayerNorm(64), nn.Linear(64, 8))
+            self.world.critics = nn.ModuleList([nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 1)) for _ in range(2)])
+
+    learner: Any = Learner()
+    assert network_text(learner).splitlines() == [
+        "network      world.encoder    904 parameters  Linear 3→64 · LayerNorm 64 ·",
+        "                                              Linear 64→8",
+        "             world.critics  1,282 parameters  2 x (Linear 8→64 · Linear 64→1)",
     ]

@@ -265,8 +265,8 @@ def test_the_network_is_printed_at_the_start_and_by_info() -> None:
     result = CliRunner().invoke(app, ["info", "ppo", "CartPole-v1"])
     lines = result.output.splitlines()
     expected = [
-        "network      policy      4,610 parameters  Linear 4→64 · Linear 64→64 · Linear 64→2",
-        "             critic      4,545 parameters  Linear 4→64 · Linear 64→64 · Linear 64→1",
+        "network      policy  4,610 parameters  Linear 4→64 · Linear 64→64 · Linear 64→2",
+        "             critic  4,545 parameters  Linear 4→64 · Linear 64→64 · Linear 64→1",
     ]
     assert lines[-2:] == expected
     result = CliRunner().invoke(app, ["run", "ppo", "CartPole-v1", *SHORT])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from textwrap import wrap
 
 from torch import nn
 
@@ -11,6 +12,13 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.keys import KeyReader
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.protocols import AnyLearner
+
+#: A network with more layers than this is shown by its parts.
+MANY = 6
+WIDTH = 80
+#: The least number of columns for layers, if names are long.
+LEAST = 24
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def networks_of(algorithm: str, env: str) -> str:
@@ -25,24 +33,61 @@ def networks_of(algorithm: str, env: str) -> str:
 
 
 def network_text(learner: AnyLearner) -> str:
-    """Return one line for each trained network of a learner; "" if it is not a torch module.
+    """Return one row for each trained network of a learner, at 80 columns; "" if it is not a torch module.
 
     A network has its number of parameters and its layers in their order, such as `Linear 4→64`, after the keys of a
-    Dict observation that it reads, if not all. Layers that two networks share are in the first one.
+    Dict observation that it reads, if not all. A network of many layers has a row for each of its parts. Layers that
+    two networks share are in the first one.
     """
     if not isinstance(learner, nn.Module):
         return ""
     networks = []
     seen: set[int] = set()
-    for name, module in learner.named_children():
+    for name, module in _parts(learner):
         layers = list(_layers(module, seen))
         count = sum(size for _, size in layers)
         if count:
             words = [*_keys(module), *(text for text, _ in layers)]
-            networks.append((name, count, " · ".join(words)))
-    width = max((len(name) for name, _, _ in networks), default=0)
-    lines = [f"{name:<{width}}  {count:>9,} parameters  {text}" for name, count, text in networks]
-    return "\n".join(f"{'' if at else 'network':<13}{line}" for at, line in enumerate(lines))
+            networks.append((name, f"{count:,}", words))
+    names = max((len(name) for name, _, _ in networks), default=0)
+    numbers = max((len(number) for _, number, _ in networks), default=0)
+    rows: list[str] = []
+    for name, number, words in networks:
+        title = "" if rows else "network"
+        start = f"{title:<13}{name:<{names}}  {number:>{numbers}} parameters  "
+        rows.append(_wrap(start, _without_repeats(words)))
+    return "\n".join(rows)
+
+
+def _parts(learner: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the networks of a learner by name; of a network with many layers each part."""
+    for name, module in learner.named_children():
+        own_parameters = next(module.parameters(recurse=False), None)
+        if own_parameters is not None or len(list(_layers(module, set()))) <= MANY:
+            yield name, module
+        else:
+            for part, child in module.named_children():
+                yield f"{name}.{part}", child
+
+
+def _without_repeats(words: list[str]) -> list[str]:
+    """Return the layers of equal members once: `2 x (Linear 4→64 · Linear 64→1)`."""
+    for size in range(2, len(words) // 2 + 1):
+        times, rest = divmod(len(words), size)
+        first, *middle, last = words[:size]
+        if rest == 0 and words == words[:size] * times:
+            return [f"{times} x ({first}", *middle, f"{last})"]
+    return words
+
+
+def _wrap(start: str, words: Iterable[str]) -> str:
+    """Return a line that starts with `start`, continued below its first word if it is longer than 80 columns."""
+    unbroken = [word.replace(" ", NO_BREAK) for word in words]
+    text = f"{NO_BREAK}· ".join(unbroken)
+    columns = max(WIDTH - len(start), LEAST)
+    lines = wrap(text, columns, break_long_words=False, break_on_hyphens=False)
+    indent = " " * len(start)
+    return start + f"\n{indent}".join(lines).replace(NO_BREAK, " ")
 
 
 def _keys(module: nn.Module) -> list[str]:
@@ -76,5 +121,7 @@ def _layer_text(layer: nn.Module) -> str:
     shapes = {name: tuple(one.shape) for name, one in layer.named_parameters(recurse=False)}
     if len(weight := shapes.get("weight", ())) == 2:
         return f"{kind} {weight[1]}→{weight[0]}"
+    if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+        return f"{kind} {'x'.join(map(str, layer.normalized_shape))}"
     words = (f"{name} {'x'.join(map(str, shape)) or 1}" for name, shape in shapes.items())
     return f"{kind} ({', '.join(words)})"
