@@ -111,7 +111,7 @@ def test_views_are_typed_shown_and_kept(rlplug: Callable[..., Any]) -> None:
     done = rlplug("run", "ppo", "./coin.py:Coin", *words, *SHORT, "--name", "own")
     assert done.code == 0, done.err
     assert "obs joints · Linear 2→64" in done.out
-    assert "obs state,joints · Linear 3→8 · Linear 8→4 · Linear 4→1" in done.out
+    assert "obs state,joints · Linear 3→8 · Linear 8→4 · Linear 4→1" in " ".join(done.out.split())
     found = config("own")["options"]
     assert (found["net.obs"], found["critic_net.obs"]) == (["joints"], ["state", "joints"])
     assert found["net.activation"] == ["tanh", "relu"]

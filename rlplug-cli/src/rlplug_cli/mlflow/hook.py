@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlplug_core import plugins
 from rlplug_core.errors import warn
-from rlplug_core.plugins import hookimpl, records
+from rlplug_core.plugins import hookimpl
 from rlplug_core.runs import shell_word
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def early_sender() -> Iterator[None]:
 
     It takes the first run of the block; without a run it ends with the block.
     """
-    for record in records():
+    for record in plugins.records():
         if (record.group, record.id, record.status) == ("hooks", "mlflow", "ok"):
             _waiting.append(Sender())
     try:
