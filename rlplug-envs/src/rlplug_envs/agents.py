@@ -20,7 +20,7 @@ from rlplug_envs.capture.decoder import restore
 from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
-from rlplug_envs.games import Game, Info, Parallel, Seen
+from rlplug_envs.games import Game, Info, Parallel, Seen, World
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
 from rlplug_envs.rows import check_last, check_state, refusal, row_seed
 from rlplug_envs.shown import numbers, picture, success
@@ -50,6 +50,7 @@ class Agents:
     def __init__(self, make: Make, num_envs: int, id: str, inexact: str | None = None) -> None:
         if inexact is None:
             inexact = self_test(lambda: Agents(make, 1, id, ""))
+        self._make = make
         self._games = [make() for _ in range(num_envs)]
         names = self._games[0].agents
         self.agents = names * num_envs
@@ -221,6 +222,19 @@ class Agents:
     def _own(self, tree: Any, agent: str) -> Any:
         """The part of observations or actions that is an agent's own."""
         return tree[self._kinds[agent]] if self._kinds else tree
+
+    def inside_worlds(self, wrap: Callable[[World], World]) -> Agents:
+        """Return the same worlds, each in `wrap`; they take this one's place before the first reset."""
+        make = self._make
+        kind: Any = type(self._games[0])
+        worlds = iter([game.env for game in self._games])
+        id = self.spec.id
+        inexact = self.spec.inexact or self_test(
+            lambda: Agents(lambda: kind(wrap(make().env)), 1, id, "")
+        )
+        around = Agents(lambda: kind(wrap(next(worlds))), len(self._games), id, inexact)
+        around._make = lambda: kind(wrap(make().env))
+        return around
 
     def _space(self, agent: str) -> Space:
         """The space of an agent's own observations."""

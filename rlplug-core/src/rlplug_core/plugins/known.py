@@ -56,11 +56,13 @@ _WRAPPERS = (
     "flatten",
     "frame-stack",
     "normalize-obs",
+    "pad-agents",
     "random-opponents",
     "scale-reward",
     "sticky-actions",
     "time-feature",
     "time-limit",
+    "world-state",
 )
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),

@@ -1,0 +1,188 @@
+"""Worlds with many agents: their state in every observation, and the same spaces for all agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.transform import Transform
+from rlplug_core.protocols import Env
+from rlplug_core.types import MASK, Array, Space
+from rlplug_envs.agents import Agents
+from rlplug_envs.games import World
+
+#: The entry of an observation with the state of the world; `rl.JointState` reads it.
+STATE = "state"
+
+
+class Around:
+    """A world of PettingZoo's, with other observations and actions; everything else is the world's own."""
+
+    def __init__(self, env: World) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":  # a copy has no attributes at first
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def observed(self, agent: str, obs: Any) -> Any:
+        """Return the observation of an agent."""
+        raise NotImplementedError
+
+    def acted(self, agent: str, action: Any) -> Any:
+        """Return the world's own action of an agent."""
+        return action
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        found = self.env.reset(seed=seed, options=options)
+        return (
+            found if found is None else (self._all(found[0]), found[1])
+        )  # None if agents act in turn
+
+    def step(self, action: Any) -> Any:
+        if not isinstance(action, Mapping):  # of the agent in turn; None after its end
+            agent = self.env.agent_selection
+            return self.env.step(None if action is None else self.acted(agent, action))
+        obs, *rest = self.env.step({agent: self.acted(agent, one) for agent, one in action.items()})
+        return self._all(obs), *rest
+
+    def last(self) -> Any:
+        obs, *rest = self.env.last()
+        return self.observed(self.env.agent_selection, obs), *rest
+
+    def _all(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        return {agent: self.observed(agent, one) for agent, one in obs.items()}
+
+
+class Stated(Around):
+    """A world with its `state()` in the observation of every agent."""
+
+    def __init__(self, env: World) -> None:
+        super().__init__(env)
+        self.space = getattr(env, "state_space", None) or _state_space(env)
+
+    def observation_space(self, agent: str) -> Space:
+        own = self.env.observation_space(agent)
+        parts = dict(own.spaces) if isinstance(own, spaces.Dict) else {"obs": own}
+        return spaces.Dict({**parts, STATE: self.space})
+
+    def observed(self, agent: str, obs: Any) -> Any:
+        parts = dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
+        return {**parts, STATE: np.array(self.env.state(), self.space.dtype)}
+
+
+def _state_space(env: World) -> Space:
+    """Return the space of a world's state, from one state.
+
+    Raises:
+        UsageError: the world has no state.
+    """
+    try:
+        env.reset(seed=0)
+        state = np.asarray(env.state())
+    except (NotImplementedError, AttributeError) as error:
+        raise UsageError(
+            "world-state: this world has no state(), so leave the wrapper out; without it the state of a world is the "
+            "observations of all its agents"
+        ) from error
+    dtype = np.uint8 if state.dtype == np.uint8 else np.float32
+    low, high = (0, 255) if dtype is np.uint8 else (-np.inf, np.inf)
+    return spaces.Box(low, high, state.shape, dtype)
+
+
+class Padded(Around):
+    """A world with vectors of one length and actions of one space for all agents.
+
+    Shorter observations end with zeros. Of a Discrete action the choices that an agent does not have are forbidden by a
+    mask; of a Box action the numbers that it does not have are ignored.
+    """
+
+    def __init__(self, env: World) -> None:
+        super().__init__(env)
+        agents = list(env.possible_agents)
+        own = [env.observation_space(agent) for agent in agents]
+        actions = [env.action_space(agent) for agent in agents]
+        _check(own, actions)
+        size = max(space.shape[0] for space in own)
+        obs = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.size = size
+        if isinstance(actions[0], spaces.Discrete):
+            choices = max(int(space.n) for space in actions)
+            self.masks = {
+                agent: (np.arange(choices) < space.n).astype(np.int8)
+                for agent, space in zip(agents, actions, strict=True)
+            }
+            self.space = spaces.Dict({"obs": obs, MASK: spaces.MultiBinary(choices)})
+            self.actions: Space = spaces.Discrete(choices)
+        else:
+            self.masks = {}
+            self.space = obs
+            longest = max(actions, key=lambda space: space.shape[0])
+            self.actions = spaces.Box(-1.0, 1.0, longest.shape, np.float32)
+
+    def observation_space(self, agent: str) -> Space:
+        return self.space
+
+    def action_space(self, agent: str) -> Space:
+        return self.actions
+
+    def observed(self, agent: str, obs: Any) -> Any:
+        vector = np.zeros(self.size, np.float32)
+        vector[: len(obs)] = obs
+        return {"obs": vector, MASK: self.masks[agent]} if self.masks else vector
+
+    def acted(self, agent: str, action: Any) -> Any:
+        own = self.env.action_space(agent)
+        if isinstance(own, spaces.Discrete):
+            return action + own.start
+        part = np.asarray(action, np.float32)[: own.shape[0]]
+        scaled: Array = (own.low + (part + 1) / 2 * (own.high - own.low)).astype(own.dtype)
+        return scaled
+
+
+def _check(own: list[Space], actions: list[Space]) -> None:
+    """Raise UsageError if observations are not vectors, or actions neither all Discrete nor all bounded vectors."""
+    vectors = all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in own)
+    discrete = all(isinstance(space, spaces.Discrete) for space in actions)
+    boxes = all(
+        isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded()
+        for space in actions
+    )
+    if not vectors or not (discrete or boxes):
+        raise UsageError(
+            "pad-agents needs vectors as observations of all agents, and actions that are all Discrete or all bounded "
+            f"vectors, and these are {own[0]} and {actions[0]}; use independent, which takes agents with any spaces"
+        )
+
+
+class OfWorlds(Transform):
+    """A wrapper around each world, below all wrappers of vectors; policies get what the wrapped world gives."""
+
+    wrap: Callable[[World], World]
+
+    def __init__(self, env: Env, config: object = None) -> None:
+        name = {WorldState: "world-state", PadAgents: "pad-agents"}[type(self)]
+        worlds = env.env if isinstance(env, OfWorlds) else env
+        if not isinstance(worlds, Agents):
+            raise UsageError(
+                f"{name} goes around worlds with many agents, and {env.spec.id} is none, or has another wrapper around "
+                f"it; put {name} first"
+            )
+        super().__init__(worlds.inside_worlds(type(self).wrap))
+
+
+class WorldState(OfWorlds):
+    """The observation of every agent gets an entry `state`: the world's `state()`, for critics that see everything."""
+
+    wrap = Stated
+
+
+class PadAgents(OfWorlds):
+    """All agents get the same spaces: shorter observations end with zeros, choices that an agent lacks are masked."""
+
+    wrap = Padded
