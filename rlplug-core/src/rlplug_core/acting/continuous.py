@@ -11,6 +11,7 @@ from rlplug_core.arrays import copy_of, namespace
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.nets.continuous import DeterministicPolicy
+from rlplug_core.nets.many_agents import PerAgent
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
@@ -132,7 +133,7 @@ class NoiseAgent(NetworkAgent):
 
     def __init__(
         self,
-        policy: DeterministicPolicy,
+        policy: DeterministicPolicy | PerAgent,
         added: ActionNoise,
         seeds: Seeds,
         inference_backend: str = "auto",

@@ -117,7 +117,7 @@ class Padded(Around):
                 agent: (np.arange(choices) < space.n).astype(np.int8)
                 for agent, space in zip(agents, actions, strict=True)
             }
-            self.space = spaces.Dict({"obs": obs, MASK: spaces.MultiBinary(choices)})
+            self.space: Space = spaces.Dict({"obs": obs, MASK: spaces.MultiBinary(choices)})
             self.actions: Space = spaces.Discrete(choices)
         else:
             self.masks = {}
