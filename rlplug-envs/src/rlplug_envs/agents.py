@@ -7,7 +7,7 @@ is gone before that, waits for its turn or has yet to come holds no transition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -226,7 +226,7 @@ class Agents:
     def inside_worlds(self, wrap: Callable[[World], World]) -> Agents:
         """Return the same worlds, each in `wrap`; they take this one's place before the first reset."""
         make = self._make
-        kind: Any = type(self._games[0])
+        kind = cast("Callable[[World], Game]", type(self._games[0]))
         worlds = iter([game.env for game in self._games])
         id = self.spec.id
         inexact = self.spec.inexact or self_test(

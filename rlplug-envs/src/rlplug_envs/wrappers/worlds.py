@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -15,6 +15,8 @@ from rlplug_core.types import MASK, Array, Space
 from rlplug_envs.agents import Agents
 from rlplug_envs.games import World
 
+#: An observation, an action or a result of a world, without types, because PettingZoo may not be installed.
+Raw: TypeAlias = Any
 #: The entry of an observation with the state of the world; `rl.JointState` reads it.
 STATE = "state"
 
@@ -25,38 +27,40 @@ class Around:
     def __init__(self, env: World) -> None:
         self.env = env
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Raw:
         if name == "env":  # a copy has no attributes at first
             raise AttributeError(name)
         return getattr(self.env, name)
 
-    def observed(self, agent: str, obs: Any) -> Any:
+    def observation(self, agent: str, obs: Raw) -> Raw:
         """Return the observation of an agent."""
         raise NotImplementedError
 
-    def acted(self, agent: str, action: Any) -> Any:
+    def own_action(self, agent: str, action: Raw) -> Raw:
         """Return the world's own action of an agent."""
         return action
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, seed: int | None = None, options: Raw = None) -> Raw:
         found = self.env.reset(seed=seed, options=options)
         return (
             found if found is None else (self._all(found[0]), found[1])
         )  # None if agents act in turn
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: Raw) -> Raw:
         if not isinstance(action, Mapping):  # of the agent in turn; None after its end
             agent = self.env.agent_selection
-            return self.env.step(None if action is None else self.acted(agent, action))
-        obs, *rest = self.env.step({agent: self.acted(agent, one) for agent, one in action.items()})
+            return self.env.step(None if action is None else self.own_action(agent, action))
+        obs, *rest = self.env.step(
+            {agent: self.own_action(agent, one) for agent, one in action.items()}
+        )
         return self._all(obs), *rest
 
-    def last(self) -> Any:
+    def last(self) -> Raw:
         obs, *rest = self.env.last()
-        return self.observed(self.env.agent_selection, obs), *rest
+        return self.observation(self.env.agent_selection, obs), *rest
 
-    def _all(self, obs: Mapping[str, Any]) -> dict[str, Any]:
-        return {agent: self.observed(agent, one) for agent, one in obs.items()}
+    def _all(self, obs: Mapping[str, Raw]) -> dict[str, Raw]:
+        return {agent: self.observation(agent, one) for agent, one in obs.items()}
 
 
 class Stated(Around):
@@ -71,7 +75,7 @@ class Stated(Around):
         parts = dict(own.spaces) if isinstance(own, spaces.Dict) else {"obs": own}
         return spaces.Dict({**parts, STATE: self.space})
 
-    def observed(self, agent: str, obs: Any) -> Any:
+    def observation(self, agent: str, obs: Raw) -> Raw:
         parts = dict(obs) if isinstance(obs, Mapping) else {"obs": obs}
         return {**parts, STATE: np.array(self.env.state(), self.space.dtype)}
 
@@ -131,12 +135,12 @@ class Padded(Around):
     def action_space(self, agent: str) -> Space:
         return self.actions
 
-    def observed(self, agent: str, obs: Any) -> Any:
+    def observation(self, agent: str, obs: Raw) -> Raw:
         vector = np.zeros(self.size, np.float32)
         vector[: len(obs)] = obs
         return {"obs": vector, MASK: self.masks[agent]} if self.masks else vector
 
-    def acted(self, agent: str, action: Any) -> Any:
+    def own_action(self, agent: str, action: Raw) -> Raw:
         own = self.env.action_space(agent)
         if isinstance(own, spaces.Discrete):
             return action + own.start

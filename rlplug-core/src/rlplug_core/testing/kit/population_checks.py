@@ -211,13 +211,13 @@ def failures(subject: PopulationSubject) -> None:
         Member(one.number, (*one.scores[:-1], 1.0 if one.number == 3 else math.nan), one.options)
         for one in story.inputs[2]
     ]
-    replaced = story.decide(loaded(subject, story.states[1]), 2, members)
+    replaced = story.decide(load_rule(subject, story.states[1]), 2, members)
     kept = [number for number in range(MEMBERS) if number != 3 and number not in replaced]
     if kept:
         raise Failed(f"if all members except one fail, it does not replace member {kept[0]}")
 
 
-def loaded(subject: PopulationSubject, state: object) -> PopulationRule:
+def load_rule(subject: PopulationSubject, state: object) -> PopulationRule:
     """Return a new rule with a saved state, as in a population that continues."""
     rule = subject.build()
     if isinstance(rule, Stateful) and state is not None:
@@ -262,7 +262,7 @@ def resume(subject: PopulationSubject) -> None:
     story = subject.story
     for chunk in range(1, CHUNKS):
         for place in ("before", "after"):
-            rule = loaded(subject, story.states[chunk - 1])
+            rule = load_rule(subject, story.states[chunk - 1])
             found = story.decide(rule, chunk, story.inputs[chunk])
             if found != story.decisions[chunk]:
                 raise Failed(
