@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -67,6 +68,17 @@ def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
     done = rlplug("run", "qmix", "CartPole-v1")
     assert done.code == 2
     assert "no algorithm 'qmix' is installed; rlplug-marl offers it: python -m pip install rlplug-marl" in done.err
+
+
+def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[..., Any], cache: Path) -> None:
+    """Seconds of this process, so that other work on the machine does not count; the command starts in 0.06 more."""
+    many = [{**QMIX, "id": f"thing-{number}", "distribution": f"rlplug-thing-{number}"} for number in range(500)]
+    place = registry(cache.parent / "many.json", *many)
+    rlplug("search", "thing-7", "--registry", place)  # imports
+    before = time.process_time()
+    found = rlplug("search", "thing-7", "--registry", place)
+    assert time.process_time() - before < 0.2
+    assert found.out.count(" rlplug-thing-7") == 12  # 7, 70 to 79, and the line of pip
 
 
 def test_the_configuration_file_names_a_folder_of_registries(

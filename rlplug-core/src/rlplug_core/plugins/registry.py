@@ -122,8 +122,8 @@ def entries(records: Iterable[Record]) -> list[dict[str, Any]]:
     for record in records:
         description, _ = index.read(record)
         if description is not None:
-            wanted = {field.name for field in fields(Offer)} & set(asdict(description))
-            own = {name: value for name, value in asdict(description).items() if name in wanted}
+            names = [field.name for field in fields(Offer) if hasattr(description, field.name)]
+            own = {name: getattr(description, name) for name in names}
             found.append(
                 asdict(Offer(distribution=record.distribution, version=record.version, **own))
             )
