@@ -1,21 +1,22 @@
 """Change one thing in the sources at a time, and see whether a test fails.
 
-    python bench/mutants.py --tree COPY --sample 300 --results mutants.jsonl    # continues where it stopped
-    python bench/mutants.py --tree COPY --survivors mutants.jsonl --results more.jsonl --tests tests/algos
-    python bench/mutants.py --tree OTHER --before mutants.jsonl --results after.jsonl    # other tests, same sources
-    python bench/mutants.py --tree COPY --results mutants.jsonl --check    # do the tests pass without a change?
+    python bench/mutants.py --tree COPY --results mutants.jsonl --sample 300    # continues where it stopped
+    python bench/mutants.py --tree COPY --results more.jsonl --survivors mutants.jsonl --tests tests/algos
     python bench/mutants.py --report mutants.jsonl
 
 COPY is a checkout that nobody edits meanwhile, whose packages are installed editable. Each mutant is one file with one
-change: a comparison, a number, an operator, a dropped statement, a swapped branch. The tests are those named after
-the module and those of `tests/core` that import it. The results name the test that failed; `--before` runs that test
-first.
+change: a comparison, a number, an operator, a dropped statement, a swapped branch.
+
+One process imports and collects the tests. For each mutant there is a fork of it, in which the function has the changed
+code: it runs the tests named after the module and those that import it, first those that name the function, and ends
+at the first failure. The file is changed as well, for the processes that tests start.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import json
 import os
 import random
@@ -24,16 +25,19 @@ import resource
 import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
+
+import pytest
 
 ROOMS = ("nets", "learning", "buffers", "loop", "runs")
 #: Seconds of processor time and of waiting that the tests of one mutant may take; a mutant that loops is killed.
 CPU_SECONDS = 60
-WALL_SECONDS = 400
+WALL_SECONDS = 600
 #: Test files of one mutant, the nearest first.
 MOST_FILES = 4
 COMPARISONS = {
@@ -129,7 +133,7 @@ def mutated(text: str, mutant: Mutant) -> str:
     return text[:start] + mutant.after + text[start + len(mutant.before) :]
 
 
-def tests_of(tree: Path, path: str) -> list[str]:
+def test_files_of(tree: Path, path: str) -> list[str]:
     """Return the test files that can see a module: named after it, importing it, or importing its importers."""
     near = tests_importing(tree, [path])
     if near:
@@ -163,95 +167,146 @@ def imports(text: str, path: str) -> bool:
     )
 
 
-class FirstFailure:
-    """A pytest plugin that writes the name of the first test that fails into a pipe."""
+def functions_by_code(source: str) -> dict[tuple[str, str, int], list[FunctionType]]:
+    """Return the functions of the rooms that are in memory, by file, name and line."""
+    found = defaultdict(list)
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename.startswith(source):
+            code = each.__code__
+            found[code.co_filename, code.co_qualname, code.co_firstlineno].append(each)
+    return found
 
-    def __init__(self, pipe: int) -> None:
-        self.pipe = pipe
+
+def codes_of(module: CodeType) -> Iterator[CodeType]:
+    """Yield the code of all functions of a module."""
+    for constant in module.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from codes_of(constant)
+
+
+class Mutations:
+    """A pytest plugin that runs some of the collected tests for each mutant, instead of all once."""
+
+    def __init__(self, tree: Path, sample: list[Mutant], results: Path) -> None:
+        self.tree, self.sample, self.results = tree, sample, results
+        #: In the fork of a mutant, the pipe that takes the name of the first test that fails.
+        self.pipe = -1
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        self.items: dict[str, list[Any]] = defaultdict(list)
+        for item in session.items:
+            self.items[item.nodeid.partition("::")[0]].append(item)
+        self.functions = functions_by_code(str(self.tree / "rlplug-core"))
+        gc.freeze()
+        for mutant in self.sample:
+            self.judge(mutant)
+        return True
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and self.pipe >= 0:
             os.write(self.pipe, report.nodeid.encode())
+            os._exit(1)
+
+    def tests_of(self, mutant: Mutant) -> list[Any]:
+        """Return the tests that can see a change; first those that name the changed function or its class."""
+        text = (self.tree / mutant.path).read_text(encoding="utf-8")
+        names = set(function_at(text, mutant.line).split(".")) - {"__init__"}
+        files = test_files_of(self.tree, mutant.path)
+        found = [item for path in files for item in self.items.get(path, ())]
+        return sorted(found, key=lambda item: not names & set(item.function.__code__.co_names))
+
+    def judge(self, mutant: Mutant) -> None:
+        """Run the tests of a mutant; append a row to the results."""
+        started = time.monotonic()
+        tests = self.tests_of(mutant)
+        result, killer = self.run(mutant, tests) if tests else ("no tests", "")
+        row = {"key": mutant.key, **asdict(mutant), "result": result, "tests": len(tests)}
+        row |= {"killer": killer, "seconds": round(time.monotonic() - started, 1)}
+        with self.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def run(self, mutant: Mutant, tests: list[Any]) -> tuple[str, str]:
+        """Make the change, run the tests in a fork, undo the change.
+
+        Returns:
+            "killed", "survived", "timeout" or "broken" (no test could run), and the test that failed or "".
+        """
+        path = self.tree / mutant.path
+        text = path.read_text(encoding="utf-8")
+        times = path.stat()
+        reader, self.pipe = os.pipe()
+        os.set_blocking(reader, False)  # a process that a test left may keep the other end open
+        try:
+            path.write_text(mutated(text, mutant), encoding="utf-8")
+            result = in_fork(lambda: self.run_tests(path, tests))
+            killer = read_name(reader)
+            return "broken" if result == "killed" and not killer else result, killer
+        finally:
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            os.close(reader)
+            os.close(self.pipe)
             self.pipe = -1
 
-
-def run(tree: Path, mutant: Mutant, tests: list[str]) -> tuple[str, str]:
-    """Make the change, run the tests in a child, undo the change.
-
-    Returns:
-        "killed", "survived" or "timeout", and the test that failed first or "".
-    """
-    path = tree / mutant.path
-    text = path.read_text(encoding="utf-8")
-    times = path.stat()
-    path.write_text(mutated(text, mutant), encoding="utf-8")
-    reader, writer = os.pipe()
-    os.set_blocking(
-        reader, False
-    )  # a process that the tests left behind may keep the other end open
-    try:
-        child = os.fork()
-        if child == 0:
-            test(tree, tests, writer)
-        os.close(writer)
-        result = waited(child)
-        return result, failed_test(reader) if result == "killed" else ""
-    finally:
-        os.close(reader)
-        path.write_text(text, encoding="utf-8")
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    def run_tests(self, path: Path, items: list[Any]) -> None:
+        """Give functions in memory the code of the changed file, and run tests."""
+        for code in codes_of(compile(path.read_text(encoding="utf-8"), str(path), "exec")):
+            name = (str(path), code.co_qualname, code.co_firstlineno)
+            for function in self.functions.get(name, ()):
+                if len(code.co_freevars) == len(function.__code__.co_freevars):
+                    function.__code__ = code
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
 
-def failed_test(pipe: int) -> str:
-    """Return what a `FirstFailure` wrote, or "" if the tests could not be collected."""
-    try:
-        return os.read(pipe, 1000).decode()
-    except BlockingIOError:
+def function_at(text: str, line: int) -> str:
+    """Return the qualified name of the outermost function around a line."""
+
+    def search(nodes: list[ast.stmt], prefix: str) -> str:
+        for node in nodes:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and (
+                node.lineno <= line <= (node.end_lineno or 0)
+            ):
+                name = prefix + node.name
+                return search(node.body, f"{name}.") if isinstance(node, ast.ClassDef) else name
         return ""
 
-
-def test(tree: Path, tests: list[str], pipe: int) -> None:
-    """Run pytest in this process, which ends with it; the first failure is written to `pipe`."""
-    os.setsid()
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    os.chdir(tree)
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    import pytest
-
-    options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-profile", "ci")
-    os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(pipe)])))
+    return search(ast.parse(text).body, "")
 
 
-def killers(tree: Path, row: dict[str, object]) -> list[str]:
-    """Return the test that killed a mutant before, if the tree still has it; a table may have joined its cases."""
-    file, _, name = str(row.get("killer", "")).partition("[")[0].partition("::")
-    path = tree / file
-    there = name and path.is_file() and f"def {name.rpartition('::')[2]}(" in path.read_text()
-    return [f"{file}::{name}"] if there else []
-
-
-def passes(tree: Path, tests: list[str]) -> bool:
-    """Return whether tests pass without a change."""
+def in_fork(work: Callable[[], None]) -> str:
+    """Do work in a fork; returns "killed" if it exits with an error, "survived" or "timeout"."""
     child = os.fork()
     if child == 0:
-        test(tree, tests, -1)
-    return waited(child) == "survived"
-
-
-def waited(child: int) -> str:
-    """Wait for a child and its limit of time."""
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
     until = time.monotonic() + WALL_SECONDS
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
             return "survived" if code == 0 else "timeout" if code < 0 else "killed"
-        time.sleep(0.05)
+        time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return "timeout"
+
+
+def read_name(pipe: int) -> str:
+    """Return the name in a pipe, or "" if nothing was written."""
+    try:
+        return os.read(pipe, 1000).decode()
+    except BlockingIOError:
+        return ""
 
 
 def read(path: Path | None) -> list[dict[str, object]]:
@@ -268,8 +323,10 @@ def report(path: Path) -> None:
         found = Counter(str(row["result"]) for row in rows if f"/{room}/" in str(row["path"]))
         print(f"{room:10} {dict(found)}")
     for row in rows:
-        if row["result"] == "survived":
-            print(f"{row['path']}:{row['line']}: {row['before']!r} -> {row['after']!r}")
+        if row["result"] in ("survived", "no tests"):
+            print(
+                f"{row['result']} {row['path']}:{row['line']}: {row['before']!r} -> {row['after']!r}"
+            )
 
 
 def main() -> None:
@@ -280,48 +337,35 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path)
     parser.add_argument("--survivors", type=Path, help="only mutants that survived in this file")
-    parser.add_argument(
-        "--before", type=Path, help="mutants of this file, the test that failed first"
-    )
-    parser.add_argument("--tests", nargs="+", help="run these instead of the tests of the module")
-    parser.add_argument(
-        "--check", action="store_true", help="run the tests of all results without a change"
-    )
+    parser.add_argument("--tests", nargs="+", default=["tests/core"])
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     if options.report:
         return report(options.report)
+    os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1"}
     tree = options.tree.resolve()
     sample = random.Random(options.seed).sample(list(mutants(tree)), options.sample)
     done = {str(row["key"]) for row in read(options.results)}
-    before = {str(row["key"]): row for row in read(options.before)}
-    survived = {str(row["key"]) for row in read(options.survivors) if row["result"] == "survived"}
-    os.environ |= {"NUMBA_DISABLE_JIT": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    sys.dont_write_bytecode = True
-    import gymnasium  # noqa: F401 - once, for all children
-    import torch  # noqa: F401
-
-    if options.check:
-        selections = {tuple(row["tests"]) for row in read(options.results) if row["tests"]}  # type: ignore[arg-type]
-        print(
-            [tests for tests in sorted(selections) if not passes(tree, list(tests))]
-            or "all tests pass"
-        )
-        return
-    for mutant in sample:
-        if mutant.key in done or (options.survivors and mutant.key not in survived):
-            continue
-        started = time.monotonic()
-        tests = killers(tree, before.get(mutant.key, {}))
-        result, killer = run(tree, mutant, tests) if tests else ("survived", "")
-        if result == "survived":
-            tests = options.tests or tests_of(tree, mutant.path)
-            result, killer = run(tree, mutant, tests) if tests else ("no tests", "")
-        row = {"key": mutant.key, **asdict(mutant), "result": result, "tests": tests}
-        row["killer"] = killer
-        row["seconds"] = round(time.monotonic() - started, 1)
-        with options.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+    survived = {str(row["key"]) for row in read(options.survivors) if row["result"] != "killed"}
+    wanted = [
+        mutant
+        for mutant in sample
+        if mutant.key not in done and (not options.survivors or mutant.key in survived)
+    ]
+    plugin = Mutations(tree, wanted, options.results.resolve())
+    os.chdir(tree)
+    words = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:terminal",
+        "-m",
+        "not slow",
+        "--hypothesis-profile",
+        "ci",
+    )
+    sys.exit(pytest.main([*words, *options.tests], plugins=[plugin]))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def test_the_run_is_in_mlflow_with_its_curves_complete(here: Path) -> None:
         assert there == sorted((r["step"], r["data"][key], r["time"]) for r in written if key in r["data"])
     assert found.data.params["learning_rate"] == "0.001"
     assert found.data.params["gamma"] == "0.99"
-    assert "rlplug.final_eval" in found.data.tags
+    assert {"rlplug.final_eval", "rlplug.gradients"} <= found.data.tags.keys()
     names = {file.path for file in client.list_artifacts(found.info.run_id)}
     assert names == {"config.json", "episodes.parquet", "checkpoints"}
 

@@ -20,6 +20,7 @@ from rlplug_core.nets.renorm import BatchRenorm
 from rlplug_core.runs.api import train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
+from rlplug_core.runs.reproducibility import differences
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import State
 from tests.core.fakes import ENVS, TINY, make_runner
@@ -88,6 +89,12 @@ def test_renormalization_of_a_batch_without_rows_is_finite() -> None:
     assert norm.mean.tolist() == pytest.approx([0.01, 0.02])
     assert norm.variance.tolist() == pytest.approx([1.02, 1.0])
     assert norm.updates.item() == 1
+
+
+def test_what_prevents_an_exact_resume_is_named_with_both_values() -> None:
+    then = {"cpu": "x", "versions": {"torch": "2.10", "numpy": "2"}}
+    now = {"cpu": "x", "versions": {"torch": "2.13"}}
+    assert differences(then, now) == ["torch was 2.10 and is 2.13", "numpy was 2 and is None"]
 
 
 def ends(path: Path) -> list[dict[str, Any]]:
