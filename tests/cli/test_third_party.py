@@ -17,7 +17,7 @@ from PIL import Image
 
 from rlplug_core import open_run
 from rlplug_core.testing.distributions import write_distribution
-from rlplug_envs.families import classic
+from rlplug_envs.families import registry
 from tests.cli.conftest import Done
 
 #: The options of a run that takes a moment, evaluated twice.
@@ -82,21 +82,21 @@ def afar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         tmp_path, "from-afar", {"gymnasium.envs.__root__": {"afar": "from_afar:register"}}, {"from_afar.py": CODE}
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    classic.import_registrars.cache_clear()
+    registry.import_registrars.cache_clear()
     yield
     gymnasium.registry.pop("FromAfar-v0", None)
     sys.modules.pop("from_afar", None)
-    classic.import_registrars.cache_clear()
+    registry.import_registrars.cache_clear()
 
 
 def test_a_package_that_says_that_it_registers_is_found_by_its_ids(afar: None) -> None:
-    assert classic.find("FromAfar-v0").max_episode_steps == 7
+    assert registry.find("FromAfar-v0").max_episode_steps == 7
 
 
 def test_one_that_cannot_be_imported_is_left_out(
     afar: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "from_afar.py").write_text("raise OSError('no display')")
-    with pytest.raises(classic.UnknownEnv, match="FromAfar-v0"):
-        classic.find("FromAfar-v0")
+    with pytest.raises(registry.UnknownEnv, match="FromAfar-v0"):
+        registry.find("FromAfar-v0")
     assert "the environments of 'from_afar' are left out: OSError: no display" in capsys.readouterr().err

@@ -14,12 +14,10 @@ from rlplug_core.types import (
     MASK,
     Array,
     Episode,
-    GymEnv,
     Obs,
     Spec,
     State,
     Timestep,
-    align_mask,
     tree_map,
 )
 from rlplug_envs.capture.decoder import restore
@@ -27,13 +25,13 @@ from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.families.limits import entry_limit
-from rlplug_envs.observation_dtypes import ERRORS, SQUARES, DtypeMismatch, arrays, misfit
+from rlplug_envs.observation_dtypes import SQUARES
+from rlplug_envs.observation_writer import ObservationWriter, check_own_arrays
 from rlplug_envs.rows import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.shown import numbers, of_rows, success, value_of_rows
-from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
+from rlplug_envs.spaces import View, masked, merge, same
 from rlplug_envs.watch import (
     Watch,
-    check_counted,
     check_info,
     check_late_mask,
     check_results,
@@ -84,6 +82,7 @@ class Adapter:
         self.spec = Spec(
             self._view.obs, self._view.action, rows, id, inexact=inexact, limit=entry_limit(venv)
         )
+        self._writer = ObservationWriter(self._view, self.spec, self._when)
         #: None before the first reset, so that `step` refuses every action.
         self._action_shape: tuple[int, ...] | None = None
         self._never = np.zeros(rows, np.bool_)
@@ -105,7 +104,7 @@ class Adapter:
             return self._next_step
         if mode is AutoresetMode.SAME_STEP:
             if isinstance(self.venv.unwrapped, SyncVectorEnv):
-                _check_own(self.venv.unwrapped.envs[0], id)
+                check_own_arrays(self.venv.unwrapped.envs[0], id)
             return self._same_step
         if mode is AutoresetMode.DISABLED:
             return self._reset_by_hand
@@ -138,7 +137,7 @@ class Adapter:
             seeds = [row_seed(seed, row) for row in range(num_envs)]
         value, info = self.venv.reset(seed=seeds)
         self._check_info(info, "reset")
-        self._write(obs, value, info, never)
+        self._writer.write(obs, value, info, never)
         self._look(watch)
         return Timestep.opening(obs, reward, self._always, never)
 
@@ -164,7 +163,7 @@ class Adapter:
             check_rewards(self._when, gain)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
-        self._write(obs, value, info, ended | self._resetting if loud else self._never)
+        self._writer.write(obs, value, info, ended | self._resetting if loud else self._never)
         reward[:] = gain
         self._totals += gain
         self._look(watch)
@@ -260,35 +259,10 @@ class Adapter:
         final = self._restart(obs, due) if due.any() else tree_map(np.copy, obs)
         over = ended | due
         if ended.any():
-            self._successors(final, ended, info)
+            self._writer.write_successors(final, ended, info)
         return self._timestep(
             obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always
         )
-
-    def _successors(self, final_obs: Obs, ended: Array, info: Any) -> None:
-        """Write the final observations in `info`, of the rows that ended, into `final_obs`."""
-        if "final_obs" not in info:
-            raise BadEnv(
-                f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' after an episode ended"
-            )
-        body = self._view.body(final_obs)
-        successors = info["final_obs"]
-        if isinstance(successors, list) or (
-            isinstance(successors, np.ndarray) and successors.dtype == object
-        ):
-            for row in np.flatnonzero(ended).tolist():
-                put(body, row, successors[row], self._when)
-        else:
-            try:
-                merge(body, ended, successors)
-            except DtypeMismatch as error:
-                raise self._refusal(error, np.flatnonzero(ended)) from None
-        check_counted(self._when, self.spec.obs, final_obs)
-        if self._view.masked:
-            masks = np.broadcast_to(
-                self._mask(info.get("final_info", {}), self._always), final_obs[MASK].shape
-            )
-            merge(final_obs[MASK], ended, masks)
 
     def _reset_by_hand(
         self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object
@@ -308,7 +282,7 @@ class Adapter:
         # A new dictionary and a copy of the mask: Gymnasium changes the first, and an environment may keep both.
         value, info = self.venv.reset(options={"reset_mask": rows.copy()})
         self._check_info(info, "reset")
-        self._write(obs, value, info, self._always)
+        self._writer.write(obs, value, info, self._always)
         self._verify(before, obs, ~rows)
         merge(obs, ~rows, before)
         return before
@@ -377,32 +351,6 @@ class Adapter:
             for row, total, length, info in columns
         ]
 
-    def _write(self, obs: Obs, value: Any, info: object, maskless: Array) -> None:
-        """Write the observations of a call; the rows in `maskless` [N] need no action mask."""
-        body = self._view.body(obs)
-        try:
-            write(body, value)
-        except ERRORS:
-            mismatch = misfit(body, value, batched=True)
-            if mismatch:
-                raise self._refusal(mismatch, np.arange(self.spec.num_envs)) from None
-            raise
-        if self._view.masked:
-            obs[MASK][...] = self._mask(info, maskless)
-
-    def _refusal(self, mismatch: DtypeMismatch, rows: Array) -> BadEnv:
-        """Return the error for observations that do not fit their dtype; `rows` are their row numbers."""
-        place = self._when(int(rows[mismatch.index[0]])) if mismatch.index else self.spec.id
-        return BadEnv(f"{place}: {mismatch}")
-
-    def _mask(self, info: Any, maskless: Array) -> Any:
-        """Return the action masks; rows without one, which Gymnasium fills with zeros, allow every action."""
-        given = self._view.mask(info, bool(maskless.all()))
-        rows = info.get(f"_{MASK}", self._always)
-        for row in np.flatnonzero(~rows & ~maskless).tolist():
-            raise lacking(self._when(row))
-        return np.where(align_mask(rows, given), given, 1) if MASK in info else given
-
     def state_dict(self) -> State:
         """Return the state of the environments and of running episodes; for an inexact environment only the reason."""
         if self.spec.inexact:
@@ -435,18 +383,6 @@ class Adapter:
     def close(self) -> None:
         """Close the vector environment; an exception in its `close` does not end the run."""
         close_env(self.venv.close, self.spec.id)
-
-
-def _check_own(env: GymEnv, id: str) -> None:
-    """Raise BadEnv if two resets return the same array, so that the second changes the result of the first."""
-    first = env.reset(seed=0)[0]
-    second = env.reset(seed=0)[0]
-    pairs = zip(arrays(first), arrays(second), strict=False)
-    if any(np.may_share_memory(before, after) for before, after in pairs):
-        raise BadEnv(
-            f"{id}: its environments write each observation into the same array, which a reset in the mode SAME_STEP "
-            "changes before the last observation of an episode is read; return a copy, or use the mode NEXT_STEP"
-        )
 
 
 def _usual(flags: Array, gain: Any, *ends: Any) -> bool:
