@@ -470,6 +470,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         [("update", 1), ("update", 62)],
     ),
     "sac": ("SAC", "Continuous", {**OFF_POLICY, "num_envs": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
+    "td3-gru-own": (
+        "TD3", "Continuous",
+        {
+            **OFF_POLICY, "num_envs": 2, "n_step": 2, "memory": "gru:units=6", "critic_net.hidden": [7, 5],
+            "sequence_length": 4, "burn_in": 2, "batch_size": 16,
+        },
+        [("update", 62)],
+    ),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
     # With loops by numba, each thread takes a critic or half of the rows through all layers.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import rlplug_core as rl
 from rlplug_core.batches import Rollout
@@ -19,6 +20,7 @@ from rlplug_core.export.flat import Flat
 from rlplug_core.export.greedy import greedy
 from rlplug_core.export.program import Program, trace
 from rlplug_core.loop.actor import Actor
+from rlplug_core.types import Array, Timestep
 from tests.algos.memories import Slow, Steered
 from tests.reference.memory import Random
 
@@ -99,10 +101,16 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "td3", *VALUES])
+#: Critics with layers of their own, and so with a memory of their own.
+OWN = {"critic_net.hidden": [7, 5]}
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "sac-own", "td3-own", *VALUES])
 def test_updates_from_replay_equal_those_of_a_memory_in_loops(learner: Callable[..., Any], algorithm: str) -> None:
-    """Sequences of two rows with truncations; the policy's loss leaves the memory alone."""
+    """Sequences of two rows with truncations; the policy's loss leaves the memory of the critics alone."""
     env, kind, options = STEERED, Steered, SEQUENCES
+    if algorithm.endswith("-own"):
+        algorithm, options = algorithm.removesuffix("-own"), {**SEQUENCES, **OWN}
     if algorithm in VALUES:
         env, kind, options = RANDOM, Random, {**OF_VALUES, **VALUES[algorithm]}
     made, slow = (learner(algorithm, env, memory=words, **options) for words in ("gru:units=5", SLOW))
@@ -231,6 +239,65 @@ def test_features_of_sequences_equal_those_of_the_actor(learner: Callable[..., A
                 np.testing.assert_allclose(following[step, column], seen[last + 1][0][row], atol=1e-5)
                 compared += 1
     assert compared > 20
+
+
+class Seen(Steered):
+    """What the critic may see, besides what the policy sees."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        parts = {"part": spaces.Box(-1, 1, (2,), np.float32), "all": spaces.Box(-1, 1, (3,), np.float32)}
+        self.spec = replace(self.spec, obs=spaces.Dict(parts))
+
+    def reset(self, seed: int) -> Timestep:
+        return self.split(super().reset(seed))
+
+    def step(self, action: Array) -> Timestep:
+        return self.split(super().step(action))
+
+    def split(self, now: Timestep) -> Timestep:
+        obs, final = ({"part": one[:, :2], "all": one} for one in (now.obs, now.final_obs))
+        return replace(now, obs=obs, final_obs=final)
+
+
+SEEN = f"{__file__}:Seen"
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_critics_have_keys_layers_and_a_memory_of_their_own(learner: Callable[..., Any], algorithm: str) -> None:
+    """Each loss trains its own memory. That of the critics starts empty; that of the policy is the actor's."""
+    keys = {**OWN, "net.obs": ["part"], "critic_net.obs": ["all"]}
+    made = learner(algorithm, SEEN, memory="gru:units=5", **{**SEQUENCES, **keys})
+    critic, policy = made.critics.trunk, made.policy.trunk
+    assert critic.encoder.encoder.features == 7
+    assert set(made.agent().weights()) >= {f"trunk.{name}" for name in policy.state_dict()}
+    buffer, agent = made.buffer(), made.agent()
+    actor = Actor(Seen(2), made, agent, buffer, Clock(10**6))
+    actor.reset(3)
+    while buffer.count < 40:
+        buffer.add(actor.step())
+    batch = buffer.draw(4, Clock(1))
+    steps, rows = 7, 4
+    first, valid = batch.extras["is_first"].view(steps, rows), batch.extras["valid"].view(steps, rows)
+    for trunk, key, before in ((critic, "all", torch.zeros(rows, 5)), (policy, "part", batch.recurrent_state["h"])):
+        for step in range(steps):
+            before = before.masked_fill(first[step][:, None], 0.0)
+            features = trunk.encoder({key: batch.obs[key].view(steps, rows, -1)[step]})
+            after = trunk.memory.step(features, {"h": before})["h"]
+            before = after.where(valid[step][:, None], before)
+            torch.testing.assert_close(trunk.obs(batch).view(steps, rows, 5)[step], before)
+    now = made.config
+    noise = torch.zeros(len(batch.action), 2)
+    losses = [made.critic_loss(batch, noise, now)[0]]
+    with made.fixed_critics:
+        losses.append(made.policy_loss(batch, noise, now)[0] if algorithm == "sac" else made.policy_loss(batch))
+    trained = []
+    for loss in losses:
+        made.zero_grad()
+        loss.backward()
+        trained.append([parameter.grad is not None and bool(parameter.grad.any()) for parameter in (
+            critic.memory.cell.weight_ih, policy.memory.cell.weight_ih)])  # fmt: skip
+    assert trained == [[True, False], [False, True]]
 
 
 def test_an_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> None:

@@ -150,6 +150,7 @@ from rlplug_core.nets.memory_networks import RecurrentPolicyAndCritic as Recurre
 from rlplug_core.nets.memory_networks import policy_and_critic as policy_and_critic
 from rlplug_core.nets.memory_networks import recurrent_values as recurrent_values
 from rlplug_core.nets.memory_trunk import memory_trunk as memory_trunk
+from rlplug_core.nets.memory_trunk import policy_trunk as policy_trunk
 from rlplug_core.nets.net import CriticNet as CriticNet
 from rlplug_core.nets.net import Net as Net
 from rlplug_core.nets.noisy import Noise as Noise

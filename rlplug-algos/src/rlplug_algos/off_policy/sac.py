@@ -91,6 +91,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         norm, critic_norm = rl.observation_norms(trunk.spec.obs, trunk.net, trunk.critic_net)
         self.policy = rl.PolicyNetwork(trunk.spec, trunk.net, make=rl.squashed, norm=norm)
+        self.policy.trunk = rl.policy_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
         self.critics = rl.action_critics(
@@ -100,9 +101,8 @@ class SAC(rl.Algorithm[rl.Transitions]):
             bounds=None if c.n_atoms is None else (c.v_min, c.v_max),
         )
         self.target_critics = rl.target_network(self.critics)
-        self.temperature = rl.Temperature(
-            c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules
-        )
+        scheduled = "ent_coef" in c.schedules
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled=scheduled)
         self.to(self.device)
         self.critic_optimizer = self.optimizer(
             "critics", [self.critics], learning_rate="critic_learning_rate", defaults={"eps": 1e-8}
@@ -117,7 +117,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         agent = rl.SampleAgent(
             self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps
         )
-        return rl.trunk_agent(self.critics.trunk, agent)
+        return rl.trunk_agent(self.policy.trunk or self.critics.trunk, agent)
 
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
@@ -153,17 +153,21 @@ class SAC(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the same for distributions: the entropy in the next state is added to the reward."""
         with torch.no_grad():
-            outputs = self.policy(self.critics.next_obs(batch))
+            outputs = self.policy(self.next_policy_obs(batch))
             action, log_prob = self.head.draw(outputs, noise)
             bonus = batch.discount * self.temperature.times_alpha(log_prob, now.ent_coef)
         return rl.categorical_critic_loss(
             critics, self.target_critics, batch, action, batch.reward - bonus
         )
 
+    def next_policy_obs(self, batch: rl.Transitions) -> rl.Obs:
+        """Return what the policy reads after each transition."""
+        return (self.policy.trunk or self.critics).next_obs(batch)
+
     @torch.no_grad()
     def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:
         """Return r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')) [B] with a sampled a' (eq. 3, 5)."""
-        action, log_prob = self.head.draw(self.policy(self.critics.next_obs(batch)), noise)
+        action, log_prob = self.head.draw(self.policy(self.next_policy_obs(batch)), noise)
         next_q = self.target_critics.lowest(self.target_critics.next_obs(batch), action)
         soft_value: Tensor = next_q - self.temperature.times_alpha(log_prob, now.ent_coef)
         return batch.reward + batch.discount * soft_value
@@ -174,7 +178,8 @@ class SAC(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return alpha * log pi(a | s) - min Q(s, a) (eq. 7) plus the loss of log alpha (eq. 18); and metrics."""
         obs = self.critics.obs(batch)
-        action, log_prob = self.head.draw(self.policy(obs), noise)
+        seen = self.policy.trunk.obs(batch) if self.policy.trunk else obs
+        action, log_prob = self.head.draw(self.policy(seen), noise)
         q = self.critics.lowest(obs, action)
         target_entropy = (
             -float(self.head.dims) if now.target_entropy is None else now.target_entropy

@@ -103,6 +103,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
         trunk = rl.memory_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         norm, critic_norm = rl.observation_norms(trunk.spec.obs, trunk.net, trunk.critic_net)
         self.policy = rl.DeterministicPolicy(trunk.spec, trunk.net, norm)
+        self.policy.trunk = rl.policy_trunk(self.spec, c.net, c.memory, c.burn_in, c.critic_net)
         self.critics = rl.action_critics(
             lambda: rl.ActionCritic(trunk.spec, trunk.critic_net, critic_norm, atoms=c.n_atoms),
             c.n_critics,
@@ -130,7 +131,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
         agent = rl.NoiseAgent(
             self.policy, noise, self.agent_seeds(rank), self.inference_backend, c.random_steps
         )
-        return rl.trunk_agent(self.critics.trunk, agent)
+        return rl.trunk_agent(self.policy.trunk or self.critics.trunk, agent)
 
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self)
@@ -177,14 +178,15 @@ class TD3(rl.Algorithm[rl.Transitions]):
         noise = (now.target_policy_noise * noise).clip(
             -now.target_noise_clip, now.target_noise_clip
         )
-        action: Tensor = self.target_policy(self.target_critics.next_obs(batch)) + noise
+        seen = (self.target_policy.trunk or self.target_critics).next_obs(batch)
+        action: Tensor = self.target_policy(seen) + noise
         return action.clip(-1, 1)
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions) -> Tensor:
         """Return -Q(s, policy(s)) of the first critic (section 3); with atoms, of the lowest."""
         obs = self.critics.obs(batch)
-        action = self.policy(obs)
+        action = self.policy(self.policy.trunk.obs(batch) if self.policy.trunk else obs)
         if isinstance(self.critics, rl.CategoricalCritics):
             return -batch.mean(self.critics.lowest(obs, action))
         return -batch.mean(self.critics[0](obs, action))

@@ -18,7 +18,7 @@ from rlplug_core.nets.encoders import MLP, Concat, encoder, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.initial_weights import linear
 from rlplug_core.nets.keys import KeyVectors, select_space
-from rlplug_core.nets.memory_trunk import Trunk
+from rlplug_core.nets.memory_trunk import MemoryTrunk, Trunk
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Obs, Spec
@@ -33,6 +33,8 @@ class DeterministicPolicy(nn.Module):
 
     def __init__(self, spec: Spec, net: Net, norm: ObservationNorm | None = None) -> None:
         super().__init__()
+        #: With a memory of the policy's own, what it reads; `forward` takes its features.
+        self.trunk: MemoryTrunk | None = None
         check_bounded(spec.action)
         net.check_gaussian(free=False)
         self.shape = spec.action.shape or ()

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.batches import Transitions
-from rlplug_core.errors import UsageError
+from rlplug_core.batches import Transitions, to_tensors
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.recurrent import Remembered, make_memory
@@ -29,25 +28,20 @@ class MemoryTrunk(nn.Module):
         spec: the same spec with the features [units] as observations.
         net, critic_net: the options of the layers after the memory, of the policy and of critics.
         burn_in: first steps of a sequence that have no gradient.
+        stored: whether sequences start with the stored state, which is that of the actor's memory; else they start
+            empty (Kapturowski et al., 2019, section 3).
     """
 
-    def __init__(self, spec: Spec, net: Net, memory: str, burn_in: int = 0) -> None:
+    def __init__(
+        self, spec: Spec, net: Net, memory: str, burn_in: int = 0, stored: bool = True
+    ) -> None:
         super().__init__()
         self.encoder, features = encoder(spec.obs, net.part(slice(-1)))
         self.memory = make_memory(memory, features)
         self.burn_in = burn_in
+        self.stored = stored
         self.spec = replace(spec, obs=spaces.Box(-np.inf, np.inf, (self.memory.units,)))
-        last = net.part(
-            slice(-1, None)
-        )  # observations, convolutions and factory belong to the encoder
-        self.net = Net(
-            hidden=last.hidden,
-            activation=last.activation,
-            layer_norm=net.layer_norm,
-            init=last.init,
-            gain=net.gain,
-            output_gain=net.output_gain,
-        )
+        self.net = layers_after(net)
         self.critic_net = self.net
 
     def remember(
@@ -71,8 +65,9 @@ class MemoryTrunk(nn.Module):
             batch: T steps of B sequences, as `SequenceReplay` gives them.
             burn_in: first steps, without a gradient (Kapturowski et al., 2019, section 3).
         """
-        rows = burn_in * len(batch.recurrent_state["h"])
-        before = batch.recurrent_state
+        count = len(batch.index)
+        rows = burn_in * count
+        before = batch.recurrent_state if self.stored else self._empty(count, batch)
         is_first = batch.extras["is_first"]
         valid = batch.extras["valid"]
         if not burn_in:
@@ -81,9 +76,14 @@ class MemoryTrunk(nn.Module):
         late = tree_map(lambda one: one[rows:], batch.obs)
         with torch.no_grad():
             begun = self.remember(early, is_first[:rows], before, valid[:rows])
-        newest = {part: begun[part][-len(before["h"]) :] for part in begun}
+        newest = {part: begun[part][-count:] for part in begun}
         rest = self.remember(late, is_first[rows:], newest, valid[rows:])
         return {part: torch.cat([begun[part], rest[part]]) for part in begun}
+
+    def _empty(self, count: int, batch: Transitions) -> Remembered:
+        """Return the state of `count` sequences before any step."""
+        empty: Remembered = to_tensors(self.memory.initial(count), batch.weight.device)
+        return empty
 
     def following(self, batch: Transitions, memory: Remembered) -> Remembered:
         """Return the recurrent state [T * B, ...] after the end of each step's n-step window.
@@ -92,7 +92,7 @@ class MemoryTrunk(nn.Module):
             batch: as in `along`.
             memory: the result of `along`.
         """
-        count = len(batch.recurrent_state["h"])
+        count = len(batch.index)
         place = torch.arange(len(batch.weight), device=batch.weight.device)
         last = len(place) - count + place % count  # of each sequence
         at = (place + count * batch.extras["later"]).minimum(last)
@@ -145,16 +145,45 @@ def memory_trunk(
         net: options of the layers.
         memory: the words of a memory, such as `gru:units=128`; None: no memory.
         burn_in: first steps of a sequence without a gradient; None: `BURN_IN`.
-        critic_net: options of the critics that are not those of `net`; only without a memory.
-
-    Raises:
-        UsageError: critics that read a memory would have observations or layers of their own.
+        critic_net: options of the critics that are not those of `net`. With a memory they give the critics an encoder
+            and a memory of their own, and the policy reads that of `policy_trunk`.
     """
     critic = critic_net or CriticNet()
     if memory is None:
         return NoMemory(spec, net, critic.over(net))
-    if own := critic.differences():
-        raise UsageError(
-            f"with a memory the critics read the same features as the policy; leave critic_net.{min(own)} or memory out"
-        )
+    steps = BURN_IN if burn_in is None else burn_in
+    if not critic.differences():
+        return MemoryTrunk(spec, net, memory, steps)
+    trunk = MemoryTrunk(spec, critic.over(net), memory, steps, stored=False)
+    trunk.net = layers_after(net)
+    return trunk
+
+
+def policy_trunk(
+    spec: Spec,
+    net: Net,
+    memory: str | None,
+    burn_in: int | None = None,
+    critic_net: CriticNet | None = None,
+) -> MemoryTrunk | None:
+    """Make the trunk of a policy with a memory of its own; None if it reads what the critics read.
+
+    Args:
+        spec, net, memory, burn_in, critic_net: as of `memory_trunk`, which makes the trunk of the critics.
+    """
+    if memory is None or critic_net is None or not critic_net.differences():
+        return None
     return MemoryTrunk(spec, net, memory, BURN_IN if burn_in is None else burn_in)
+
+
+def layers_after(net: Net) -> Net:
+    """Return the options of the last hidden layer: observations, convolutions and factory belong to the encoder."""
+    last = net.part(slice(-1, None))
+    return Net(
+        hidden=last.hidden,
+        activation=last.activation,
+        layer_norm=net.layer_norm,
+        init=last.init,
+        gain=net.gain,
+        output_gain=net.output_gain,
+    )

@@ -24,6 +24,7 @@ from rlplug_core.nets.heads import (
     masked,
 )
 from rlplug_core.nets.initial_weights import initialize_outputs, linear
+from rlplug_core.nets.memory_trunk import MemoryTrunk
 from rlplug_core.nets.net import CriticNet, Net
 from rlplug_core.nets.noisy import Noise, check_sigma
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
@@ -52,6 +53,7 @@ class PolicyNetwork(nn.Module):
         sigma: float | None = None,
     ) -> None:
         super().__init__()
+        self.trunk: MemoryTrunk | None = None  # before `forward`, with a memory of its own
         check_mask(spec)
         check_sigma(noisy, sigma)
         net.check_gaussian(
