@@ -28,7 +28,7 @@ from rlplug_core.buffers.replay import ReplaySchedule
 from rlplug_core.buffers.rollout import FIELDS
 from rlplug_core.clock import Clock
 from rlplug_core.config.schema import schema
-from rlplug_core.errors import BadEnv, UsageError
+from rlplug_core.errors import BadEnv, PluginError, UsageError
 from rlplug_core.loop.actor import carry_over
 from rlplug_core.loop.build import build, fillable
 from rlplug_core.loop.device_memory import _needs, device_memory
@@ -265,6 +265,37 @@ def test_a_critic_with_observations_of_its_own_learns_the_same_from_tensors() ->
     assert {2, 4} <= {weight.shape[1] for weight in device.learner.parameters() if weight.ndim == 2}
 
 
+def mirror(obs: Any, action: Any) -> Any:
+    """The mirror image of a cart with a pole."""
+    return -obs, 1 - action
+
+
+@pytest.mark.parametrize("rows", [tensor_rows, host_rows])
+def test_mirror_images_make_a_policy_symmetric(rows: Any) -> None:
+    """The difference between the action's probability and that of its image, before and after ten updates."""
+
+    def asymmetry(symmetry: str | None) -> float:
+        options = {**PPO, "n_epochs": 10, "learning_rate": 3e-3, "anneal_lr": False, "symmetry": symmetry}
+        policy = updates("ppo", rows, 10, **options).learner.policy
+        obs = torch.rand((256, 4), generator=torch.Generator().manual_seed(0)) - 0.5
+        with torch.no_grad():
+            right, image = (policy(each).softmax(-1) for each in (obs, -obs))
+        return float((right[:, 1] - image[:, 0]).abs().mean())
+
+    assert 3 * asymmetry(f"{__file__}:mirror") < asymmetry(None)
+
+
+def test_a_wrong_symmetry_is_refused() -> None:
+    with pytest.raises(PluginError, match=r"the symmetry '.*:wrong_mirror' returns .* of the same shapes"):
+        updates("ppo", tensor_rows, 1, **PPO, symmetry=f"{__file__}:wrong_mirror")
+    with pytest.raises(UsageError, match="a memory has no mirror image"):
+        runner("ppo", tensor_rows, **PPO, symmetry=f"{__file__}:mirror", memory="gru")
+
+
+def wrong_mirror(obs: Any, action: Any) -> Any:
+    return -obs[:, :2], 1 - action
+
+
 def test_signals_of_tensors_are_checked() -> None:
     """A signal that no step has, one of another size, and numbers that are not finite."""
     env = runner("ppo", tensor_rows, **PPO).actor.env
@@ -275,7 +306,7 @@ def test_signals_of_tensors_are_checked() -> None:
         columns = InfoColumns.of(cast("Any", CarefulPPO), env)
         assert columns is not None
         everywhere: Any = torch.ones(ROWS, dtype=torch.bool)
-        with pytest.raises(UsageError, match=r"CarefulPPO|type learns from info\['cost'\], which .* does not give"):
+        with pytest.raises(UsageError, match=r"type learns from info\['cost'\], which .* does not give"):
             columns.add_to({}, everywhere)
         info["cost"] = torch.ones(3)
         with pytest.raises(BadEnv, match=r"has the shape \[3\], and there are 16 rows"):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rlplug_core.arrays import to_host
 from rlplug_core.errors import BadEnv
 from rlplug_core.plugins.device_episodes import read
 from rlplug_core.testing.host_reads import HostReads
 from rlplug_envs.families.tensor import WORLDS, Tensors
-from rlplug_envs.tensors.adapter import TensorAdapter
+from rlplug_envs.tensors.adapter import TensorAdapter, is_tensor_env
 
 ROWS = 64
 #: Those of Gymnasium; the others have tests of their own.
@@ -162,6 +162,41 @@ def test_every_mode_means_the_same(mode: AutoresetMode, final: str) -> None:
     }
     assert adapter.env.actions[0] == [1, 1, 1, 1]  # type: ignore[attr-defined]
     assert adapter.spec.inexact == "counting: it has no state_dict"
+
+
+class Simulator(Counting, VectorEnv[Any, Any, Any]):
+    """A vector as ManiSkill has it: `info` is that of the reset, and the one of the last step is in `final_info`."""
+
+    def __init__(self) -> None:
+        super().__init__(AutoresetMode.SAME_STEP, "final_observation")
+        self.spec = None
+
+    def step(self, action: torch.Tensor) -> Any:
+        *results, info = super().step(action)
+        last = {"success": info["success"], "cost": results[1].float(), "episode": {"return": results[1]}}
+        if not self.ended.any():
+            return *results, last
+        final = {"final_observation": info["final_observation"], "_final_observation": self.ended.clone()}
+        after_reset = {"cost": torch.zeros(4), "elapsed_steps": self.count}
+        return *results, {**after_reset, **final, "final_info": last, "_final_info": self.ended.clone()}
+
+
+def test_a_simulator_that_resets_its_info_keeps_success_and_signals() -> None:
+    adapter = TensorAdapter(Simulator, "simulator")
+    assert is_tensor_env(adapter.env)
+    adapter.reset(0)
+    seen = []
+    for step in range(1, 11):
+        now = adapter.step(torch.zeros(4, dtype=torch.int64))  # type: ignore[arg-type]
+        seen.append((step, now.episodes))
+        cost: Any = adapter.info_tensor("cost")
+        ended: Any = now.terminated | now.truncated
+        expected = now.reward if not ended.any() else torch.where(ended, now.reward, 0)  # type: ignore[call-overload]
+        assert torch.equal(cost, expected)
+        assert adapter.info("cost") == cost.tolist()
+    assert adapter.info("nothing") == [None] * 4
+    assert "elapsed_steps" in adapter.info_names()
+    assert {(one.row, one.success) for _, one in read(seen)} == {(row, row == 1) for row in range(4)}  # type: ignore[arg-type]
 
 
 def test_a_missing_last_observation_is_an_error() -> None:

@@ -109,6 +109,7 @@ from rlplug_core.learning.natural import TrustRegion as TrustRegion
 from rlplug_core.learning.natural import inside_trust_region as inside_trust_region
 from rlplug_core.learning.optimizer import Optimizer as Optimizer
 from rlplug_core.learning.optimizer import to_float as to_float
+from rlplug_core.learning.symmetry import symmetry as symmetry
 from rlplug_core.learning.targets import NoGradient as NoGradient
 from rlplug_core.learning.targets import Target as Target
 from rlplug_core.learning.targets import target_network as target_network

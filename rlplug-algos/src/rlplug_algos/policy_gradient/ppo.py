@@ -31,6 +31,8 @@ class PPOConfig(rl.Config):
     # adapt the learning rate: divide it by 1.5 if the KL divergence of a rollout's last minibatch is above twice this,
     # multiply it by 1.5 if below half
     desired_kl: rl.Positive | None = None
+    # learn from mirror images, too: ./mine.py:mirror, a function from observations and actions to mirrored ones
+    symmetry: rl.Importable | None = None
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     # PopArt: normalize value targets by running statistics (van Hasselt et al., 2016)
@@ -77,6 +79,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
         memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
         if memory:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
+        if memory and c.symmetry:
+            raise rl.UsageError("a memory has no mirror image; leave out --symmetry or --memory")
+        self.augment = rl.symmetry(c.symmetry)
         self.networks = rl.policy_and_critic(
             self.spec,
             c.net,
@@ -118,7 +123,8 @@ class PPO(rl.Algorithm[rl.Rollout]):
         normalized = self.critic.normalize(samples)
         rows = len(samples.weight)
         for _ in range(now.n_epochs):
-            for minibatch in normalized.minibatches(now.batch_size, self.generator):
+            for part in normalized.minibatches(now.batch_size, self.generator):
+                minibatch = self.augment(part)
                 loss, terms = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate of the rollout's start.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=rows)

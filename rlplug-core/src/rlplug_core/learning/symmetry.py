@@ -1,0 +1,58 @@
+"""Symmetry: learn from samples and their mirror images together (Mittal et al., 2024, arXiv:2403.04359)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from torch import Tensor
+
+from rlplug_core.batches import Samples, concatenate
+from rlplug_core.config.import_string import load_target
+from rlplug_core.errors import PluginError
+from rlplug_core.types import Obs, tree_map
+
+#: A function of observations [B, ...] and actions [B, ...] to their mirror images, of the same shapes.
+Mirror: TypeAlias = Callable[[Obs, Tensor], tuple[Obs, Tensor]]
+
+
+def symmetry(words: str | None) -> Callable[[Samples], Samples]:
+    """Return a function that adds its mirror image to each sample.
+
+    An image has the advantage, the value target and the old log-probability of its sample.
+
+    Args:
+        words: the mirror, a function `module:name` or `./file.py:name` of observations and actions [B, ...], which
+            returns both mirrored; None for no images.
+
+    Raises:
+        UsageError, PluginError: it cannot be imported. The returned function raises PluginError if the images have
+            other shapes.
+    """
+    if words is None:
+        return lambda samples: samples
+    mirror: Mirror = load_target(words, "symmetry")
+
+    def augment(samples: Samples) -> Samples:
+        obs, action = mirror(samples.obs, samples.action)
+        _check_shapes(words, (obs, action), samples)
+        image = replace(samples, obs=obs, action=action, share=samples.counts)
+        return concatenate([samples, image])
+
+    return augment
+
+
+def _check_shapes(words: str, image: tuple[Obs, Tensor], samples: Samples) -> None:
+    def shapes(obs: Obs, action: Tensor) -> object:
+        return tree_map(
+            lambda part: (tuple(part.shape), part.dtype), {"obs": obs, "action": action}
+        )
+
+    ours = shapes(samples.obs, samples.action)
+    theirs = shapes(*image)
+    if ours != theirs:
+        raise PluginError(
+            f"the symmetry '{words}' returns {theirs} for {ours}; return mirrored observations and actions of the same "
+            "shapes and types"
+        )
