@@ -79,9 +79,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         memory = rl.memory_words(c.memory, c.recurrent_cell, c.recurrent_hidden_size)
         if memory:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
-        if memory and c.symmetry:
-            raise rl.UsageError("a memory has no mirror image; leave out --symmetry or --memory")
-        self.augment = rl.symmetry(c.symmetry)
+        self.augment = rl.symmetry(c.symmetry, memory)
         self.networks = rl.policy_and_critic(
             self.spec,
             c.net,
@@ -123,8 +121,8 @@ class PPO(rl.Algorithm[rl.Rollout]):
         normalized = self.critic.normalize(samples)
         rows = len(samples.weight)
         for _ in range(now.n_epochs):
-            for part in normalized.minibatches(now.batch_size, self.generator):
-                minibatch = self.augment(part)
+            for minibatch in normalized.minibatches(now.batch_size, self.generator):
+                minibatch = self.augment(minibatch)
                 loss, terms = self.loss(minibatch, now)
                 # Every minibatch of a rollout uses the learning rate of the rollout's start.
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=rows)

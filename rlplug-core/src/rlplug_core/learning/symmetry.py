@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlplug_core.batches import Samples, concatenate
 from rlplug_core.config.import_string import load_target
-from rlplug_core.errors import PluginError
+from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.types import Obs, tree_map
 
 #: A function of observations [B, ...] and actions [B, ...] to their mirror images, of the same shapes.
 Mirror: TypeAlias = Callable[[Obs, Tensor], tuple[Obs, Tensor]]
 
 
-def symmetry(words: str | None) -> Callable[[Samples], Samples]:
+def symmetry(words: str | None, memory: str = "") -> Callable[[Samples], Samples]:
     """Return a function that adds its mirror image to each sample.
 
     An image has the advantage, the value target and the old log-probability of its sample.
@@ -25,13 +25,16 @@ def symmetry(words: str | None) -> Callable[[Samples], Samples]:
     Args:
         words: the mirror, a function `module:name` or `./file.py:name` of observations and actions [B, ...], which
             returns both mirrored; None for no images.
+        memory: the words of a memory; "" for none.
 
     Raises:
-        UsageError, PluginError: it cannot be imported. The returned function raises PluginError if the images have
-            other shapes.
+        UsageError, PluginError: it cannot be imported, or is combined with a memory, which has no mirror image. The
+            returned function raises PluginError if the images have other shapes.
     """
     if words is None:
-        return lambda samples: samples
+        return nn.Identity()
+    if memory:
+        raise UsageError("a memory has no mirror image; leave out --symmetry or --memory")
     mirror: Mirror = load_target(words, "symmetry")
 
     def augment(samples: Samples) -> Samples:
