@@ -118,6 +118,9 @@ def test_presets_are_shown_with_what_they_reach(rlplug: Callable[..., Done]) -> 
         {name: one[name] for name in ("algorithm", "of", "result")} for one in found
     ]
     assert "PRESET OF" not in rlplug("info", f"{__name__}:Striped").out
+    assert [one["algorithm"] for one in json.loads(rlplug("info", "MinAtar/Breakout-v1", "--json").out)["results"]] == [
+        "ppo"
+    ]
 
 
 def test_the_results_of_presets_are_those_of_the_tables() -> None:
