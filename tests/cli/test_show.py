@@ -64,11 +64,13 @@ def test_info_of_a_run_leads_to_show(one: Path, rlplug: Callable[..., Done]) -> 
 def test_runs_are_listed_newest_first_and_deleted_by_pattern(
     one: Path, place: Path, rlplug: Callable[..., Done]
 ) -> None:
-    for number, name in enumerate(("pix-1", "pix-2")):
+    for number, name in enumerate(("x1", "x[1]", "pix-1", "pix-2")):
         (place / "runs" / name).mkdir()
         config = json.loads((one / "config.json").read_text())
         config["created"] += number + 1
         (place / "runs" / name / "config.json").write_text(json.dumps(config))
+    assert rlplug("runs", "rm", "x[1]", "--yes").out == "deleted runs/x[1]\n"  # not x1, which the pattern matches
+    assert rlplug("runs", "rm", "x[1]", "--yes").out == "deleted runs/x1\n"
     names = [line.split()[0] for line in rlplug("runs").out.splitlines()[1:]]
     assert names == ["pix-2", "pix-1", "one"]
     assert [run["name"] for run in json.loads(rlplug("runs", "--json", "--limit", "1").out)] == ["pix-2"]

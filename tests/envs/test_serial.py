@@ -84,6 +84,8 @@ def test_box_actions_are_scaled_and_clipped_where_bounded() -> None:
 def test_the_largest_float_is_no_bound() -> None:
     huge = np.finfo(np.float32).max
     assert taken(spaces.Box(-huge, huge, (1,)), [2.0]) == [[2.0]]
+    wide = SerialEnvs(lambda: Echo(spaces.Box(-1e308, 1e308, (1,), np.float64)), 1, inexact="").spec.action
+    assert np.isfinite(wide.sample()).all()  # Gymnasium draws from no range that overflows
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -324,6 +326,10 @@ SEVEN_MOVES = spaces.Discrete(7)
         ((np.zeros(2), "much"), "the reward is 'much'; give a number"),
         ((np.zeros(2), None), "the reward is None; give a number"),
         ((np.zeros(2), np.ones(1)), r"the reward is array\(\[1\.\]\); give a number"),
+        (
+            (np.zeros(2), [0, 1]),
+            r"the reward is \[0, 1\]; give a number: for several objectives add them up in a wrapper",
+        ),
         ((np.zeros(2), 1.0, "False"), "terminated is 'False'; give True or False"),
         ((np.zeros(2), 1.0, False, "yes"), "truncated is 'yes'; give True or False"),
     ],

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv, plain
-from rlplug_core.nets.actions import dtype_of, scale_and_shift, shape_of
+from rlplug_core.nets.actions import UNBOUNDED, dtype_of, scale_and_shift, shape_of
 from rlplug_core.types import MASK, Array, Obs, Space
 from rlplug_envs.observation_dtypes import ERRORS, WHOLE, fit, misfit, part
 
@@ -241,8 +241,9 @@ class Rescale:
         self.shifted = bool(self.shift.any())
         self.identity = bool((self.scale == 1).all()) and not self.shifted
         self.bounds = self.low[None], self.high[None]
-        bottom = np.where(bounded, -1, space.low)
-        top = np.where(bounded, 1, space.high)
+        # Beyond these a bound is none; Gymnasium cannot draw from a range that its type does not hold.
+        bottom = np.where(bounded, -1, np.where(space.low > -UNBOUNDED, space.low, -np.inf))
+        top = np.where(bounded, 1, np.where(space.high < UNBOUNDED, space.high, np.inf))
         self.canonical = spaces.Box(
             bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type
         )

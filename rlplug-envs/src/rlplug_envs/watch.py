@@ -197,10 +197,19 @@ def check_late_mask(where: str, info: Mapping[str, object]) -> None:
         )
 
 
+#: The remedies for a reward that is several numbers, as of several objectives or agents.
+SEVERAL_REWARDS = (
+    ": for several objectives add them up in a wrapper, --wrap ./file.py:Name, "
+    "and for several agents give a ParallelEnv of PettingZoo"
+)
+
+
 def check_result(where: str, gain: Any, terminated: Any, truncated: Any) -> None:
     """Raise BadEnv unless a reward is a number, and the ends of an episode are true or false."""
     if not isinstance(gain, int) and (np.ndim(gain) or np.asarray(gain).dtype.kind not in "biuf"):
-        raise BadEnv(f"{where}: the reward is {plain(repr(gain), 60)}; give a number")
+        several = np.size(gain) > 1 and not isinstance(gain, str)
+        remedy = f"give a number{SEVERAL_REWARDS if several else ''}"
+        raise BadEnv(f"{where}: the reward is {plain(repr(gain), 60)}; {remedy}")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if np.size(flag) != 1 or np.asarray(flag).dtype.kind not in "biuf":
             raise BadEnv(f"{where}: {name} is {plain(repr(flag), 60)}; give True or False")

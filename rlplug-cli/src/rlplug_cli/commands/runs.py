@@ -160,13 +160,17 @@ def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
 def _matches(name: str, out: Path) -> list[Path]:
     """Return the run of a path or name, or all runs with names that match a pattern such as `pix*`.
 
+    A run whose name has these characters, `a[1]`, comes before the runs that the pattern matches.
+
     Raises:
         UsageError: there is none.
     """
     if not any(character in name for character in "*?["):
         return [find_run(name, out)]
-    every = run_directories(out)
-    paths = [path for path in every if fnmatchcase(str(path.relative_to(out)), name)]
+    every = {str(path.relative_to(out)): path for path in run_directories(out)}
+    if name in every:
+        return [every[name]]
+    paths = [path for known, path in every.items() if fnmatchcase(known, name)]
     if not paths:
         raise UsageError(f"no run in {out}/ matches {name} ('rlplug runs' lists them)")
     return paths
