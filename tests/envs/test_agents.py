@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.testing import env_checks
 from rlplug_core.types import Act, Step, Timestep
 from rlplug_envs.agents import Agents
+from rlplug_envs.families.pettingzoo import _roms
 from rlplug_envs.games import Parallel, Turns
 from rlplug_envs.rows import row_seed
 from rlplug_envs.wrappers.opponents import RandomOpponents
@@ -621,3 +624,13 @@ def test_each_agents_transition_has_the_signal_of_its_own_info(world: str) -> No
         assert not step.extras["price"][~step.valid].any()
         seen += int(step.valid.sum())
     assert seen > 40
+
+
+def test_ataris_worlds_get_the_roms_of_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("pettingzoo.atari.pong_v3")
+    if find_spec("ale_py"):
+        assert (Path(str(_roms("pettingzoo/atari.pong", module)["auto_rom_install_path"])) / "pong.bin").is_file()
+    assert _roms("pettingzoo/butterfly.pong", ModuleType("pettingzoo.butterfly.pong_v3")) == {}
+    monkeypatch.setattr("rlplug_envs.families.pettingzoo.find_spec", lambda name: None)
+    with pytest.raises(MissingPackage, match="needs the ROMs in the package ale-py; install it: python -m pip install"):
+        _roms("pettingzoo/atari.pong", module)

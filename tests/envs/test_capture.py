@@ -107,6 +107,24 @@ class InC(Toy):
         return float(next(self.hidden))
 
 
+class Handle:
+    """The owner of memory in C, which it frees: two owners of the same memory would both free it."""
+
+    def __init__(self) -> None:
+        self.address = id(self)
+
+    def __del__(self) -> None:
+        pass
+
+
+class Owns(Toy):
+    def __init__(self) -> None:
+        self.hidden = Handle()
+
+    def count(self) -> float:
+        return 0.0
+
+
 class View(Toy):
     def __init__(self) -> None:
         self.place = np.zeros(2)
@@ -201,6 +219,7 @@ def test_closure_variables_are_captured() -> None:
     ("kind", "reason"),
     [
         (InC, "attribute 'hidden' is a itertools.count, which cannot be captured"),
+        (Owns, "attribute 'hidden' is a .*Handle, which cannot be captured"),
         (View, "attribute 'hidden' shares memory with attribute 'place', which cannot be captured"),
         (Objects, "attribute 'hidden' is an array of objects, which cannot be captured"),
         (Fields, "attribute 'hidden' is an array with fields, which cannot be captured"),

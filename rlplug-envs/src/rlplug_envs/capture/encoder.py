@@ -165,7 +165,8 @@ class Encoder:
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             items = self._encode_items(cells, path)
             return {KIND: "closure", "name": value.__qualname__, "cells": items}
-        if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
+        plain = kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__")
+        if plain and not owns_resource(kind):
             return self._encode_attributes(value, path)
         raise Uncapturable(
             f"{describe_path(path)} is a {type_name(kind)}, which cannot be captured"
@@ -267,6 +268,14 @@ class Encoder:
 def same_content(path: Path) -> Captured:
     """Return the record of an array or text that is equal to one stored at `path`, but another object."""
     return {KIND: "equal", "path": list(path)}
+
+
+def owns_resource(kind: type) -> bool:
+    """Return whether objects of a class free something when they are deleted, and are not environments.
+
+    Their attributes may be handles of a library in C. If one object gets the handles of another, both free them.
+    """
+    return hasattr(kind, "__del__") and not hasattr(kind, "step")
 
 
 def is_code(value: object) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
@@ -75,7 +76,25 @@ def maker(id: str, arguments: Mapping[str, object]) -> Callable[[], Game]:
             f"'{id}': the module {module.__name__} has neither 'parallel_env' nor 'env'"
         )
     check_arguments(create, id, arguments)
+    arguments = {**_roms(id, module), **arguments}
     return partial(_make_world, create, Parallel if parallel else Turns, id, dict(arguments))
+
+
+def _roms(id: str, module: ModuleType) -> dict[str, object]:
+    """Return the argument that gives worlds of PettingZoo's Atari the ROMs in the package ale-py.
+
+    Raises:
+        MissingPackage: ale-py is not installed.
+    """
+    if not module.__name__.startswith("pettingzoo.atari."):
+        return {}
+    if find_spec("ale_py") is None:
+        raise MissingPackage(
+            f"'{id}' needs the ROMs in the package ale-py; install it: python -m pip install ale-py"
+        )
+    return {
+        "auto_rom_install_path": str(Path(str(import_module("ale_py").__file__)).parent / "roms")
+    }
 
 
 def _make_world(
