@@ -328,7 +328,7 @@ SEVEN_MOVES = spaces.Discrete(7)
         ((np.zeros(2), np.ones(1)), r"the reward is array\(\[1\.\]\); give a number"),
         (
             (np.zeros(2), [0, 1]),
-            r"the reward is \[0, 1\]; give a number: for several objectives add them up in a wrapper",
+            r"the reward is \[0, 1\]; give a number: for several objectives add them up .*",
         ),
         ((np.zeros(2), 1.0, "False"), "terminated is 'False'; give True or False"),
         ((np.zeros(2), 1.0, False, "yes"), "truncated is 'yes'; give True or False"),
