@@ -12,6 +12,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
 from rlplug_core.errors import UsageError
+from rlplug_core.testing import wrapper_checks
 from rlplug_core.types import MASK
 from rlplug_envs.agents import Agents
 from rlplug_envs.games import Parallel, Turns
@@ -156,6 +157,15 @@ def test_agents_in_turn_see_the_state_too() -> None:
         now = env.step(np.zeros(2, np.int64))
         seen.append(now.obs["state"][np.flatnonzero(now.turn)[0], 0])
     assert seen == [0, 0, 1, 1]
+
+
+def test_the_kit_takes_wrappers_of_single_environments() -> None:
+    """It refused them, because its own environment between the two cannot be opened."""
+    known = {"wrapper-episodes": "its step is several steps of the environment"}
+    checks = wrapper_checks("action-repeat", env="CartPole-v1", expected_failures=known)
+    found = {one.name: one.outcome() for one in checks}
+    assert not [(name, one.message) for name, one in found.items() if one.status == "failed"]
+    assert "below all arrays" in found["wrapper-inputs"].message
 
 
 def test_wrong_uses_are_one_sentence() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlplug_core.errors import UsageError
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import Env
@@ -58,6 +59,8 @@ class WriteDetector:
 
 def inputs(subject: WrapperSubject) -> None:
     """It does not write into arrays of the environment below."""
+    if _goes_inside(subject):
+        raise Skipped("it goes around single environments or worlds, below all arrays")
     below = WriteDetector(subject.bare())
     env = subject.wrapping.around(below)
     play(env)
@@ -99,9 +102,20 @@ def observe(subject: WrapperSubject) -> None:
         )
     if env.spec.action != bare.spec.action:
         raise Skipped("it changes actions, so runs cannot be compared")
+    if _goes_inside(subject):
+        raise Skipped("it changes the environments themselves; policies get their observations")
     if complete(env).learned():
         raise Skipped("its observations depend on learned state; 'wrapper-learned' tests that")
     _compare_observations(env, bare, seeing, play(subject.make(), TURNS).actions)
+
+
+def _goes_inside(subject: WrapperSubject) -> bool:
+    """Return whether the wrapper accepts an environment and refuses one that only forwards its calls."""
+    try:
+        subject.wrapping.around(WriteDetector(subject.bare()))
+    except UsageError:
+        return True
+    return False
 
 
 def _compare_observations(env: Env, bare: Env, seeing: Env, actions: Sequence[Array]) -> None:
