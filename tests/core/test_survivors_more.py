@@ -1,4 +1,4 @@
-"""Cases in frames, optimizers, memories, renormalization and sessions that changes by `bench/mutants.py` survived."""
+"""Cases in frames, optimizers, networks, sessions and shared memory that changes by `bench/mutants.py` survived."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from torch import nn
 from rlplug_core.buffers.frames import Stacked, Whole, frame_channels
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
+from rlplug_core.learning.natural import TrustRegion
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import Adam
+from rlplug_core.loop.chunks import LINE, Places
+from rlplug_core.nets.encoders import usual_convolutions
 from rlplug_core.nets.recurrent import memory_words
 from rlplug_core.nets.renorm import BatchRenorm
 from rlplug_core.runs.api import train
@@ -137,3 +140,38 @@ def test_closing_ends_workers_that_are_at_work() -> None:
         runner.run(poll)
     runner.close()
     assert [remote.process.is_alive() for remote in runner.remotes] == [False, False]
+
+
+def test_usual_convolutions_follow_the_smaller_side_and_leave_at_most_100_places() -> None:
+    small, middle, large = [(16, 3, 1), (32, 3, 1)], [(16, 4, 2), (32, 3, 2)], [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+    assert usual_convolutions(9, 15) == small
+    assert usual_convolutions(15, 15) == [*small, (32, 3, 2)]
+    assert usual_convolutions(16, 16) == usual_convolutions(35, 35) == middle
+    assert usual_convolutions(36, 84) == usual_convolutions(84, 84) == large
+    assert usual_convolutions(400, 400) == [*large, (64, 3, 2), (64, 3, 2)]
+
+
+def test_a_trust_region_without_an_improvement_restores_the_parameters() -> None:
+    layer = nn.Linear(2, 1).double()
+    obs = torch.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=torch.float64)
+    before = layer(obs).detach()
+    calls: list[int] = []
+
+    def worse() -> torch.Tensor:
+        calls.append(1)
+        return layer(obs).sum() + len(calls)
+
+    region = TrustRegion(layer, tries=3)
+    start = region.flat.clone()
+    move = region.step(worse, lambda: (layer(obs) - before).square().mean(), radius=1e-6)
+    assert move.failed == 3
+    assert len(calls) == 4
+    assert torch.equal(region.flat, start)
+
+
+def test_arrays_in_shared_memory_start_at_whole_lines() -> None:
+    places = Places()
+    assert [places(shape, "float32").start for shape in ((3,), (LINE // 4,), (LINE // 4 + 1,), (1,))] == [
+        line * LINE for line in (0, 1, 2, 4)
+    ]
+    assert places.size == 5 * LINE

@@ -226,6 +226,8 @@ def test_seconds_of_all_sessions_count() -> None:
     later = run(Recorder(), max_seconds=60.0, state=state)
     assert later.ended == "61 seconds have passed (--max-seconds 60)"
     assert later.clock.steps < 200
+    state["events"]["limits"]["reason"] = later.ended
+    assert run(Recorder(), max_seconds=60.0, state=state).clock.steps == 200  # a limit stops a run once
 
 
 def test_a_reached_target_ends_the_run_as_finished(tmp_path: Path) -> None:
