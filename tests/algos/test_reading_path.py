@@ -19,6 +19,7 @@ import torch
 
 import rlplug_algos
 import rlplug_core
+from bench.options_path import is_climb, stays
 from rlplug_core.clock import Clock
 from rlplug_core.fast.losses import FastLosses
 from rlplug_core.loop.build import build
@@ -177,3 +178,9 @@ def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
         "learning/optimizer.py",
     } <= found  # fmt: skip
     assert len(found) <= 12, found
+
+
+def test_options_travel_a_short_way_until_they_are_typed() -> None:
+    way = stays()
+    assert len(way) <= 30, way
+    assert not [step for step in way if is_climb(*step)]
