@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlplug_core.acting.states import from_dicts
 from rlplug_core.batches import Rollout, Transitions
@@ -159,6 +159,71 @@ class Loses(Counts):
 
 class Undeclared(Counts):
     declared = False
+
+
+class Summing(nn.Module):
+    """Acts by a network on the sum of the observations of the episode; `begins` says when it forgets them."""
+
+    def __init__(self, network: nn.Module, width: int, forgets: bool, faithful: bool) -> None:
+        super().__init__()
+        self.network = network
+        self.width = width
+        self.forgets = forgets
+        self.faithful = faithful
+
+    def initial(self, num_envs: int) -> dict[str, Array]:
+        return {"sum": np.zeros((num_envs, self.width), np.float32)}
+
+    def forward(self, obs: Tensor, first: Tensor, before: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        kept = before["sum"].masked_fill(first[:, None], 0.0) if self.forgets else before["sum"]
+        after = kept + obs
+        return self.network(after if self.faithful else obs).argmax(-1), {"sum": after}
+
+
+class SummingAgent(CarryingAgent):
+    """Acts on the sum of observations, which is its state in a tuple."""
+
+    def __init__(self, agent: Any, width: int, learner: Exports) -> None:
+        super().__init__(agent, width)
+        self.learner = learner
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        self.agent.initial(num_envs)
+        return (torch.zeros(num_envs, self.width),)
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        kept = recurrent_state[0].masked_fill(torch.from_numpy(is_first)[:, None], 0.0)
+        after = kept + torch.tensor(obs)
+        act = self.agent.act(after.numpy(), is_first, None, clock, explore)
+        return Act(act.action, (after,))
+
+    def exported(self) -> nn.Module:
+        return Summing(self.learner.online, self.width, self.learner.forgets, self.learner.faithful)
+
+
+class Exports(Counts):
+    """Exports its agent with a memory."""
+
+    forgets = True
+    faithful = True
+
+    def build(self) -> None:
+        if len(self.spec.obs.shape or ()) != 1:
+            raise UsageError("it takes vectors")
+        super().build()
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> Any:
+        return SummingAgent(super().agent(rank, ranks), self.spec.obs.shape[0], self)  # type: ignore[index]
+
+
+class ExportsWithoutReset(Exports):
+    forgets = False
+
+
+class ExportsAnother(Exports):
+    faithful = False
 
 
 CARRYING = f"{HERE}:Carrying"

@@ -290,7 +290,19 @@ class SupportsExport(Protocol):
     """An agent that can be exported without its class."""
 
     def exported(self) -> nn.Module:
-        """Return a module from observations [B, ...] to the best actions [B, ...]; it draws no random numbers."""
+        """Return a module from observations [B, ...] to the best actions [B, ...]; it draws no random numbers.
+
+        With a memory the module has the method of `SupportsInitial`. It maps observations, whether an episode starts
+        ([B] bool), and the state (tensors [B, ...] by name) to the actions and the new state.
+        """
+
+
+@runtime_checkable
+class SupportsInitial(Protocol):
+    """A module that an agent with a memory exports."""
+
+    def initial(self, num_envs: int) -> Mapping[str, Array]:
+        """Return the state before the first step: float32 zeros [num_envs, ...] by name."""
 
 
 @runtime_checkable

@@ -11,7 +11,16 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.extra_inputs import with_signals
 from tests.core.asking import Endless, Forgets, Insists, Misspelt, Prices, Undrawn, Unread
-from tests.core.carrying import CarryingQ, Counts, Loses, Misplaces, Undeclared
+from tests.core.carrying import (
+    CarryingQ,
+    Counts,
+    Exports,
+    ExportsAnother,
+    ExportsWithoutReset,
+    Loses,
+    Misplaces,
+    Undeclared,
+)
 from tests.core.demonstrations import Imitates, Mixes, Needs
 from tests.core.fakes import Tiny
 
@@ -44,6 +53,10 @@ from tests.core.fakes import Tiny
         (CarryingQ, "memory", "passed", ""),
         (CarryingQ, "inputs", "passed", ""),
         (CarryingQ, "decoupled", "passed", ""),
+        (Tiny, "export", "skipped", "its agents have no method exported()"),
+        (Exports, "export", "passed", ""),
+        (ExportsWithoutReset, "export", "failed", "a module with a memory must reset the rows with `first`"),
+        (ExportsAnother, "export", "failed", "the exported policy takes"),
         (Misplaces, "extras", "failed", "`feedback` must store each row at its own step"),
         (Loses, "extras", "failed", "it writes extras['uses'], and later batches do not have it"),
         (Undeclared, "updates", "failed", "add it where the buffer is made: .with_extras(uses=0.0)"),

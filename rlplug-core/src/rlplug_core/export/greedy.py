@@ -5,9 +5,10 @@ Recurrent agents also have their state as input and output. An agent of a plugin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,8 +25,8 @@ from rlplug_core.nets.heads.protocol import Head
 from rlplug_core.nets.heads.tanh import SquashedGaussian
 from rlplug_core.nets.memory_trunk import MemoryTrunk
 from rlplug_core.nets.recurrent import forget
-from rlplug_core.protocols import Agent, SupportsExport
-from rlplug_core.types import Obs
+from rlplug_core.protocols import Agent, SupportsExport, SupportsInitial
+from rlplug_core.types import Array, Obs
 
 Choose = Callable[[Tensor], Tensor]
 
@@ -79,6 +80,31 @@ class GreedyTrunk(GreedyRecurrent):
         return self.choose(after["h"]), after
 
 
+class GreedyOwn(GreedyRecurrent):
+    """The same for the module that a plugin's agent exports.
+
+    Raises:
+        UsageError: its state does not start with zeros.
+    """
+
+    def __init__(self, module: nn.Module, initial: Mapping[str, Array]) -> None:
+        nn.Module.__init__(self)
+        self.module = module
+        for part, value in initial.items():
+            if np.any(value):
+                raise UsageError(
+                    f"the exported state '{part}' of a {type(module).__name__} does not start with zeros, and programs "
+                    "start with zeros; add the start to the state inside of the module"
+                )
+        self.parts = {part: width_of(value.shape[1:]) for part, value in initial.items()}
+
+    def forward(
+        self, obs: Obs, first: Tensor, before: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        action, after = self.module(obs, first, before)
+        return action, after
+
+
 def width_of(shape: Sequence[int]) -> int | list[int]:
     """Return the width of a vector, or the shape of another array, as exports record it."""
     return int(shape[0]) if len(shape) == 1 else [int(size) for size in shape]
@@ -91,7 +117,10 @@ def greedy(agent: Agent | SupportsExport) -> Greedy | GreedyRecurrent:
         UsageError: this kind of agent cannot be exported.
     """
     if isinstance(agent, SupportsExport):
-        return Greedy(agent.exported(), lambda action: action)
+        module = agent.exported()
+        if isinstance(module, SupportsInitial):
+            return GreedyOwn(module, module.initial(1))
+        return Greedy(module, lambda action: action)
     if isinstance(agent, TrunkAgent):
         return GreedyTrunk(agent.trunk, greedy(agent.agent))
     if isinstance(agent, MemoryAgent):

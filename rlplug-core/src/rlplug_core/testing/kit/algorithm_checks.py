@@ -85,6 +85,7 @@ RULES = (
     Rule("signals", "contract", "input_checks:signals", _BITS, since=2),
     Rule("dataset", "contract", "input_checks:dataset", _STATE_AND_BITS, since=2),
     Rule("extras", "contract", "learner_extras:extras", _STATE_AND_BITS, since=2),
+    Rule("export", "contract", "export:export", ("updates", *_BITS), since=2),
     Rule("async", "contract", "runners:asynchronous", _BITS),
     Rule("decoupled", "contract", "runners:decoupled", _BITS),
     Rule("learn-chain", "learn", "learning:chain", _BITS),
