@@ -54,6 +54,12 @@ class Losses(Protocol):
         """Return the result of `loss` for the learner and these arguments."""
         ...
 
+    def numbers(
+        self, function: Callable[..., T], learner: nn.Module, *args: object, **named: object
+    ) -> T:
+        """Return the result of a function without a gradient, such as metrics, for the learner and these arguments."""
+        ...
+
     def compiled(
         self, loss: Callable[..., T], learner: nn.Module, *args: object, **named: object
     ) -> T:

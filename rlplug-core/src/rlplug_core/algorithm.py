@@ -106,10 +106,20 @@ class Algorithm(nn.Module, Generic[B]):
         self._recorded_steps = room().graphs(context.device) if context.cudagraphs else None
         #: How losses that are marked `pure` run.
         self._losses: Losses = room().losses()
+        #: Whether losses may run on arrays; fixed for a learner, because a loss asks at each call.
+        self._takes_arrays = not self._why_tensors()
         self._check_spaces()
         self._build_from_seed(context.seeds.child("networks").integer())
         self.running = [module for module in self.modules() if isinstance(module, Running)]
         self._check_norms()
+
+    def _why_tensors(self) -> str:
+        """Return why all losses of this learner run on tensors, or ""."""
+        if self.context.compile:
+            return "losses are compiled"
+        if self.device.type != "cpu":
+            return f"the device is {self.device}"
+        return "" if self._recorded_steps is None else "steps are recorded"
 
     def _build_from_seed(self, seed: int) -> None:
         """Build the networks with the seed of initial weights, and leave torch's own generators unchanged."""
@@ -361,6 +371,7 @@ class pure(Generic[A, P, R]):  # a decorator
         self.function = function
         self.__doc__ = function.__doc__
         self.fast = True
+        self.minimized = True
         self.compiled: Callable[Concatenate[A, P], R] | None = None
 
     @classmethod
@@ -370,29 +381,32 @@ class pure(Generic[A, P, R]):  # a decorator
         mark.fast = False
         return mark
 
+    @classmethod
+    def without_gradient(cls, function: Callable[Concatenate[A, P], R]) -> pure[A, P, R]:
+        """Mark a function of results that no optimizer minimizes, such as metrics; it is not compiled or recorded."""
+        mark = cls(function)
+        mark.minimized = False
+        return mark
+
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
             return self.function
-        if reason := self._why_plain(learner):
-            learner._losses.paths.setdefault(self.function.__name__, f"autograd: {reason}")
+        if learner._takes_arrays and self.fast:
+            losses = learner._losses
+            call = losses.call if self.minimized else losses.numbers
+            return partial(call, self.function, learner)
+        return self._on_tensors(learner) if self.minimized else MethodType(self.function, learner)
+
+    def _on_tensors(self, learner: A) -> Callable[P, R]:
+        """Return the loss of a learner as a function of tensors, and note why it is one."""
+        reason = learner._why_tensors() or "its author says so"
+        learner._losses.paths.setdefault(self.function.__name__, f"autograd: {reason}")
         function = self._compile() if learner.context.compile else self.function
         if learner._recorded_steps is not None:
             return partial(learner._recorded_steps.call, function, self.function, learner)
         if learner.context.compile:
             return partial(learner._losses.compiled, function, learner)
-        if reason:
-            return MethodType(function, learner)
-        return partial(learner._losses.call, function, learner)
-
-    def _why_plain(self, learner: A) -> str:
-        """Return why autograd must compute the gradient of this loss, or ""."""
-        if learner.context.compile:
-            return "losses are compiled"
-        if learner.device.type != "cpu":
-            return f"the device is {learner.device}"
-        if learner._recorded_steps is not None:
-            return "steps are recorded"
-        return "" if self.fast else "its author says so"
+        return MethodType(function, learner)
 
     def _compile(self) -> Callable[Concatenate[A, P], R]:
         if self.compiled is None:

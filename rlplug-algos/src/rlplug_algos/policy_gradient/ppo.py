@@ -119,7 +119,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
         samples, explained = self.advantages(self.scale_reward(batch), now)
         normalized = self.critic.normalize(samples)
-        rows = len(samples.weight)
+        rows = batch.size
         for _ in range(now.n_epochs):
             for minibatch in normalized.minibatches(now.batch_size, self.generator):
                 minibatch = self.augment(minibatch)
@@ -183,6 +183,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         log_ratio = terms["log_ratio"]
         return batch.mean(log_ratio.exp() - 1 - log_ratio)
 
+    @rl.pure.without_gradient
     def metrics(
         self, batch: rl.Samples, terms: dict[str, Tensor], now: PPOConfig
     ) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, is_grad_enabled, nn
 
 from rlplug_core.accelerator import OVERRIDING, Function
+from rlplug_core.fast.absent import add_absent_attributes
 from rlplug_core.fast.dispatch import FUNCTIONS, find, name_of
 from rlplug_core.fast.elementwise import Elementwise
 from rlplug_core.fast.gradients import Backward, Gradients, NoFastPath
@@ -72,9 +73,6 @@ class FastTensor(Elementwise, Reductions):
     def detach(self) -> FastTensor:
         """Return the values without a gradient."""
         return self if self.backward_of is None else FastTensor(self.value)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NoFastPath(f"Tensor.{name}")
 
     def __bool__(self) -> NoReturn:
         raise NoFastPath("a branch on the values of a tensor")
@@ -291,6 +289,7 @@ class FastTensor(Elementwise, Reductions):
         return FastTensor(self.value.astype(kind))
 
 
+add_absent_attributes(FastTensor)
 OVERRIDING[FastTensor] = FastTensor.__torch_function__
 
 

@@ -171,18 +171,19 @@ def _shares(weight: Array) -> Array:
 def minibatches(samples: Samples, size: int, generator: np.random.Generator) -> Field:
     """Yield the rows of a batch of arrays in random order; see `Samples.minibatches`."""
     known = HOLDERS.get(samples.__class__)
-    return NotImplemented if known is None else _shuffle(known, samples, size, generator)
+    if known is None:
+        return NotImplemented
+    weight, *_ = known.read
+    rows = len(weight(samples))
+    return iter((samples,)) if size >= rows else _shuffle(known, samples, rows, size, generator)
 
 
 def _shuffle(
-    known: Kind, samples: Samples, size: int, generator: np.random.Generator
+    known: Kind, samples: Samples, rows: int, size: int, generator: np.random.Generator
 ) -> Iterator[Samples]:
     weight, _, *rest = known.arrays(samples)
-    count = len(weight) // size
-    if size >= len(weight):
-        yield samples
-        return
-    order = generator.permutation(len(weight))[: count * size]
+    count = rows // size
+    order = generator.permutation(rows)[: count * size]
     weight, *rest = (tree_map(lambda array: array.take(order, 0), each) for each in (weight, *rest))
     yield from _parts(known, list(_shares(weight.reshape(count, size))), (weight, *rest))
 

@@ -95,6 +95,15 @@ class FastLosses:
         self.paths[name] = f"autograd: {reason}"
         return loss(learner, *args, **named)
 
+    def numbers(self, function: Function, learner: Field, *args: object, **named: object) -> Field:
+        """Return the result of a function without a gradient for the learner and these arguments."""
+        try:
+            fast_named = {name: _to_fast(part) for name, part in named.items()}
+            result = function(learner, *map(_to_fast, args), **fast_named)
+            return _Results(self, function, learner, args, named).converted(result)
+        except (NoFastPath, TypeError):
+            return function(learner, *args, **named)
+
     def compiled(self, loss: Function, learner: Field, *args: object, **named: object) -> Field:
         """Return the result of a compiled loss; it can read tensors only."""
         return loss(learner, *map(without_arrays, args), **named)
@@ -157,8 +166,8 @@ def _to_fast(argument: Field) -> Field:
         if kind is None:
             return argument.map(_to_fast)
         return kind.convert(argument, FastTensor, _field)
-    if isinstance(argument, dict):
-        return {name: _to_fast(part) for name, part in argument.items()}
+    if isinstance(argument, dict):  # `dict.items` makes no tensors of `Metrics`
+        return {name: _to_fast(part) for name, part in dict.items(argument)}
     if isinstance(argument, list | tuple):
         return type(argument)(map(_to_fast, argument))
     return argument
@@ -204,9 +213,7 @@ class _Results:
             return torch.from_numpy(np.asarray(result.value))
         if kind is tuple:
             return tuple(map(self.converted, result))
-        if kind is dict and all(
-            part.__class__ is FastTensor and part.backward_of is None for part in result.values()
-        ):
+        if kind is dict and _are_constants(result):
             self.count += len(result)
             return Metrics(result)
         if isinstance(result, dict):
@@ -227,6 +234,14 @@ class _Results:
             with torch.enable_grad():
                 self.plain = list(_tensors(self.loss(self.learner, *self.args, **self.named)))
         return self.plain[place]
+
+
+def _are_constants(parts: dict[str, Field]) -> bool:
+    """Return whether all parts are FastTensors without a gradient."""
+    for part in parts.values():  # noqa: SIM110 - a generator takes twice as long
+        if part.__class__ is not FastTensor or part.backward_of is not None:
+            return False
+    return True
 
 
 def _tensors(result: object) -> list[Tensor]:
@@ -268,7 +283,8 @@ class FastLoss(Tensor):
         """Add the gradient to `.grad` of the learner's parameters, as a tensor's `backward` does."""
         learner = self.results.learner
         parameters = [each for each in learner.parameters() if each.requires_grad]
-        if args or named or of_parameters(parameters)():
+        used = self.array.backward_of is None
+        if used or args or named or of_parameters(parameters)():
             self.by_autograd.backward(*args, **named)
             return
         into = Gradients(
@@ -346,4 +362,10 @@ def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Ten
         backward(loss.by_autograd, parameters, gradient)
         return
     into.zero |= into.every
-    loss.array.backward_into(into)
+    array = loss.array
+    if array.backward_of is None:  # an earlier step has used the gradient up
+        backward(loss.by_autograd, parameters, gradient)
+        return
+    array.backward_into(into)
+    # The next loss uses the memory of this one's arrays while the processor still has them in its cache.
+    loss.array = array.detach()
