@@ -41,7 +41,7 @@ class Kind:
             kind.__name__,
             (kind,),
             {
-                "__slots__": (),
+                "__slots__": ("fast",),
                 "__new__": lambda cls, *args, **named: kind(*args, **named),
                 "__reduce_ex__": _reduce,
                 "to": _to,
@@ -54,6 +54,7 @@ class Kind:
     def hold(self, values: Iterable[Field]) -> Field:
         """Return a batch of arrays, from the values of all fields."""
         batch = object.__new__(self.holder)
+        batch.fast = None
         for write, value in zip(self.write, values, strict=True):
             write(batch, value)
         return batch
@@ -71,6 +72,14 @@ class Kind:
             value = read(batch)
             write(result, make(value) if value.__class__ is np.ndarray else tree(value))
         return result
+
+    def convert_once(
+        self, batch: Field, make: Callable[[Array], Field], tree: Callable[[Field], Field]
+    ) -> Field:
+        """Convert a batch of arrays as `convert`, once: SAC computes several losses of it, PPO one in each epoch."""
+        if batch.fast is None:
+            batch.fast = self.convert(batch, make, tree)
+        return batch.fast
 
 
 #: The kind of each class that holds arrays.
@@ -109,7 +118,11 @@ def _reading(slot: MemberDescriptorType) -> property:
             slot.__set__(batch, value)
         return value
 
-    return property(read, slot.__set__)
+    def write(batch: Field, value: Field) -> None:
+        slot.__set__(batch, value)
+        batch.fast = None
+
+    return property(read, write)
 
 
 def _array(tree: Field) -> Field:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from sys import getrefcount
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -69,6 +70,8 @@ class FastLosses:
         #: Calls of each loss that had no fast path.
         self.failed: dict[str, tuple[Call, str]] = {}
         self.has_hooks: HookCheck | None = None
+        #: The last results of each loss, which are used again once nothing else refers to them.
+        self.spare: dict[str, list[FastLoss]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy or pickle without the hooks, which belong to this learner's modules."""
@@ -165,7 +168,8 @@ def _to_fast(argument: Field) -> Field:
         kind = kind_of(argument)
         if kind is None:
             return argument.map(_to_fast)
-        return kind.convert(argument, FastTensor, _field)
+        convert = kind.convert_once if argument.__class__ is kind.holder else kind.convert
+        return convert(argument, FastTensor, _field)
     if isinstance(argument, dict):  # `dict.items` makes no tensors of `Metrics`
         return {name: _to_fast(part) for name, part in dict.items(argument)}
     if isinstance(argument, list | tuple):
@@ -209,7 +213,11 @@ class _Results:
         if kind is FastTensor:
             self.count += 1
             if result.backward_of is not None:
-                return FastLoss.of(result, self, self.count - 1)
+                loss = self._unused()
+                loss.array = result
+                loss.results = self
+                loss.place = self.count - 1
+                return loss
             return torch.from_numpy(np.asarray(result.value))
         if kind is tuple:
             return tuple(map(self.converted, result))
@@ -225,6 +233,17 @@ class _Results:
             if result.requires_grad:
                 raise NoFastPath("a result that autograd computed")
         return result
+
+    def _unused(self) -> FastLoss:
+        """Return a loss to fill: torch takes longer to make a tensor than a loss takes for ten operations."""
+        spare = self.losses.spare.setdefault(self.loss.__name__, [])
+        for number in range(len(spare)):
+            if getrefcount(spare[number]) == ONLY_SPARE:
+                return spare[number]
+        loss: FastLoss = Tensor._make_subclass(FastLoss, UNREAD)
+        if len(spare) < MOST_SPARE:
+            spare.append(loss)
+        return loss
 
     def by_autograd(self, place: int) -> Tensor:
         """Compute the results again from tensors, and let autograd compute this loss from now on."""
@@ -256,22 +275,21 @@ def _tensors(result: object) -> list[Tensor]:
     )
 
 
+#: The memory of every FastLoss. Nothing reads it, because each operation and attribute goes through
+#: `FastLoss.__torch_function__`.
+UNREAD = torch.zeros(())
+#: The number of references to an object that only a list refers to, and the argument of `getrefcount`.
+ONLY_SPARE = 2
+#: The most unused losses of one name: a caller still refers to the last loss while it computes the next one.
+MOST_SPARE = 2
+
+
 class FastLoss(Tensor):
     """A loss with a fast gradient. For every other operation on it, the loss is computed again with autograd."""
 
     array: FastTensor
     results: _Results
     place: int
-
-    @staticmethod
-    def of(array: FastTensor, results: _Results, place: int) -> FastLoss:
-        """Make the loss of an array, one of the results of a call."""
-        value = torch.from_numpy(np.asarray(array.value))
-        loss: FastLoss = Tensor._make_subclass(FastLoss, value)
-        loss.array = array
-        loss.results = results
-        loss.place = place
-        return loss
 
     def item(self) -> float:
         return float(self.array.value)
@@ -317,8 +335,9 @@ class FastLoss(Tensor):
         if function == REQUIRES_GRAD:
             return True
         if function.__name__ == "__get__" and function not in GRADIENTS:
-            with torch._C.DisableTorchFunctionSubclass():
-                return function(*args)
+            return function(
+                *(each.detach() if isinstance(each, FastLoss) else each for each in args)
+            )
         plain = [_plain(argument) for argument in args]
         plain_named = {name: _plain(argument) for name, argument in (named or {}).items()}
         return function(*plain, **plain_named)
