@@ -422,3 +422,46 @@ def test_backward_fills_the_gradients_of_an_optimizer_of_torchs() -> None:
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, other, rtol=1e-4, atol=1e-6)
     assert made.how_gradients_came().startswith("fast")
+
+
+def test_losses_that_are_kept_stay_apart() -> None:
+    """A FastLoss is used again, but only once nothing refers to it."""
+    made, again = (learner(Foreign, "discrete", PPOConfig()) for _ in range(2))
+    batch = samples("discrete")
+    batches = [replace(batch, share=None, target=batch.target * factor) for factor in range(5)]
+    losses = [made.loss(each, made.config)[0] for each in batches]
+    assert len({id(loss) for loss in losses}) == 5
+    for each, loss in zip(batches, losses, strict=True):
+        expected, _ = Foreign.loss(made, each, made.config)  # type: ignore[call-arg,arg-type]
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+        assert loss.data.item() == loss.item()  # nothing reads the memory that all losses share
+    numbers = []
+    for each in batches:
+        again.adam.minimize(again.loss(each, again.config)[0], Clock(1))
+        numbers += map(id, again._losses.spare["loss"])
+    assert len(set(numbers)) == 1
+
+
+def test_a_second_step_of_one_loss_has_the_gradient_of_autograd() -> None:
+    """The first step frees the arrays of the loss."""
+    made = learner(Foreign, "discrete", PPOConfig())
+    batch = samples("discrete")
+    expected, _ = Foreign.loss(made, batch, made.config)  # type: ignore[call-arg,arg-type]
+    wanted = gradient_of(made.adam, expected)
+    loss, _ = made.loss(batch, made.config)
+    torch.testing.assert_close(gradient_of(made.adam, loss), wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(gradient_of(made.adam, loss), wanted, rtol=1e-4, atol=1e-6)
+    assert "more is asked of the loss" in (made.loss(batch, made.config) and made.how_gradients_came())
+
+
+@for_each("action", ACTIONS)
+def test_metrics_on_arrays_are_those_on_tensors(action: str) -> None:
+    """They are read later, so they must not depend on arrays that the next update writes."""
+    fast, slow = (learner(PPO, action, PPOConfig(n_epochs=2)) for _ in range(2))
+    plain(slow)
+    results = [made.update(rollout(action), Clock(100)).metrics for made in (fast, slow)]
+    fast.update(rollout(action, 1), Clock(100))
+    assert fast.how_gradients_came().startswith("fast")
+    assert results[0].keys() == results[1].keys() >= {"loss/kl", "loss/clip_fraction"}
+    for name, value in results[0].items():
+        assert float(value) == pytest.approx(float(results[1][name]), rel=1e-3, abs=1e-5), name

@@ -15,6 +15,7 @@ from torch import Tensor
 from rlplug_core.batches import Batch, Samples, Transitions, from_arrays
 from rlplug_core.fast.array import FastTensor
 from rlplug_core.fast.array_batches import HOLDERS, observations
+from rlplug_core.fast.losses import _to_fast
 from rlplug_core.fast.metrics import Metrics
 from rlplug_core.types import tree_map
 
@@ -62,6 +63,14 @@ def test_a_copy_holds_tensors(change: Any) -> None:
     result = change(held)
     assert type(result) is Samples
     equal(result, plain)
+
+
+def test_a_loss_sees_a_field_that_was_replaced() -> None:
+    """A batch is converted once for all losses, until one of its fields changes."""
+    held, _ = both()
+    assert _to_fast(held) is _to_fast(held)
+    held.target = held.target * 2
+    np.testing.assert_array_equal(_to_fast(held).target.value, held.target.numpy())
 
 
 def test_changes_of_fields_are_those_of_tensors() -> None:
