@@ -450,6 +450,8 @@ def test_a_second_step_of_one_loss_has_the_gradient_of_autograd() -> None:
     wanted = gradient_of(made.adam, expected)
     loss, _ = made.loss(batch, made.config)
     torch.testing.assert_close(gradient_of(made.adam, loss), wanted, rtol=1e-4, atol=1e-6)
+    loss.backward()
+    torch.testing.assert_close(made.adam.gradient, wanted, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(gradient_of(made.adam, loss), wanted, rtol=1e-4, atol=1e-6)
     assert "more is asked of the loss" in (made.loss(batch, made.config) and made.how_gradients_came())
 
@@ -458,7 +460,7 @@ def test_a_second_step_of_one_loss_has_the_gradient_of_autograd() -> None:
 def test_metrics_on_arrays_are_those_on_tensors(action: str) -> None:
     """They are read later, so they must not depend on arrays that the next update writes."""
     fast, slow = (learner(PPO, action, PPOConfig(n_epochs=2)) for _ in range(2))
-    plain(slow)
+    slow._takes_arrays = False
     results = [made.update(rollout(action), Clock(100)).metrics for made in (fast, slow)]
     fast.update(rollout(action, 1), Clock(100))
     assert fast.how_gradients_came().startswith("fast")

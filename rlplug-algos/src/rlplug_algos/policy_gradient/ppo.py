@@ -133,13 +133,10 @@ class PPO(rl.Algorithm[rl.Rollout]):
             kl = rl.to_float(self.kl(minibatch, terms))
             self.actor_critic_optimizer.adapt(kl, now.desired_kl)
         self.critic.update_stats(samples)
-        return rl.Result(
-            {
-                **self.metrics(minibatch, terms, now),
-                "loss/gradient_norm": norm,
-                "loss/explained_variance": explained,
-            }
-        )
+        metrics = self.metrics(minibatch, terms, now)
+        metrics["loss/gradient_norm"] = norm
+        metrics["loss/explained_variance"] = explained
+        return rl.Result(metrics)
 
     def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> tuple[rl.Samples, float | Tensor]:
         """Return samples with GAE advantages and value targets, and the explained variance.
@@ -186,7 +183,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
     @rl.pure.without_gradient
     def metrics(
         self, batch: rl.Samples, terms: dict[str, Tensor], now: PPOConfig
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Tensor | float]:
         """Return metrics of a minibatch from the terms of its loss."""
         parts = ("loss/policy", "loss/value", "loss/entropy")
         clipped = (terms["log_ratio"].exp() - 1).abs() > now.clip_range
