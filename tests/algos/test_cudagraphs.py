@@ -108,7 +108,7 @@ def env(algorithm: str) -> str:
 
 
 def losses(learner: Any) -> list[pure[Any, Any, Any]]:
-    return [part for part in vars(type(learner)).values() if isinstance(part, pure)]
+    return [part for part in vars(type(learner)).values() if isinstance(part, pure) and part.minimized]
 
 
 def recorded(learner: Any) -> int:

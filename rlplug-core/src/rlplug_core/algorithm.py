@@ -106,8 +106,8 @@ class Algorithm(nn.Module, Generic[B]):
         self._recorded_steps = room().graphs(context.device) if context.cudagraphs else None
         #: How losses that are marked `pure` run.
         self._losses: Losses = room().losses()
-        #: Whether losses may run on arrays; fixed for a learner, because a loss asks at each call.
-        self._takes_arrays = not self._why_tensors()
+        #: Whether losses that are not compiled may run on arrays.
+        self._takes_arrays = self.device.type == "cpu" and self._recorded_steps is None
         self._check_spaces()
         self._build_from_seed(context.seeds.child("networks").integer())
         self.running = [module for module in self.modules() if isinstance(module, Running)]
@@ -391,7 +391,7 @@ class pure(Generic[A, P, R]):  # a decorator
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
             return self.function
-        if learner._takes_arrays and self.fast:
+        if learner._takes_arrays and self.fast and not learner.context.compile:
             losses = learner._losses
             call = losses.call if self.minimized else losses.numbers
             return partial(call, self.function, learner)
