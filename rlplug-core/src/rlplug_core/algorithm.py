@@ -24,8 +24,8 @@ from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.config.schema import flatten
 from rlplug_core.context import Context
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
-from rlplug_core.learning.optimizer import Optimizer
-from rlplug_core.learning.temperature import Temperature
+from rlplug_core.learning.optimizer import Optimizer, trainable_parameters
+from rlplug_core.learning.temperature import learnable_temperatures
 from rlplug_core.learning.update_rules import Adam, OptimizerOptions, UpdateRule, decays
 from rlplug_core.nets.actions import check_actions
 from rlplug_core.nets.normalize import ObservationNorm, Running
@@ -340,22 +340,6 @@ class Algorithm(nn.Module, Generic[B]):
                 "independent, which has an algorithm for each: 'rlplug info independent'"
             )
         check_actions(type(self), self.spec)
-
-
-def trainable_parameters(modules: Iterable[nn.Module], device: torch.device) -> list[nn.Parameter]:
-    """Move modules to a device, and return their parameters with a gradient."""
-    return [
-        parameter
-        for module in modules
-        for parameter in module.to(device).parameters()
-        if parameter.requires_grad
-    ]
-
-
-def learnable_temperatures(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
-    """Return the logarithms of learned temperatures in modules, each once."""
-    parts = dict.fromkeys(part for module in modules for part in module.modules())
-    return [part.log for part in parts if isinstance(part, Temperature) and part.autotune]
 
 
 class pure(Generic[A, P, R]):  # a decorator

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -72,11 +70,3 @@ def test_norm_and_clip_are_torchs(clip: float | None, dtype: torch.dtype) -> Non
         wanted *= (clip / (total + 1e-6)).clamp(max=1.0)
     torch.testing.assert_close(rule.gradient, wanted)
     torch.testing.assert_close(norm, total)
-
-
-def test_a_copy_of_an_optimizer_has_no_array_of_the_original() -> None:
-    net = nn.Linear(3, 1)
-    optimizer = Optimizer(net.parameters(), name="a", rule=Adam(), learning_rate=constant(0.1))
-    optimizer.minimize(net(torch.ones(2, 3)).sum(), Clock(1))
-    assert optimizer.array is not None
-    assert copy.deepcopy(optimizer).array is None

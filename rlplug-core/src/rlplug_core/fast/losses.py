@@ -213,11 +213,7 @@ class _Results:
         if kind is FastTensor:
             self.count += 1
             if result.backward_of is not None:
-                loss = self._unused()
-                loss.array = result
-                loss.results = self
-                loss.place = self.count - 1
-                return loss
+                return self._loss(result, self.count - 1)
             return torch.from_numpy(np.asarray(result.value))
         if kind is tuple:
             return tuple(map(self.converted, result))
@@ -234,15 +230,16 @@ class _Results:
                 raise NoFastPath("a result that autograd computed")
         return result
 
-    def _unused(self) -> FastLoss:
-        """Return a loss to fill: torch takes longer to make a tensor than a loss takes for ten operations."""
+    def _loss(self, array: FastTensor, place: int) -> FastLoss:
+        """Return an array as a loss, an unused one if there is one: torch takes long to make a tensor."""
         spare = self.losses.spare.setdefault(self.loss.__name__, [])
-        for number in range(len(spare)):
-            if getrefcount(spare[number]) == ONLY_SPARE:
-                return spare[number]
-        loss: FastLoss = Tensor._make_subclass(FastLoss, UNREAD)
-        if len(spare) < MOST_SPARE:
+        unused = [n for n in range(len(spare)) if getrefcount(spare[n]) == ONLY_SPARE]
+        loss: FastLoss = spare[unused[0]] if unused else Tensor._make_subclass(FastLoss, UNREAD)
+        if not unused and len(spare) < MOST_SPARE:
             spare.append(loss)
+        loss.array = array
+        loss.results = self
+        loss.place = place
         return loss
 
     def by_autograd(self, place: int) -> Tensor:

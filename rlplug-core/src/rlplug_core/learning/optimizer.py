@@ -106,15 +106,9 @@ class Optimizer:
         self.check: Check = check_now if on_host else DeferredNanCheck(check_now)
         #: Whether the gradient's norm and clipping are computed in NumPy, which has less overhead per call than torch.
         self.on_host = on_host and self.flat.dtype in (torch.float32, torch.float64)
-        #: The gradient as an array on the same memory, from the first step on the host.
-        self.array: Array | None = None
         #: Takes the steps, if they are recorded as CUDA graphs.
         self.on_device: DeviceStep | None = None
         self.pull()
-
-    def __getstate__(self) -> dict[str, object]:
-        """Return the attributes for a copy, whose array is on the memory of its own gradient."""
-        return {**self.__dict__, "array": None}
 
     @property
     def recordable(self) -> bool:
@@ -148,9 +142,7 @@ class Optimizer:
             self.mean(self.gradient)
         for part in self.frozen:
             self.gradient[part] = 0
-        if self.array is None and self.on_host:
-            self.array = self.gradient.numpy()
-        array = self.array
+        array = self.gradient.numpy() if self.on_host else None
         norm = self._check_and_clip(loss, self.clip, array)
         if self.frozen or self.undecayed:
             self.step_in_parts(self.rate * clock.scale)
@@ -302,6 +294,16 @@ class OptimizerFactory(Protocol):
         learning_rate: Schedule | float,
         max_grad_norm: Schedule | float | None = None,
     ) -> Optimizer: ...
+
+
+def trainable_parameters(modules: Iterable[nn.Module], device: torch.device) -> list[nn.Parameter]:
+    """Move modules to a device, and return their parameters with a gradient."""
+    return [
+        parameter
+        for module in modules
+        for parameter in module.to(device).parameters()
+        if parameter.requires_grad
+    ]
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:

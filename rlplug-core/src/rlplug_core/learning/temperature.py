@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -121,3 +122,9 @@ def soft_policy_loss(
         "loss/temperature": temperature.metric(log_prob, ent_coef),
     }
     return loss, metrics
+
+
+def learnable_temperatures(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    """Return the logarithms of learned temperatures in modules, each once."""
+    parts = dict.fromkeys(part for module in modules for part in module.modules())
+    return [part.log for part in parts if isinstance(part, Temperature) and part.autotune]
