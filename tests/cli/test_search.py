@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,6 +69,19 @@ def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
     done = rlplug("run", "qmix", "CartPole-v1")
     assert done.code == 2
     assert "no algorithm 'qmix' is installed; rlplug-marl offers it: python -m pip install rlplug-marl" in done.err
+
+
+def test_the_page_of_plugins_says_which_are_supported(rlplug: Callable[..., Any], cache: Path) -> None:
+    hostile = QMIX | {"id": "evil", "summary": "<script>alert(1)</script> [x](javascript:1) | a"}
+    place = registry(cache.parent / "r.json", QMIX, QMIX | {"id": "later", "contract": 99}, hostile)
+    done = rlplug("search", "rlplug-marl", "--registry", place, "--page", "page.md")
+    assert done.code == 0, done.err
+    page = Path("page.md").read_text(encoding="utf-8")
+    install = "`python -m pip install rlplug-marl` 0.3.0"
+    assert f"| `qmix` | {install} | Monotonic mixing of values. arXiv:1803.11485 | 2 | yes |\n" in page
+    assert re.search(r"\| `later` \|.*\| 99 \| no \|\n", page)
+    assert not set("<>[]") & set(page)
+    assert page.count("|") == 6 * 5  # three plugins and two lines of a title
 
 
 def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[..., Any], cache: Path) -> None:

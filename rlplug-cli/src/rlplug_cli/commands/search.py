@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import click
 
@@ -31,14 +32,27 @@ from rlplug_core.plugins import Offer, offers, registry_entries, registry_source
     is_flag=True,
     help="Read an address again instead of its copy in the cache.",
 )
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the list as a page in Markdown, with the contracts that this rlplug-core supports.",
+)
 @known_as_json
-def command(words: tuple[str, ...], registry: str | None, refresh: bool, as_json: bool) -> None:
+def command(
+    words: tuple[str, ...], registry: str | None, refresh: bool, page: Path | None, as_json: bool
+) -> None:
     """List plugins that have every WORD in their name, summary or paper; without a WORD, list all.
 
     The registry is --registry, else RLPLUG_REGISTRY, else plugins.registry in the configuration file.
     """
     place = registry or registry_source()
     found = [one for one in available(place, refresh) if one.matches(words)]
+    if page is not None:
+        from rlplug_cli.commands.compare import write_text
+        from rlplug_cli.render.plugin_page import plugin_page
+
+        write_text(page, plugin_page(found))
     if as_json:
         echo_json([{**asdict(one), "installed": is_installed(one)} for one in found])
         return

@@ -18,6 +18,7 @@ from rlplug_core.plugins.hooks import Hooks as Hooks
 from rlplug_core.plugins.index import AT_ONCE as AT_ONCE
 from rlplug_core.plugins.index import CONTRACT as CONTRACT
 from rlplug_core.plugins.index import DIFFERENT_SPACES as DIFFERENT_SPACES
+from rlplug_core.plugins.index import OLDEST_CONTRACT as OLDEST_CONTRACT
 from rlplug_core.plugins.index import abilities as abilities
 from rlplug_core.plugins.index import contract as contract
 from rlplug_core.plugins.index import options as index_options
@@ -73,6 +74,7 @@ __all__ = [
     "KNOWN",
     "MODULES",
     "NOUNS",
+    "OLDEST_CONTRACT",
     "Family",
     "Group",
     "Hooks",
