@@ -120,6 +120,13 @@ def test_a_missing_requirement_comes_with_its_install_line(
     assert str(caught.value).endswith(f"python -m pip install {line}")
 
 
+def test_a_module_that_a_later_core_has_comes_with_its_upgrade_line(install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo", "import rlplug_core.later", requires=["rlplug-core>=0.1"])
+    with pytest.raises(PluginError, match="the installed version of 'rlplug_core' does") as caught:
+        plugins.algorithm("foo")
+    assert str(caught.value).endswith("python -m pip install --upgrade rlplug-core rlplug-foo")
+
+
 def test_output_of_a_plugin_during_import_stays_off_stdout(
     install: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

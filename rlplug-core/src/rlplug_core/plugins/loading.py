@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +61,19 @@ def _missing(record: Record, module: str) -> str:
     """Offers only a requirement that the plugin itself declares: a package of the module's name may be anyone's."""
     from importlib import metadata  # 13 ms
 
-    sentence = f"{record} needs the package '{module.partition('.')[0]}', which is not installed"
+    package = module.partition(".")[0]
+    is_older = package != module and find_spec(package) is not None
+    sentence = f"{record} needs the package '{package}', which is not installed"
+    if is_older:
+        sentence = f"{record} needs the module '{module}', which the installed version of '{package}' does not have"
     for line in metadata.distribution(record.distribution).requires or ():
         name, _, marker = line.partition(";")
         bare = re.match(r"[\w.-]*", name.strip())
-        if bare and canonical(bare[0]).replace("-", "_") == module.partition(".")[0].lower():
+        if bare and canonical(bare[0]).replace("-", "_") == package.lower():
+            if is_older:
+                return (
+                    f"{sentence}: python -m pip install --upgrade {bare[0]} {record.distribution}"
+                )
             extra = marker.partition("extra ==")[2].strip(" '\"()")
             wanted = f"'{record.distribution}[{extra}]'" if extra else f"'{name.strip()}'"
             return f"{sentence}: python -m pip install {wanted}"
