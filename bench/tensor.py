@@ -1,8 +1,9 @@
 """Measure environments on the device against JAX: `python bench/tensor.py [--num-envs 4096] [--rounds 5]`.
 
 gymnax 0.0.9 and jax 0.10 have to be importable, from a directory of their own: `python -m pip install --target
-DIRECTORY gymnax==0.0.9 'jax[cpu]'`, and `PYTHONPATH=DIRECTORY`. Without them their rows are left out. Rows alternate;
-each number is the median of the rounds. The loop of PPO in JAX is in one `jit`, as in PureJaxRL (Lu et al., 2022).
+DIRECTORY gymnax==0.0.9 'jax[cpu]'`, and `PYTHONPATH=DIRECTORY`. So have skrl 2.1.1 and
+rsl-rl-lib 5.5.1: `python -m pip install --no-deps skrl rsl-rl-lib tensordict pyvers orjson importlib_metadata`. What is
+missing is left out. Rows alternate; each number is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from tensor_jax import jax_ppo
+from tensor_peers import ENTROPY, EPOCHS, PARTS, RATE, ROLLOUT, rsl_ppo, skrl_ppo
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
@@ -27,9 +30,6 @@ from rlplug_envs.adapter import Adapter
 from rlplug_envs.tensors.cart_pole import CartPole
 
 STEPS = 100
-ROLLOUT, EPOCHS, PARTS = 32, 4, 4
-#: Options of both loops of PPO.
-GAMMA, LAMBDA, CLIP, RATE, ENTROPY = 0.99, 0.95, 0.2, 3e-4, 0.01
 
 
 def torch_world(rows: int) -> Callable[[], int]:
@@ -102,105 +102,21 @@ def rlplug_ppo(rows: int) -> Callable[[], int]:
     return run
 
 
-def jax_ppo(rows: int) -> Callable[[], int]:
-    """One rollout and update of PPO in one `jit`, on gymnax."""
-    import gymnax
-    import jax
-    import jax.numpy as jnp
-
-    env, settings = gymnax.make("CartPole-v1")
-
-    def layers(key: Any, sizes: tuple[int, ...]) -> list[Any]:
-        keys = jax.random.split(key, len(sizes))
-        pairs = zip(keys, sizes[:-1], sizes[1:], strict=False)
-        return [(jax.random.normal(one, (a, b)) / a**0.5, jnp.zeros(b)) for one, a, b in pairs]
-
-    def forward(net: Any, x: Any) -> Any:
-        for weight, bias in net[:-1]:
-            x = jnp.tanh(x @ weight + bias)
-        return x @ net[-1][0] + net[-1][1]
-
-    def loss(nets: Any, part: Any) -> Any:
-        obs, action, before, advantage, target = part
-        logits = jax.nn.log_softmax(forward(nets[0], obs))
-        log_prob = jnp.take_along_axis(logits, action[:, None], 1)[:, 0]
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        ratio = jnp.exp(log_prob - before)
-        gain = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * advantage)
-        entropy = -(jnp.exp(logits) * logits).sum(1).mean()
-        error = jnp.square(forward(nets[1], obs)[:, 0] - target).mean()
-        return -gain.mean() + 0.5 * error - ENTROPY * entropy
-
-    def adam(carry: Any, part: Any) -> Any:
-        nets, one, two, count = carry
-        slope = jax.grad(loss)(nets, part)
-        tree = jax.tree.map
-        one = tree(lambda m, g: 0.9 * m + 0.1 * g, one, slope)
-        two = tree(lambda v, g: 0.999 * v + 0.001 * g * g, two, slope)
-        a, b, count = 1 - 0.9 ** (count + 1), 1 - 0.999 ** (count + 1), count + 1
-        nets = tree(lambda p, m, v: p - RATE * m / a / (jnp.sqrt(v / b) + 1e-5), nets, one, two)
-        return (nets, one, two, count), None
-
-    def act(carry: Any, key: Any) -> Any:
-        nets, obs, state = carry
-        keys = jax.random.split(key, rows + 1)
-        logits = jax.nn.log_softmax(forward(nets[0], obs))
-        action = jax.random.categorical(keys[0], logits)
-        log_prob = jnp.take_along_axis(logits, action[:, None], 1)[:, 0]
-        value = forward(nets[1], obs)[:, 0]
-        step = jax.vmap(env.step, (0, 0, 0, None))
-        after, state, reward, done, _ = step(keys[1:], state, action, settings)
-        return (nets, after, state), (obs, action, log_prob, value, reward, done)
-
-    def estimate(carry: Any, row: Any) -> Any:
-        advantage, after = carry
-        value, reward, done = row
-        error = reward + GAMMA * after * (1 - done) - value
-        advantage = error + GAMMA * LAMBDA * (1 - done) * advantage
-        return (advantage, value), advantage
-
-    @jax.jit
-    def update(learner: Any, obs: Any, state: Any, key: Any) -> Any:
-        key, acting, shuffling = jax.random.split(key, 3)
-        rollout = jax.random.split(acting, ROLLOUT)
-        (_, obs, state), steps = jax.lax.scan(act, (learner[0], obs, state), rollout)
-        last = forward(learner[0][1], obs)[:, 0]
-        columns = (steps[3], steps[4], steps[5].astype(jnp.float32))
-        _, advantage = jax.lax.scan(estimate, (jnp.zeros(rows), last), columns, reverse=True)
-        data = (*steps[:3], advantage, advantage + steps[3])
-        flat = [part.reshape(-1, *part.shape[2:]) for part in data]
-
-        def epoch(learner: Any, key: Any) -> Any:
-            order = jax.random.permutation(key, ROLLOUT * rows).reshape(PARTS, -1)
-            return jax.lax.scan(adam, learner, [part[order] for part in flat])
-
-        learner, _ = jax.lax.scan(epoch, learner, jax.random.split(shuffling, EPOCHS))
-        return learner, obs, state, key
-
-    key = jax.random.PRNGKey(0)
-    nets = [layers(key, (4, 64, 64, 2)), layers(key, (4, 64, 64, 1))]
-    zeros = jax.tree.map(jnp.zeros_like, nets)
-    obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(key, rows), settings)
-    now = ((nets, zeros, zeros, jnp.zeros(())), obs, state, key)
-
-    def run() -> int:
-        nonlocal now
-        now = jax.block_until_ready(update(*now))
-        return ROLLOUT * rows
-
-    return run
-
-
 def seconds(runs: dict[str, Callable[[], int]], rounds: int) -> dict[str, float]:
     """Return the median of seconds per counted unit of each run; they take turns, after one round to warm up."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    times: dict[str, list[float]] = {name: [] for name in runs}
     for turn_number in range(rounds + 1):
         for name, run in runs.items():
             start = time.perf_counter()
             count = run()
             if turn_number:
-                found[name].append((time.perf_counter() - start) / count)
-    return {name: median(values) for name, values in found.items()}
+                times[name].append((time.perf_counter() - start) / count)
+    return {name: median(values) for name, values in times.items()}
+
+
+def found(package: str) -> bool:
+    """Return whether a package can be imported."""
+    return importlib.util.find_spec(package) is not None
 
 
 def main() -> None:
@@ -211,7 +127,7 @@ def main() -> None:
     rows = chosen.num_envs
     rounds = chosen.rounds
     torch.set_num_threads(1)
-    jax = importlib.util.find_spec("gymnax") is not None
+    jax = found("gymnax")
     world = seconds(
         {"torch": torch_world(rows)} | ({"gymnax": gymnax_world(rows)} if jax else {}), rounds
     )
@@ -221,7 +137,9 @@ def main() -> None:
         for kind in ("bare", "adapter")
     }
     door = seconds(doors, rounds)
-    ppo = seconds({"rlplug": rlplug_ppo(rows)} | ({"jax": jax_ppo(rows)} if jax else {}), rounds)
+    others = {"jax": (jax_ppo, "gymnax"), "skrl": (skrl_ppo, "skrl"), "rsl_rl": (rsl_ppo, "rsl_rl")}
+    there = {name: make(rows) for name, (make, package) in others.items() if found(package)}
+    ppo = seconds({"rlplug": rlplug_ppo(rows)} | there, rounds)
     added = {
         count: 1e3 * (door[f"adapter {count}"] - door[f"bare {count}"])
         for count in (rows // 4, rows)
@@ -239,7 +157,8 @@ def main() -> None:
     }
     if jax:
         report["torch / gymnax"] = round(world["gymnax"] / world["torch"], 2)
-        report["rlplug / jax"] = round(ppo["jax"] / ppo["rlplug"], 2)
+    for name in there:
+        report[f"rlplug / {name}, PPO"] = round(ppo[name] / ppo["rlplug"], 2)
     print(json.dumps(report, indent=2))
 
 
