@@ -20,7 +20,7 @@ from rlplug_core.runs.journal import read
 
 #: The options of a member by environment: few steps, so that bad options cost something.
 TASKS = {
-    "CartPole-v1": ("a2c", ["--total-timesteps", "12000", "--num-envs", "8"]),
+    "CartPole-v1": ("a2c", ["--total-timesteps", "4000", "--num-envs", "8"]),
     "Acrobot-v1": ("a2c", ["--total-timesteps", "24000", "--num-envs", "8"]),
 }
 RANGES = ["--learning-rate", "1e-5..1e-1:log", "--ent-coef", "1e-5..1e-1:log"]
