@@ -129,6 +129,17 @@ def test_beta_follows_the_clock() -> None:
     np.testing.assert_allclose(batch.weight, mass.min() / mass, rtol=1e-5)
 
 
+def test_new_transitions_have_the_largest_priority_which_is_1_at_first() -> None:
+    """Algorithm 1 of Schaul et al. (2016, arXiv:1511.05952)."""
+    buffer = buffer_for(2, 10, priority=Priority(alpha=1.0, epsilon=1e-12))
+    buffer.add(dictionary_step(0))
+    buffer.add(dictionary_step(1))
+    assert max(buffer.tree.mass) == 1.0
+    buffer.feedback(buffer.gather(np.array([0])), Result({}, torch.tensor([7.0])))
+    buffer.add(dictionary_step(2))
+    assert sorted(buffer.tree.mass)[-2:] == pytest.approx([7.0, 7.0])
+
+
 def test_of_a_transition_drawn_twice_the_last_priority_stays() -> None:
     buffer = buffer_for(2, 10)
     for time in range(4):
