@@ -45,10 +45,9 @@ WANTED = (
     *(Wanted(name, "Pendulum-v1", 10_000, -200) for name in ("ddpg", "td3", "sac", "tqc")),
     *(Wanted(name, "CartPole-v1", 100_000, 475) for name in ("impala", "appo", "a3c")),
     *(Wanted(name, "Acrobot-v1", 100_000, -100) for name in ("a2c", "acktr", "trpo")),
-    *(Wanted(name, "tensor/CartPole-v1", 200_000, 475) for name in ("ppo", "pqn", "a2c")),
+    *(Wanted(name, "CartPole-v0", 50_000, 190) for name in ("a2c", "acktr", "ppo", "trpo")),
     *(Wanted(name, "FrozenLake-v1", 60_000, 0.6) for name in ("a2c", "acktr", "ppo", "acer")),
     *(Wanted(name, "Acrobot-v1", 100_000, -100) for name in ("vpg", "impala", "appo", "acer")),
-    *(Wanted(name, "CartPole-v0", 50_000, 190) for name in ("a2c", "acktr", "ppo", "trpo")),
     Wanted("nstep-dqn", "CartPole-v1", 20_000, 475),
     Wanted("ppo", "Pendulum-v1", 100_000, -200),
     Wanted("nstep-q", "CartPole-v1", 200_000, 475),
@@ -66,6 +65,7 @@ WANTED = (
     *(Wanted(name, "Acrobot-v1", 40_000, -100) for name in ("dqn", "qrdqn", "c51")),
     Wanted("sac-discrete", "CartPole-v1", 60_000, 475),
     Wanted("ppo-recurrent", "CartPole-v1", 60_000, 400),
+    *(Wanted(name, "tensor/CartPole-v1", 200_000, 475) for name in ("ppo", "pqn", "a2c")),
     Wanted("dqn", "MountainCar-v0", 120_000, -140),
 )
 #: Runners of two processes would give other bits each time.
