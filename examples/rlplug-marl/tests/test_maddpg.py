@@ -126,6 +126,7 @@ def test_losses_are_those_of_a_slow_reference(stated: bool) -> None:
 
 
 def test_agents_with_different_spaces_train_in_a_padded_world(tmp_path: Path) -> None:
+    pytest.importorskip("mpe2", reason="the extra rlplug-envs[multiagent] is not installed")
     options = {
         **SMALL,
         "total_timesteps": 300,
