@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -70,12 +72,19 @@ def heard_signals() -> None:
 @pytest.fixture(params=["numpy", "numba"], scope="module")
 def loops(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run all tests of a module without numba, then with it."""
+    with loops_by(request.param):
+        yield request.param
+
+
+@contextmanager
+def loops_by(library: Literal["numpy", "numba"]) -> Iterator[None]:
+    """Compute loops by this library. After the variable is restored, nothing remembers what it was."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NUMBA_DISABLE_JIT", "1" if request.param == "numpy" else "0")
-        if request.param == "numba":
+        patch.setenv("NUMBA_DISABLE_JIT", "1" if library == "numpy" else "0")
+        if library == "numba":
             pytest.importorskip("numba").config.reload_config()
         forget_loops()
-        yield request.param
+        yield
     forget_loops()
 
 

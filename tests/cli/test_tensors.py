@@ -193,6 +193,7 @@ def updates(algorithm: str, env: Callable[..., object], count: int, **options: A
     made = runner(algorithm, env, **options)
     if made.actor.env.spec.device is not None:
         agent = getattr(made.actor.agent, "agent", made.actor.agent)
+        agent = getattr(agent, "chooser", agent)  # draws for a network of action values with a memory
         agent.draws = SameNumbers(agent, ROWS)
     if isinstance(made.actor.buffer, DeviceReplay):
         made.actor.buffer.draws = SameIntegers(made.actor.buffer.generator)

@@ -55,5 +55,5 @@ def test_an_agent_of_the_zoo_is_played_and_evaluated(rlplug: Callable[..., Done]
     assert (place / "film.gif").is_file()
     found = json.loads(rlplug("evaluate", "zoo:ppo/CartPole-v1", "--episodes", "5", "--json").out)
     assert found["return_mean"] > 400
-    near = rlplug("play", "zoo:ppo/CartPole-v0")
+    near = rlplug("play", "zoo:ppo/CartPole-v2")
     assert "did you mean 'ppo/CartPole-v1'" in near.err

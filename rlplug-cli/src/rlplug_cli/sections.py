@@ -58,6 +58,7 @@ SHARED = {
         "average_policy_decay",
         "n_action_samples",
         "n_critics",
+        "symmetry",
     ),
     "Network": ("net", "net.*", "dueling", "memory*", "recurrent_*", "renorm_*"),
     "Network of the critic": ("critic_net", "critic_net.*"),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlplug_core.fast import memory as fast_memory
 from rlplug_core.nets.recurrent import CELLS, Cell, CellConfig, step_by_step
-from tests.conftest import forget_loops
+from tests.conftest import loops_by
 
 CELL = st.sampled_from(["gru", "lstm"])
 pytestmark = pytest.mark.usefixtures("seeded")
@@ -22,12 +22,8 @@ pytestmark = pytest.mark.usefixtures("seeded")
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> Iterator[None]:
     """Let numba compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NUMBA_DISABLE_JIT", "0")
-        pytest.importorskip("numba").config.reload_config()
-        forget_loops()
+    with loops_by("numba"):
         yield
-    forget_loops()
 
 
 def case(cell: str, steps: int, rows: int, size: int, units: int, absent: bool) -> tuple[Cell, list[Any]]:

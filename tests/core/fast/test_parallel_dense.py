@@ -18,6 +18,7 @@ from rlplug_core.fast.parallel_dense import ParallelDense
 from rlplug_core.fast.recorder import Recorder
 from rlplug_core.fast.trace import Program
 from rlplug_core.learning.optimizer import flatten
+from tests.conftest import loops_by
 
 ROWS, INPUTS, OUTPUTS = 150, 5, 3
 room()
@@ -26,19 +27,16 @@ room()
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two of torch's, on any processor and for the smallest networks."""
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
-    pytest.importorskip("numba").config.reload_config()
     pytest.importorskip("scipy")
     monkeypatch.setattr(parallel_dense, "WORTH", 0)
     for name in ("available", "small_in_numpy"):
         monkeypatch.setattr(parallel_dense, name, lambda: True)
     monkeypatch.setattr(parallel_dense, "faster", lambda: False)
-    parallel_dense.pass_loops.cache_clear()
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield
+    with loops_by("numba"):
+        yield
     torch.set_num_threads(before)
-    parallel_dense.pass_loops.cache_clear()
 
 
 def network(activation: type[nn.Module], hidden: tuple[int, ...] = (7, 6)) -> nn.Sequential:

@@ -243,7 +243,7 @@ def test_a_logger_may_be_a_file_of_ones_own_and_a_resume_has_it_too(
             UsageError,
             "implements no hook; give it methods such as rlplug_run_log that are marked @rlplug_core",
         ),
-        ("Failing", PluginError, "cannot be built: ValueError: no room; --traceback shows where"),
+        ("Failing", PluginError, "cannot be made: ValueError: no room; --traceback shows where"),
         ("Lag", PluginError, "has no 'Lag'; did you mean 'Log'"),
     ],
 )

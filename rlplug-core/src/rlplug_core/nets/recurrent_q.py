@@ -44,6 +44,7 @@ class RecurrentQ(MemoryTrunk):
     ) -> None:
         super().__init__(spec, net, with_units(memory, units), burn_in)
         check_mask(spec)
+        net.check_gaussian(free=False)
         make = make or partial(QNetwork, dueling=dueling)
         self.q_network = make(self.spec, self.net)
         self.noisy = self.q_network.noisy
