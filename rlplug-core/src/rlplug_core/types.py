@@ -233,7 +233,7 @@ class Result:
 
 @dataclass(slots=True)
 class Chunk:
-    """The message of a decoupled actor: plain arrays, who sent them, and which version of the weights acted.
+    """The message of a decoupled actor: plain arrays, their sender, and the version of the weights that acted.
 
     `begins` says that its first step does not follow the last one of the same source: another actor took its place.
     """

@@ -78,7 +78,7 @@ class SACConfig(rl.Config):
 
 
 class SAC(rl.Algorithm[rl.Transitions]):
-    """Trains a stochastic policy to maximize return plus entropy, which its critics both predict."""
+    """Trains a stochastic policy to maximize return plus entropy; the critics predict the sum of both."""
 
     Config = SACConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -151,7 +151,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
     def categorical_loss(
         self, critics: rl.CategoricalCritics, batch: rl.Transitions, noise: Tensor, now: SACConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the same for distributions: the entropy in the next state is added to the reward."""
+        """Return the loss of critics that predict distributions; the next state's entropy is part of the reward."""
         with torch.no_grad():
             outputs = self.policy(self.next_policy_obs(batch))
             action, log_prob = self.head.draw(outputs, noise)
@@ -161,7 +161,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         )
 
     def next_policy_obs(self, batch: rl.Transitions) -> rl.Obs:
-        """Return what the policy reads after each transition."""
+        """Return the input of the policy after each transition."""
         return (self.policy.trunk or self.critics).next_obs(batch)
 
     @torch.no_grad()

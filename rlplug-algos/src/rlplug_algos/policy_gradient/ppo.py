@@ -141,7 +141,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
     def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> tuple[rl.Samples, float | Tensor]:
         """Return samples with GAE advantages and value targets, and the explained variance.
 
-        The samples are whole sequences for a memory.
+        With a memory the samples are whole sequences.
         """
         value, next_value = self.predict_values(rollout)
         advantage, target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
@@ -152,7 +152,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
     def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of eq. 9: clipped surrogate (eq. 7), value error, entropy bonus; and terms for `metrics`.
 
-        The terms [B] are not averaged, because metrics are those of the last minibatch.
+        The terms [B] are not averaged: `metrics` averages those of the last minibatch only.
         """
         outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -45,19 +45,19 @@ def apply_settings() -> None:
 
 
 def tracking_uri(environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
-    """`MLFLOW_TRACKING_URI`, or `mlflow.db` in the working directory; a SQLite file always by its absolute path."""
+    """Return `MLFLOW_TRACKING_URI`, or `mlflow.db` in the working directory; a SQLite file by its absolute path."""
     uri = environ.get(URI) or sqlite_uri(Path("mlflow.db"))
     path = sqlite_path(uri)
     return uri if path is None else sqlite_uri((directory or Path.cwd()) / path)
 
 
 def sqlite_uri(path: Path) -> str:
-    """The URI of the store in a SQLite file."""
+    """Return the URI of the store in a SQLite file."""
     return f"{_SQLITE}{path}"
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The file of a SQLite store; None for any other store."""
+    """Return the file of a SQLite store; None for any other store."""
     name = uri.removeprefix(_SQLITE) if uri.startswith(_SQLITE) else ""
     return Path(name) if name and name != ":memory:" else None
 
@@ -110,7 +110,7 @@ def prepare(uri: str) -> None:
 
 
 def reading(path: Path) -> sqlite3.Connection:
-    """A connection to a local store that writes nothing."""
+    """Return a connection to a local store that only reads."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 

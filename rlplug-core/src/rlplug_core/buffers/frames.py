@@ -25,7 +25,7 @@ from rlplug_core.buffers.storage import (
 )
 from rlplug_core.types import Array, State, channels_last
 
-#: After so many steps it is settled whether observations are stacks of frames.
+#: Number of steps after which it is decided whether observations are stacks of frames.
 TRIAL = 64
 
 

@@ -44,7 +44,7 @@ class Ring:
 
     @classmethod
     def like(cls, step: Step, slots: int, store: Store) -> Ring:
-        """An empty ring for steps such as this one."""
+        """Return an empty ring for steps like this one."""
         check_extras(step.extras, len(step.reward))
 
         def space(like: object) -> Obs:

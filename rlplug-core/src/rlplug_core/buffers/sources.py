@@ -17,7 +17,7 @@ B = TypeVar("B")
 
 
 class BySource(Generic[B]):
-    """Keeps the steps of each source in a buffer of its own; `make` makes one when a source is first heard of."""
+    """Keeps the steps of each source in a separate buffer, which `make` makes at the first step of the source."""
 
     def __init__(self, make: Callable[[], Buffer[B]]) -> None:
         self.make = make

@@ -25,7 +25,7 @@ Store: TypeAlias = str
 #: torch cannot read or write single rows of these unsigned types; it can with the signed type of the same size.
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
-#: Bytes from one array to the next in one copy: kernels read so many at once.
+#: Alignment in bytes of the arrays in one copy: kernels read this many at once.
 ALIGNED = 16
 
 
@@ -95,9 +95,9 @@ def host(rows: Either) -> Array:
 
 
 def to_device(rows: object, device: torch.device) -> Tensor:
-    """Rows as a tensor on the device; on the CPU it shares their memory.
+    """Return rows as a tensor on the device; on the CPU it shares their memory.
 
-    A copy to a GPU may still be under way, since what reads it there comes after it; one to the host has ended.
+    A copy to a GPU may not have ended yet; later work on the GPU waits for it. A copy to the host has ended.
     """
     tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
     return (
@@ -106,7 +106,7 @@ def to_device(rows: object, device: torch.device) -> Tensor:
 
 
 def send(trees: Sequence[object], device: torch.device) -> list[Any]:
-    """Nested dictionaries of arrays and tensors as tensors on a device; all arrays come to a GPU by one copy."""
+    """Return nested dictionaries of arrays and tensors as tensors on a device; one copy moves all arrays to a GPU."""
     if device.type == "cpu":
         return [tree_map(lambda rows: to_device(rows, device), tree) for tree in trees]
     arrays: list[Array] = []

@@ -23,7 +23,7 @@ FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0
 
 @dataclass(frozen=True)
 class Constant:
-    """The schedule that is `value` throughout; who sees it need not ask at every step."""
+    """The schedule that always returns `value`; code that finds it need not call it at every step."""
 
     value: float
 

@@ -59,7 +59,7 @@ class MeanGradient:
         self.look = self.timeout / LOOKS
 
     def join(self, file: Path) -> None:
-        """Meet the others, who name the same new `file`.
+        """Join the other processes, which give the same new `file`.
 
         Raises:
             LearnerLost: they do not come within the timeout.

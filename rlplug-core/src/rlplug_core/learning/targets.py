@@ -16,7 +16,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def target_network(network: M) -> M:
-    """A copy that no gradient reaches, flat in memory; it changes only when the learner says so.
+    """Return a copy that no gradient reaches, flat in memory; it changes only when the learner says so.
 
     Moments of observations are shared with the network.
     """
@@ -39,7 +39,7 @@ class Target:
     def __init__(self, online: nn.Module, network: nn.Module) -> None:
         self.online = online
         self.network = network
-        #: Their parameters, joined at the first move: after it their memory does not move.
+        #: The parameters of both, as flat views, made at the first move: their memory stays in place after that.
         self.pairs: tuple[list[Tensor], list[Tensor]] | None = None
 
     def move(self, tau: float = 1.0) -> None:

@@ -233,7 +233,7 @@ class ControllerGroup:
         self.controllers = list(controllers)
         self.clock = Steering(clock)
         self.apply = apply
-        #: Whether one of them wants to know of episodes, at the step that ends them.
+        #: Whether a controller reads episodes, at the step that ends them.
         self.listens = any(isinstance(one, SupportsEnded) for one in self.controllers)
         self.settings = settings_of(self.controllers)
 

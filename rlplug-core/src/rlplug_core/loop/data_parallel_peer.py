@@ -120,7 +120,7 @@ class Peer:
     def _begin(
         self, clock: State, settings: dict[str, object], own: State | None, learner: State
     ) -> None:
-        """Take over the run's clock and weights, and with them a state of one's own if there is one."""
+        """Take over the run's clock and weights, and this peer's own state if there is one."""
         member = self.member
         generator = member.learner.state_dict()["_extra_state"]["generator"]
         if settings:

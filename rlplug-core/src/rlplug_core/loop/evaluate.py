@@ -1,4 +1,4 @@
-"""Evaluation: plays episodes in separate environments, without a change to training or its random numbers."""
+"""Evaluation plays episodes in separate environments and changes neither training nor its random numbers."""
 
 from __future__ import annotations
 

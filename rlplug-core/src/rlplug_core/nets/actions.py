@@ -151,7 +151,7 @@ def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
 
 
 def one_of(tree: Any, row: int) -> object:
-    """One row of dictionaries and tuples of arrays [N, ...], such as an environment may call its actions."""
+    """Return one row of dictionaries and tuples of arrays [N, ...], the form of an environment's actions."""
     if isinstance(tree, dict):
         return {key: one_of(part, row) for key, part in tree.items()}
     if isinstance(tree, tuple):

@@ -94,7 +94,7 @@ class NormalizedVectors(nn.Module):
 
 
 class ActionCritic(nn.Module):
-    """Observations and actions to values [B], or with `atoms` to so many numbers [B, atoms] each."""
+    """Maps observations and actions to values [B], or with `atoms` to numbers [B, atoms]."""
 
     def __init__(
         self, spec: Spec, net: Net, norm: ObservationNorm | None = None, *, atoms: int | None = None

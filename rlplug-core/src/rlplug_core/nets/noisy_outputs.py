@@ -1,4 +1,4 @@
-"""The layers that feed an action head, with noise on their weights: each row acts under noise of its own, or none."""
+"""The layers that feed an action head, with noise on their weights: each row has its own noise, or none."""
 
 from __future__ import annotations
 

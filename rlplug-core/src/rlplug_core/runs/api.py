@@ -81,8 +81,8 @@ def train(
 
     Args:
         algorithm: an id from `rlplug list`, `module:Class`, `./file.py:Class`, or the class itself.
-        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. One that no name
-            rebuilds, such as an object or a lambda, is passed again to `resume`, `open_run` and `load`.
+        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. No name
+            rebuilds an object or a lambda: pass it again to `resume`, `open_run` and `load`.
         options: run options (`options.RunOptions`), the algorithm's own, by dotted name, and under `env` keyword
             arguments for the environment; presets fill the rest.
         out: the folder of run directories; `name` is the directory's name.
@@ -94,8 +94,8 @@ def train(
         until: pause at this env step with a checkpoint; `resume` continues to the same bits.
 
     Raises:
-        UsageError, PluginError: it cannot be started; nothing was written, unless only the environments all
-            together showed it, as of a replay too small for so many.
+        UsageError, PluginError: it cannot be started. Nothing was written, unless the fault shows only with all
+            environments together, such as a replay that is too small for their number.
         Interrupted, RlplugError: it stopped or failed; its records stay.
     """
     word = absolute(_word(algorithm))
@@ -181,15 +181,15 @@ def resume(
     on: str | None = None,
     until: int | None = None,
 ) -> Run:
-    """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
+    """Continue an interrupted run from its newest readable checkpoint, to the same bits as if it had never stopped.
 
-    A run that was killed before its first checkpoint starts again in its own directory; of one that was killed after
-    its last, the final evaluation is made up for; of one that was killed after its end, the hooks are called again.
+    A run that was killed before its first checkpoint starts again in its own directory. A run that was killed after its
+    last checkpoint plays its final evaluation, and a run that was killed after its end calls its hooks again.
 
     Args:
         env: the environment, if no name rebuilds it or if it has moved.
         total_timesteps: the new end; schedules keep the old total unless `rescale`.
-        trust: whether to execute code that came with the run although this account has not written it.
+        trust: whether to execute code that came with the run and that another account wrote.
         on: the machines of the actors from now on, as in the option `on`.
         until: pause at this env step with a checkpoint.
 
@@ -257,7 +257,7 @@ def load(
         checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has only one policy.
         deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
         env: the environment, if no name rebuilds it or if it has moved.
-        trust: whether to execute code that came with the run although this account has not written it.
+        trust: whether to execute code that came with the run and that another account wrote.
 
     Raises:
         UsageError: the run or the checkpoint does not exist, or no name rebuilds its environment. Untrusted: it has

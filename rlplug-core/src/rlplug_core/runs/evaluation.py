@@ -1,4 +1,4 @@
-"""Plays episodes with the weights of a run's checkpoint: as in evaluation, or under conditions of one's own."""
+"""Plays episodes with the weights of a run's checkpoint: as in evaluation, or under other conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds runs by name and sums each up in a few words; one that cannot be read says so and hides no other."""
+"""Finds runs by name and describes each in a few words; a run that cannot be read is listed with the reason."""
 
 from __future__ import annotations
 
