@@ -137,6 +137,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
 @for_each("name, options, sentence", [
         ("NAdma", {}, r"no optimizer 'NAdma'; did you mean 'NAdam'.*adam, adamw, rmsprop, rmsprop_tf, sgd, or of"),
         ("zzz", {}, r"no optimizer 'zzz'; take adam"),
+        ("K-FAC", {}, r"K-FAC needs the inputs of each layer .* write 'rlplug run acktr ENV'"),
         ("Optimizer", {}, "no optimizer 'Optimizer'"),
         ("LBFGS", {}, r"torch.optim.LBFGS does not step on one flat tensor \(.*closure.*\); use adam, adamw"),
         ("Nope", {}, r"of torch.optim (?!.*(LBFGS|Muon|SparseAdam)).*NAdam"),

@@ -340,6 +340,11 @@ def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> Upd
         if isinstance(found, type) and issubclass(found, base) and found is not base
     }
     if short not in known:
+        if short.lower().replace("-", "") == "kfac":
+            raise BadConfig(
+                f"no optimizer '{name}': K-FAC needs the inputs of each layer and gradients of log-probabilities, "
+                "which only acktr's update computes; write 'rlplug run acktr ENV'"
+            )
         usable = sorted(filter(_fits, known))
         near = did_you_mean(short, [*RULES, *usable]) or ";"
         raise BadConfig(
