@@ -1,7 +1,7 @@
 """rlplug-core: the protocols, the training loop and the plugin contract of rlplug.
 
-Import everything that an algorithm, a wrapper or a script needs from here. A name is loaded when it is first used, so
-importing this package costs nothing. The names are in `__init__.pyi`, which type checkers and editors read too.
+Import everything that an algorithm, a wrapper or a script needs from here. Each name is loaded when it is first used,
+so importing this package is fast. The names are in `__init__.pyi`, which type checkers and editors read too.
 `Policy` is the class that a user loads from a run; `PolicyNetwork` is the network.
 
 Front ends, such as the command line, import the names of a room from the room: `rlplug_core.config`, `plugins`, `loop`,

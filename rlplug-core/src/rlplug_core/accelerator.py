@@ -84,7 +84,7 @@ class Room(Protocol):
         ...
 
     def record(self, optimizer: Any, graphs: Any) -> None:
-        """Take the steps of an optimizer so that they can be recorded, if they can."""
+        """Prepare an optimizer so that its steps can be recorded, if that is possible."""
         ...
 
     def forward(self, module: nn.Module, inference_backend: str) -> Forward | None:
@@ -92,7 +92,7 @@ class Room(Protocol):
         ...
 
     def loop_library(self, threads: int) -> str:
-        """Return the library that computes loops here, for the record of a run: bits differ between libraries."""
+        """Return the library that computes loops; runs record it, because results differ in the last bits."""
         ...
 
     def warm_up(self) -> None:
@@ -126,7 +126,7 @@ def network(forward: Callable[P, R]) -> Callable[P, R]:
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the fast room compute a function for the arguments that it has a faster version for."""
+    """Let the fast room compute a function if it has a faster version for the arguments."""
 
     @wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""One code for numpy arrays on the host and for torch tensors on a device.
+"""The same code for numpy arrays on the host and for torch tensors on a device.
 
 Environments may return their rows as tensors on a device (`protocols.TensorEnv`). The fields of `Timestep`, `Step`,
 `Act` and `Rollout` then hold tensors, and the same functions compute with them: they ask `namespace` for the library.
@@ -17,9 +17,9 @@ from torch import Tensor
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, State, first_leaf, tree_map
 
-#: An array of numpy's or a tensor, whatever its library.
+#: A numpy array or a torch tensor.
 Either: TypeAlias = Any
-#: The same on both sides of a function.
+#: The same library for the argument and the result of a function.
 A = TypeVar("A")
 #: The type of a tensor for each of numpy's.
 DTYPES = {

@@ -25,7 +25,7 @@ class Batch:
     """The base of batches on the device: every field is a tensor [B, ...], a (nested) dictionary of them, or None.
 
     `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `counts` [B] is the
-    factor of each row in a mean, `weight / max(1, count(weight > 0))`; a division by the sum of the weights would
+    factor of each row in a mean, `weight / max(1, count(weight > 0))`; division by the sum of the weights would
     cancel their scale. The caller passes it as `share` if it has it, else None; with `dataclasses.replace`, too.
     """
 
@@ -117,7 +117,7 @@ class Transitions(Batch):
         obs, action, next_obs: [B, ...]; `next_obs` is the observation after the n-step window.
         reward: [B] the (n-step, discounted) sum of rewards.
         discount: [B] gamma^k for k steps, 0 if the window ended in a terminal state.
-        index: [B] places in the buffer; `feedback` assigns priorities to them.
+        index: [B] positions in the buffer; `feedback` assigns priorities to them.
     """
 
     obs: Obs
@@ -185,7 +185,7 @@ class Rollout:
         extras: the agent's other outputs, such as log-probabilities, [T, N, ...] each.
         recurrent_state: the agent's memory at the first row, [N, ...] or None.
         whole: whether every row has a transition.
-        views: the same memory flattened, made at the first use.
+        views: the same memory, flattened at the first use.
     """
 
     obs: Obs
@@ -203,7 +203,7 @@ class Rollout:
 
     @property
     def cuts(self) -> Truncations:
-        """Return `truncations` under its former name, which goes with the next version."""
+        """Return `truncations` under its former name, which the next version removes."""
         warnings.warn("Rollout.cuts is now Rollout.truncations", DeprecationWarning, stacklevel=2)
         return self.truncations
 

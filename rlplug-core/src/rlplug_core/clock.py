@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Clock:
     """Counts valid env steps (advanced by actors) and updates (advanced by the runner).
 
-    Schedules are pure functions of `progress`, which runs over `total`; the run ends at `limit`, which is the total
-    unless a resumed run goes beyond it. Controllers may set `scale` (multiplies every learning rate) and `stop`.
+    Schedules are pure functions of `progress`, which refers to `total`; the run ends at `limit`, which is the total
+    unless a resumed run exceeds it. Controllers may set `scale` (multiplies every learning rate) and `stop`.
     """
 
     __slots__ = ("limit", "scale", "steps", "stop", "total", "updates")
@@ -37,19 +37,19 @@ class Clock:
 
     @property
     def progress(self) -> float:
-        """The share of the total that has passed, in [0, 1]."""
+        """Return the fraction of the total that has passed, in [0, 1]."""
         return min(1.0, self.steps / self.total)
 
     def progress_before(self, count: int) -> float:
-        """The progress `count` env steps ago, in [0, 1]."""
+        """Return the progress `count` env steps ago, in [0, 1]."""
         return min(1.0, max(0, self.steps - count) / self.total)
 
     def with_updates(self, updates: int, share: float = 1.0) -> Clock:
-        """The same time with another count of updates, for one of several learners that share a run.
+        """Return the same time with another count of updates, for one of several learners of a run.
 
         Args:
-            updates: how many the learner has made.
-            share: of the run's env steps, the part that it sees.
+            updates: number of updates of the learner.
+            share: the fraction of the run's env steps that it sees.
         """
         own = PartClock(self.total, self.steps, updates, share)
         own.limit = self.limit
@@ -58,10 +58,10 @@ class Clock:
         return own
 
     def of_part(self, share: float) -> Clock:
-        """The same time for the agent of one of several learners: its own env steps, and the run's progress.
+        """Return the same time for the agent of one of several learners: its own env steps, and the run's progress.
 
         Args:
-            share: of the run's env steps, the part that it makes.
+            share: the fraction of the run's env steps that it takes.
         """
         return AgentClock(self, share)
 
@@ -83,7 +83,7 @@ class Clock:
 
 
 class PartClock(Clock):
-    """The run's time for a learner that sees a `share` of the env steps, and by those says how old a batch is."""
+    """The run's time for a learner that sees a `share` of the env steps; the age of a batch counts only these."""
 
     __slots__ = ("share",)
 
@@ -96,7 +96,7 @@ class PartClock(Clock):
 
 
 class AgentClock(Clock):
-    """Return the run's time for an agent that takes a `share` of the env steps and counts only those."""
+    """The run's time for an agent that takes a `share` of the env steps and counts only these."""
 
     __slots__ = ("passed",)
 
@@ -113,9 +113,9 @@ class AgentClock(Clock):
 
 
 class Steering:
-    """A clock in the hands of a controller: everything can be read, `scale` and `stop` can be set.
+    """The clock that a controller gets: everything can be read, only `scale` and `stop` can be set.
 
-    Setting `stop` to False takes nothing back: a signal, a limit or another controller may have asked for it.
+    Setting `stop` to False has no effect, because a signal, a limit or another controller may have set it.
 
     Attributes:
         stopped: whether `stop` was set here, and not by a signal or a limit.
@@ -192,8 +192,8 @@ class SharedClock(Clock):
     Args:
         total: env steps that schedules run over.
         slots: the env steps of each worker; every worker writes only its own.
-        signals: the stop of the whole run, and what multiplies every learning rate; controllers set both in the whole
-            run's clock.
+        signals: the stop of the whole run, and the factor of every learning rate; controllers set both in the clock
+            of the whole run.
         rank: the index of our slot.
     """
 
@@ -220,7 +220,7 @@ class SharedClock(Clock):
         return self.signals.scale
 
     def load_state_dict(self, state: State) -> None:
-        """Take over the counts; what multiplies learning rates stays the whole run's."""
+        """Load the counts; the factor of learning rates stays that of the whole run."""
         self.total = state["total"]
         self.limit = state["limit"]
         self.steps = state["steps"]

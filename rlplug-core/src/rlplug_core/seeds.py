@@ -24,13 +24,13 @@ class Seeds:
         return Seeds(self.seed, (*self.path, crc32(name.encode()), number))
 
     def generator(self) -> np.random.Generator:
-        """A fresh generator; two calls give two generators that draw the same numbers."""
+        """Return a fresh generator; two calls give two generators that draw the same numbers."""
         return np.random.Generator(
             np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=self.path))
         )
 
     def integer(self) -> int:
-        """A seed for foreign code, in [0, 2**31)."""
+        """Return a seed for foreign code, in [0, 2**31)."""
         return int(np.random.SeedSequence(self.seed, spawn_key=self.path).generate_state(1)[0]) >> 1
 
 
@@ -58,7 +58,7 @@ class Draws:
         self.position = 0
 
     def next(self, rows: int = 0) -> Array:
-        """The next draw, a view of the block; of another number of `rows` than it has, as many draws as that takes."""
+        """Return the next draw, a view of the block; more or fewer `rows` use as many draws as needed."""
         if self.position == self.size:
             self._refill()
         position = self.position
@@ -80,7 +80,7 @@ class Draws:
 
 
 def global_state() -> State:
-    """The process's own generators (torch, numpy, Python), which foreign code may draw from."""
+    """Return the process's own generators (torch, numpy, Python), which foreign code may draw from."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, extra = random.getstate()
     state: State = {

@@ -220,7 +220,7 @@ class Agents:
             )
 
     def _own(self, tree: Any, agent: str) -> Any:
-        """The part of observations or actions that is an agent's own."""
+        """Return the part of observations or actions that is an agent's own."""
         return tree[self._kinds[agent]] if self._kinds else tree
 
     def inside_worlds(self, wrap: Callable[[World], World]) -> Agents:
@@ -237,7 +237,7 @@ class Agents:
         return around
 
     def _space(self, agent: str) -> Space:
-        """The space of an agent's own observations."""
+        """Return the space of an agent's own observations."""
         space = self._view.obs
         return (
             space[self._kinds[agent]] if isinstance(space, spaces.Dict) and self._kinds else space
@@ -277,7 +277,7 @@ class Agents:
         return sorted({str(key) for info in self._infos for key in info})
 
     def running_returns(self) -> Array:
-        """The sum of rewards of each running episode [N]."""
+        """Return the sum of rewards of each running episode [N]."""
         return self._totals.copy()
 
     def translate(self, action: Array) -> object:
@@ -285,7 +285,7 @@ class Agents:
         return action if self._view.to_env is None else self._view.to_env(action)
 
     def state_dict(self) -> State:
-        """The worlds' states and running episodes; for an inexact environment only the reason."""
+        """Return the worlds' states and running episodes; for an inexact environment only the reason."""
         if self.spec.inexact:
             return {"inexact": self.spec.inexact}
         try:
@@ -339,7 +339,7 @@ def _spaces(game: Game, agent: str) -> tuple[Space, Space]:
 
 
 def _masks(game: Game) -> dict[str, Info]:
-    """The infos with the only mask that an agent is given, by agent; who is not here may do everything."""
+    """Return the infos with the only mask that an agent is given, by agent; who is not here may do everything."""
     told = game.infos().items()
     return {
         agent: info
@@ -351,7 +351,7 @@ def _masks(game: Game) -> dict[str, Info]:
 def _view(
     game: Game, kinds: Mapping[str, str], masks: Mapping[str, Info], id: str
 ) -> tuple[Space, View]:
-    """The action space, of all kinds side by side, and how agents see the world.
+    """Return the action space, of all kinds side by side, and how agents see the world.
 
     Raises:
         BadEnv: their spaces differ, and their masks are in `info`.
@@ -371,5 +371,5 @@ def _view(
 
 
 def _plain(action: object) -> object:
-    """An action as environments like it: a single number is a Python one."""
+    """Return an action as environments like it: a single number is a Python one."""
     return action.item() if isinstance(action, np.generic) else action

@@ -32,7 +32,7 @@ class Seen:
 
     @classmethod
     def opening(cls, obs: object, info: Info) -> Seen:
-        """The first news of an agent's episode."""
+        """Return the first news of an agent's episode."""
         return cls(obs, 0.0, terminated=False, truncated=False, info=info, opens=True)
 
 

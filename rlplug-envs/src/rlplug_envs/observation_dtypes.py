@@ -160,7 +160,7 @@ def wrong(number: Any) -> str:
 
 
 def part(value: Any, name: str) -> Any:
-    """One entry of a dictionary observation as the environment gives it: a dictionary, or a tuple or list of parts."""
+    """Return one part of an observation, which is a dictionary, or a tuple or list."""
     return value[int(name)] if isinstance(value, tuple | list) else value[name]
 
 

@@ -18,7 +18,7 @@ from rlplug_envs.watch import Watch
 
 
 def row_seed(seed: int, row: int) -> int:
-    """The seed of one environment: independent of the others', and of how many there are."""
+    """Return the seed of one environment: independent of the others', and of how many there are."""
     return Seeds(seed).child("row", row).integer()
 
 

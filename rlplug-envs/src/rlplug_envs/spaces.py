@@ -82,7 +82,7 @@ class View:
         return (num_envs, *shape_of(self.action))
 
     def body(self, obs: Obs) -> Obs:
-        """The part of a canonical observation that the environment itself calls its observation."""
+        """Return the part of a canonical observation that the environment itself calls its observation."""
         if self._wrapped:
             return obs["obs"]
         return {name: inner for name, inner in obs.items() if name != MASK} if self.masked else obs
@@ -127,7 +127,7 @@ def masked(space: Space) -> bool:
 
 
 def canonical_obs(space: Space, id: str) -> Space:
-    """The observation space as agents see it; raises BadEnv for a space that holds no arrays of fixed shape."""
+    """Return the observation space as agents see it; raises BadEnv for a space that holds no arrays of fixed shape."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({name: canonical_obs(sub, id) for name, sub in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
@@ -249,7 +249,7 @@ class Rescale:
         )
 
     def __call__(self, action: Array) -> Array:
-        """A fresh array, which an environment may keep."""
+        """Return a fresh array, which an environment may keep."""
         if action.dtype != self.dtype:
             action = action.astype(self.dtype)
         low, high = self.bounds

@@ -228,7 +228,7 @@ class SerialEnvs:
         return f"{self.spec.id}, environment {self._first_row + row}, step {step} of its episode"
 
     def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
-        """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
+        """Return the Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
         num_envs = self.spec.num_envs
         time = self._time
         for row, begun in enumerate(self._begun):
@@ -354,7 +354,7 @@ class SerialEnvs:
         self.envs[0], self._steps[0] = shown, shown.step
 
     def running_returns(self) -> Array:
-        """The sum of rewards of each running episode [N], below the wrappers that were put inside by name."""
+        """Return the sum of rewards of each running episode [N], below the wrappers that were put inside by name."""
         own = self._own_returns
         if own and all(one.is_sum for one in own):
             return np.array([one.total for one in own])
@@ -365,7 +365,7 @@ class SerialEnvs:
         return action if self._to_env is None else self._to_env(action)
 
     def state_dict(self) -> State:
-        """The environments' states and running episodes; of an inexact one only the reason."""
+        """Return the environments' states and running episodes; of an inexact one only the reason."""
         if self.spec.inexact:
             return {"inexact": self.spec.inexact}
         try:

@@ -1,1 +1,1 @@
-"""Algorithms for many agents in one world."""
+"""Multi-agent algorithms."""

@@ -16,7 +16,7 @@ from rlplug_core.protocols import SupportsRestart
 
 
 class GroupsBuffer:
-    """Gives each group's buffer the rows of its agents; a batch is a pair of a group's name and its batch."""
+    """Passes each group's buffer the rows of its agents; a batch is a pair of a group's name and its batch."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ def signal_of(step: rl.Step, group: Group, name: str, default: ArrayLike | None)
     """Return the signal `name` of a group's agents, NaN replaced by the default.
 
     Raises:
-        UsageError: an agent has none, and there is no default.
+        UsageError: an agent lacks the signal, and it has no default.
     """
     rows = group.rows(len(step.valid))
     own = step.extras[name][rows]

@@ -1,4 +1,4 @@
-"""Groups of agents: their rows of a world, and their part of observations and actions."""
+"""Groups of agents: their rows in a world, and their part of observations and actions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Group:
         name: its name in metrics.
         algorithm: `NAME`, or `NAME:option=value,…`.
         spec: the spaces of its agents; `num_envs` counts its rows.
-        places: the numbers of its agents in a world.
+        places: the indices of its agents in a world.
         agents: number of agents in a world.
         kind: the key of its agents in observations and actions; empty if all agents have the same spaces.
         action: the action space of all agents.
@@ -76,7 +76,7 @@ def groups(spec: rl.Spec, words: Iterable[str], separate: bool) -> tuple[Group, 
     """Return the groups of a world's agents.
 
     Args:
-        spec: of the environment; without several agents, all rows belong to one agent.
+        spec: spec of the environment; in a single-agent environment, all rows belong to one agent.
         words: `NAME=ALGORITHM[:option=value,…]`, or several separated by commas; the first match counts.
         separate: whether each agent has its own group.
 
@@ -131,7 +131,7 @@ def _group_name(own: list[str], names: tuple[str, ...]) -> str:
 
 
 def _rules(words: Iterable[str], names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Return pairs of an agent's name, perhaps with `*`, and its algorithm."""
+    """Return pairs of the name of an agent, perhaps with `*`, and its algorithm."""
     found: list[list[str]] = []
     for piece in ",".join(words).split(","):
         name, equals, algorithm = piece.partition("=")

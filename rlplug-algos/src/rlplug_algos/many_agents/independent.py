@@ -30,11 +30,11 @@ class IndependentConfig(rl.Config):
 
     # algorithm of each agent: NAME=ALGORITHM[:option=value,…]; * matches any letters
     agent: Repeated = ("*=ppo",)
-    separate: bool = False  # own weights for each agent if a name matches several
+    separate: bool = False  # separate weights for each agent if a name matches several
 
 
 class Independent:
-    """Several learners in one world; each sees its own agents, and the others as a part of the environment."""
+    """Several learners in one world; to each learner, the agents of the others are part of the environment."""
 
     Config = IndependentConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
@@ -104,7 +104,7 @@ class GroupsAgent:
     ) -> None:
         self.groups = groups
         self.agents = agents
-        #: The agents with states that are dictionaries of arrays.
+        #: The agents of the groups; their states are dictionaries of arrays.
         self.acting = dict(agents)
         self.shares = shares
 
@@ -167,7 +167,7 @@ class GroupsAgent:
 
 
 def _scatter(value: rl.Array, rows: rl.Array, num_envs: int) -> rl.Array:
-    """Return the rows of a group in an array of all rows, with zeros in the others."""
+    """Return an array of all rows with the values of a group's rows, and zeros in the other rows."""
     every = np.zeros((num_envs, *value.shape[1:]), value.dtype)
     every[rows] = value
     return every

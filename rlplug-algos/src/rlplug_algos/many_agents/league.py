@@ -10,7 +10,7 @@ import torch
 
 import rlplug_core as rl
 
-#: The initial rating, and the largest change by one result.
+#: The initial rating, and the largest change after one game.
 FIRST_RATING = 1200.0
 LARGEST_CHANGE = 16.0
 
@@ -21,7 +21,7 @@ class League:
     Attributes:
         rating: the player's current rating.
         opponent: the index of the opponent's snapshot; None if the player plays against itself.
-        open: whether opponents play, which is so in training and not in evaluations.
+        open: whether opponents play; True in training, False in evaluations.
     """
 
     def __init__(self, window: int, past: float, generator: np.random.Generator) -> None:
@@ -70,7 +70,7 @@ class League:
         return math.nan if self.opponent is None else float(self.snapshots[self.opponent]["rating"])
 
     def record_result(self, score: float, theirs: float) -> None:
-        """Update the rating with one result: 1 for a win, 0.5 for a draw (Elo, 1978); not for a rating of NaN."""
+        """Update the rating with one result: 1 for a win, 0.5 for a draw (Elo, 1978). A rating of NaN is ignored."""
         if not math.isnan(theirs):
             ahead = theirs - self.rating
             self.rating += LARGEST_CHANGE * (float(score) - 1 / (1 + 10 ** (ahead / 400)))

@@ -50,7 +50,7 @@ class MAPPOConfig(rl.Config):
 
 
 class MAPPO(rl.Algorithm[rl.Rollout]):
-    """All agents share one policy of their own observations, and a critic of the state of the whole world."""
+    """All agents share one policy on their own observations, and a critic on the state of the whole world."""
 
     Config = MAPPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
@@ -129,7 +129,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: MAPPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return PPO's clipped surrogate, with the squared error of the value of the world's state; and metrics."""
+        """Return PPO's clipped surrogate plus the squared error of the value of the world's state; and metrics."""
         outputs = self.policy(batch.obs)
         value = self.critic.normalized(batch.extras["state"])
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)

@@ -50,7 +50,7 @@ class SeatBuffer:
         self.buffer.add(take_step_rows(step, self.seats.rows), source)
 
     def _score(self, step: rl.Step) -> None:
-        """Report the game of each world that starts again; the end of one agent's episode does not end a game."""
+        """Report the game of each world that restarts; the end of one agent's episode does not end a game."""
         shape = self.seats.worlds, self.seats.agents
         totals = self.totals.reshape(shape)
         opens = step.is_first.reshape(shape).all(1)

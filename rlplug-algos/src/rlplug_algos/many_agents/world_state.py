@@ -24,10 +24,10 @@ def world_state(
 ) -> tuple[rl.Array, rl.Array]:
     """Return the states before and after the action of each row, [T, N, S] both.
 
-    A state is the observations of all agents of the row's world, with zeros for absent agents, and the one-hot number
-    of the row's agent. The state after an action has zeros for an agent that terminated. An agent that was truncated
-    is absent too, like in the next row, unless the row's own episode ends at the same step: then the state is the
-    one that all of them saw last. The buffer keeps that one, because a new episode may have started since.
+    A state consists of the observations of all agents of the row's world, with zeros for absent agents, and the
+    one-hot number of the row's agent. The state after an action has zeros for an agent that terminated. An agent that
+    was truncated is absent too, like in the next row, unless the row's own episode ends at the same step: then the
+    state is the one that all of them saw last. The buffer keeps that one, because a new episode may have started since.
 
     Numbers of a Discrete space `obs` are one-hot vectors, and uint8 images are scaled to 0 to 1, as for a policy. With
     `keys` the observations are these keys of a Dict.

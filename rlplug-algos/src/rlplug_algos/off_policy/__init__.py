@@ -1,1 +1,1 @@
-"""Algorithms for continuous actions that learn from replay, and SAC for discrete ones: one file each."""
+"""Off-policy algorithms for continuous actions, and SAC for discrete ones: one file each."""

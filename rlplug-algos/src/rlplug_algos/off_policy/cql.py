@@ -30,9 +30,9 @@ class CQLConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     # weight of the term that lowers the values of actions that are not in the data
     conservative_weight: rl.Scheduled[rl.NonNegative] = 5.0
-    # uniform actions, and as many of the policy, that estimate the term
+    # number of uniform actions, and of actions of the policy, that estimate the term
     n_action_samples: rl.Count = 10
-    # first updates, which train the policy to imitate the data (behavior cloning)
+    # number of first updates, which train the policy to imitate the data (behavior cloning)
     bc_steps: rl.Natural = 0
     soft_q_backup: bool = False  # include the entropy in the critics' targets, as sac does
     # weight of the entropy; with autotune its initial value
@@ -65,7 +65,7 @@ class CQLConfig(rl.Config):
 
 
 class CQL(rl.Algorithm[rl.Transitions]):
-    """SAC with critics that give low values to actions that the data does not have."""
+    """SAC with critics that give low values to actions outside the data."""
 
     Config = CQLConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
@@ -174,7 +174,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
     def policy_loss(
         self, batch: rl.Transitions, noise: Tensor, now: CQLConfig, imitates: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return SAC's loss; with `imitates`, log pi(a_data | s) in place of Q, as in the authors' code."""
+        """Return SAC's loss; with `imitates`, log pi(a_data | s) replaces Q, as in the authors' code."""
         outputs = self.policy(batch.obs)
         action, log_prob = self.head.draw(outputs, noise)
         q = (

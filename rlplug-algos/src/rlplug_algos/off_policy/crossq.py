@@ -36,7 +36,7 @@ class CrossQConfig(rl.Config):
     target_entropy: rl.Scheduled[float] | None = None
     n_critics: rl.Count = 2  # number of critics; the lowest value counts
     policy_delay: rl.Count = 3  # gradient steps of the critics per step of the policy
-    # first gradient steps, with plain batch normalization
+    # number of first gradient steps, which use plain batch normalization
     renorm_warmup: rl.Natural = 100_000
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
     critic_net: rl.Net = rl.Net(
@@ -150,7 +150,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
     def policy_loss(
         self, batch: rl.Transitions, noise: Tensor, now: CrossQConfig
     ) -> tuple[Tensor, dict[str, Tensor], rl.Moments]:
-        """Return SAC's loss with batch moments in the policy and running ones in the critics; metrics; moments."""
+        """Return SAC's loss with batch moments in the policy and running moments in the critics; metrics; moments."""
         moments: rl.Moments = []
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
         q = self.critics(batch.obs, action).amin(0)

@@ -34,7 +34,7 @@ class IQLConfig(rl.Config):
     expectile: rl.Scheduled[rl.UnitInterval] = (
         0.7  # expectile of the values of the data's actions; 0.5 is their mean, 1 their maximum
     )
-    # how strongly the policy prefers actions with a large advantage; 0 imitates all alike
+    # how strongly the policy prefers actions with a large advantage; 0 imitates all actions equally
     beta: rl.Scheduled[rl.NonNegative] = 3.0
     # the largest weight of an action in the policy's loss
     max_weight: rl.Scheduled[rl.Positive] = 100.0
@@ -109,9 +109,9 @@ class IQL(rl.Algorithm[rl.Transitions]):
     def critic_loss(
         self, batch: rl.Transitions, now: IQLConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The expectile loss of V(s) at min Q_target(s, a) (eq. 5); errors² of Q(s, a) at r + discount V(s') (eq. 6).
+        """Return the expectile loss of V(s) to min Q_target(s, a) (eq. 5) plus (Q(s, a) - r - discount V(s'))² (eq. 6).
 
-        Only actions of the data are evaluated.
+        It evaluates only actions in the data.
         """
         value = self.value(batch.obs)
         (target_q, target) = self.targets(batch)
@@ -123,7 +123,7 @@ class IQL(rl.Algorithm[rl.Transitions]):
 
     @torch.no_grad()
     def targets(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
-        """min Q_target(s, a) and r + discount * V(s'), both [B]."""
+        """Return min Q_target(s, a) and r + discount * V(s'), both [B]."""
         q = self.target_critics.lowest(batch.obs, batch.action)
         return q, batch.reward + batch.discount * self.value(batch.next_obs)
 
@@ -131,7 +131,7 @@ class IQL(rl.Algorithm[rl.Transitions]):
     def policy_loss(
         self, batch: rl.Transitions, now: IQLConfig
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """-exp(beta * (min Q_target(s, a) - V(s))) log pi(a | s), the weight held below max_weight (eq. 7)."""
+        """Return -exp(beta * (min Q_target(s, a) - V(s))) log pi(a | s), with weights up to max_weight (eq. 7)."""
         outputs = self.policy(batch.obs)
         log_prob, _ = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         with torch.no_grad():

@@ -1,1 +1,1 @@
-"""Algorithms that follow the gradient of a policy's return, on rollouts: one file each."""
+"""Policy gradient algorithms, which learn from rollouts: one file each."""

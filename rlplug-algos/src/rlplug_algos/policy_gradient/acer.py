@@ -25,7 +25,7 @@ class ACERConfig(rl.Config):
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # truncation of importance weights; a correction follows
+    # truncation of importance weights; a bias correction follows
     max_importance_weight: rl.Scheduled[rl.Positive] = 10.0
     # largest gradient of the KL divergence from the average policy
     trust_region_delta: rl.Scheduled[rl.Positive] = 1.0

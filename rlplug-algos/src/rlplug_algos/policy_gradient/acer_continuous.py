@@ -23,9 +23,9 @@ class ContinuousACERConfig(rl.Config):
     # replay rollouts in proportion to (gradient norm)^replay_alpha; 0 replays all of them equally often
     replay_alpha: rl.Fraction = 0.0
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
-    # truncation of importance weights; a correction follows
+    # truncation of importance weights; a bias correction follows
     max_importance_weight: rl.Scheduled[rl.Positive] = 5.0
-    n_action_samples: rl.Count = 5  # drawn actions over which advantages are centered
+    n_action_samples: rl.Count = 5  # number of sampled actions that center the advantages
     # largest gradient of the KL divergence from the average policy
     trust_region_delta: rl.Scheduled[rl.Positive] = 1.0
     # decay of the average policy per update

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import rlplug_core as rl
 
-#: How often a step of the policy is shortened before it is taken back, and to what share of the square root of the
-#: divergence that is left.
+#: How often a step of the policy is shortened before it is undone, and a safety factor of each new
+#: length.
 TRIES = 5
 MARGIN = 0.98
 
@@ -120,7 +120,8 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         """Shorten the policy's step until its mean KL divergence is at most `limit`; return the divergence [].
 
         The divergence grows like the square of a short step, so one division is usually enough. K-FAC's model, which
-        chose the step, is often several times too small. A step that is too long after `TRIES` divisions is taken back.
+        chose the step, often underestimates it several times. A step that is still
+        too long after `TRIES` divisions is undone.
 
         Args:
             samples: the rollout.
@@ -144,7 +145,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
 
     def update_fisher(self, samples: rl.Samples, now: ACKTRConfig, clock: rl.Clock) -> None:
         """Update the Fisher factors with this batch, and decompose them every `kfac_update_interval` updates."""
-        smaller = clock.scale**2  # a plateau shortens steps within the trust regions too
+        smaller = clock.scale**2  # a plateau controller also shrinks the trust regions
         radii = now.kfac_clip * smaller, now.critic_kfac_clip * smaller
         self.kfac.tune(radii, now.kfac_damping, now.momentum)
         self.observe(samples)

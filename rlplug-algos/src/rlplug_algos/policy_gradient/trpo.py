@@ -50,7 +50,7 @@ class TRPOConfig(rl.Config):
 
 
 class TRPO(rl.Algorithm[rl.Rollout]):
-    """Takes one step of the policy per rollout, as long as its mean KL divergence allows."""
+    """Takes one policy step per rollout, the longest that its mean KL divergence allows."""
 
     Config = TRPOConfig
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
@@ -123,7 +123,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
             "loss/failed_tries": float(move.failed),
         }
 
-    @rl.pure.by_autograd  # the trust region asks for gradients of gradients
+    @rl.pure.by_autograd  # the trust region needs second derivatives
     def loss(self, batch: rl.Samples, now: TRPOConfig) -> Tensor:
         """Return the negative surrogate (eq. 14) with the entropy bonus; `extras["before"]` are the old outputs."""
         log_prob, entropy = self.policy.head.log_prob_and_entropy(

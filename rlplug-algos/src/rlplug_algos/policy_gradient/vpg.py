@@ -14,7 +14,7 @@ import rlplug_core as rl
 class VPGConfig(rl.Config):
     """Options of REINFORCE."""
 
-    n_steps: rl.Count = 500  # env steps per update, at least; episodes are whole
+    n_steps: rl.Count = 500  # smallest number of env steps per update, in whole episodes
     # divide rewards by the running standard deviation of the discounted return
     normalize_reward: bool = False
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step

@@ -123,7 +123,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the loss of r + discount * Q_target(s', a') - Q(s, a) for the best action a' (algorithm 1).
 
-        The metrics and the absolute TD errors [B], which become priorities, come with it.
+        Also returns metrics and the absolute TD errors [B], the priorities of prioritized replay.
         """
         next_q = rl.next_distribution(
             self.q_network, self.target_network, batch, noise[1:], now.double

@@ -31,7 +31,7 @@ class NStepQConfig(rl.Config):
     exploration_initial_eps: rl.Fraction = 1.0  # initial probability of a random action
     # final probability of a random action, for 4 of 10 workers
     exploration_final_eps: rl.Fraction = 0.1
-    # final probabilities of the other workers, in equal parts
+    # final probabilities of the other workers, in equal shares
     exploration_final_eps_others: tuple[rl.Fraction, ...] = (0.01, 0.5)
     exploration_fraction: rl.Positive = 0.5  # fraction of the run until the final probability
     # points in between: fraction of the run, probability, and so on

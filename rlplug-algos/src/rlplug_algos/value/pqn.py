@@ -28,7 +28,7 @@ class PQNConfig(rl.Config):
     exploration_points: tuple[float, ...] = ()
     eval_eps: rl.Fraction = 0.0  # probability of a random action in evaluation
     dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
-    # LayerNorm takes the place of the target network
+    # LayerNorm replaces the target network
     net: rl.Net = rl.Net(hidden=(128, 128), activation="relu", layer_norm=True)
     learning_rate: rl.Scheduled[rl.Positive] = 2.5e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # decrease the learning rate to 0 over the run

@@ -48,7 +48,7 @@ class VQNConfig(rl.Config):
 
 
 class VQN(rl.Algorithm[rl.Rollout]):
-    """Takes one gradient step per vector step; many environments take the place of replay."""
+    """Takes one gradient step per vector step; many environments replace replay."""
 
     Config = VQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")

@@ -67,7 +67,7 @@ class History:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """The final mean return of the `last` weights, and of the `best` checkpoint if there is one.
+        """Return the final mean return of the `last` weights, and of the `best` checkpoint if there is one.
 
         If the final evaluation did not include the last weights, their score is the last evaluation in training. An
         unfinished run has no scores, even if it had a final evaluation before it was extended.

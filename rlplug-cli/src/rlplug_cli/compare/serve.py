@@ -73,12 +73,12 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address to open; it has the token."""
+        """Return the address to open; it has the token."""
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie; it has the port, because a browser keeps one set of cookies for a host."""
+        """Return the name of the cookie; it has the port, because a browser keeps one set of cookies for a host."""
         return f"rlplug-live-{self.server_port}"
 
 

@@ -91,7 +91,7 @@ def _split(count: int, size: int) -> Iterator[int]:
 
 
 def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
-    """One number for all runs `[n]` of all tasks.
+    """Return one number for all runs `[n]` of all tasks.
 
     `mean` is that of the tasks' means, `median` the median of the tasks' means, `iqm` the mean of the middle half of
     all scores, whatever their task.
@@ -102,7 +102,7 @@ def aggregate(scores: Sequence[Floats], how: Aggregate) -> float:
 def estimate(
     scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Draws], confidence: float = 0.95
 ) -> Estimate:
-    """The aggregate with its percentile interval over the redraws that `draws` made."""
+    """Return the aggregate with its percentile interval over the redraws that `draws` made."""
     redrawn = []
     for part in _parts(drawn, sum(map(len, scores))):
         taken = [task[index] for task, index in zip(scores, part, strict=True)]
@@ -112,7 +112,7 @@ def estimate(
 
 
 def band(curves: Floats, how: Center, drawn: Draws, confidence: float = 0.95) -> Band:
-    """The aggregate of each point of the curves `[n, T]` of one task, with its pointwise percentile interval.
+    """Return the aggregate of each point of the curves `[n, T]` of one task, with its pointwise percentile interval.
 
     Where a curve has no number there is none.
     """
@@ -174,7 +174,7 @@ def _count_wins(ours: Floats, theirs: Floats, our_counts: Floats, their_counts: 
 
 
 def _aggregate_redraws(scores: Sequence[Floats], how: Aggregate) -> Floats:
-    """The aggregate of each redraw; scores are `[reps, n]` per task."""
+    """Return the aggregate of each redraw; scores are `[reps, n]` per task."""
     if how == "iqm":
         ordered = np.sort(np.concatenate(scores, axis=1), axis=1)
         cut = _cut(ordered.shape[1])
@@ -218,7 +218,7 @@ def _iqm_values(curves: Floats, counts: Floats, cut: int) -> Floats:
 
 
 def _interval(redrawn: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """The middle `confidence` of the redraws, along their first axis."""
+    """Return the middle `confidence` of the redraws, along their first axis."""
     tail = 50 * (1 - confidence)
     low, high = np.percentile(redrawn, [tail, 100 - tail], axis=0)
     return low, high

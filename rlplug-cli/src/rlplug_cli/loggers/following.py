@@ -35,7 +35,7 @@ class Follower:
 
 
 def numbers(record: JournalRecord) -> dict[str, float]:
-    """The finite metrics of a record by name; empty for records of other kinds."""
+    """Return the finite metrics of a record by name; empty for records of other kinds."""
     prefix = PREFIX.get(record.kind)
     if prefix is None:
         return {}

@@ -49,7 +49,7 @@ def save(export: Path) -> Path:
 
 
 def signature(policy: Policy) -> ModelSignature:
-    """The form of a request and its answer: observations and actions `[B, ...]` in the environment's own units."""
+    """Return the signature of a model: observations and actions `[B, ...]` in the units of the environment."""
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
@@ -70,7 +70,7 @@ class Served:
         self.policy = policy
 
     def predict(self, model_input: Array, params: dict[str, object] | None = None) -> object:
-        """The greedy actions for observations `[B, ...]`, an array or a table with a column for each number."""
+        """Return the greedy actions for observations `[B, ...]`, an array or a table with a column for each number."""
         self.policy.reset()
         return self.policy(np.asarray(model_input, self.policy.observation_space.dtype))
 

@@ -52,7 +52,7 @@ def _state_texts(header: Sequence[str], row: Sequence[str], room: int) -> Iterat
 
 
 def without(lines: Sequence[tuple[str, ...]], title: str) -> list[tuple[str, ...]]:
-    """The lines without a column."""
+    """Return the lines without a column."""
     column = lines[0].index(title)
     return [line[:column] + line[column + 1 :] for line in lines]
 
@@ -62,5 +62,5 @@ def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
 
 
 def whole(widths: Sequence[int]) -> int:
-    """The width of a line with two spaces between columns."""
+    """Return the width of a line with two spaces between columns."""
     return sum(widths) + 2 * (len(widths) - 1)

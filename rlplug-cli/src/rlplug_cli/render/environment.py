@@ -49,7 +49,7 @@ def tell_environment(
 
 
 def describe(env: str, arguments: Mapping[str, object]) -> Found:
-    """Everything about an environment, as JSON."""
+    """Return everything about an environment, as JSON."""
     from rlplug_core.runs import inspect  # with torch and gymnasium, so only here
 
     family = family_of(env)

@@ -26,7 +26,7 @@ def select_families(names: Sequence[str]) -> list[Family]:
 
 
 def plain(family: Family) -> dict[str, object]:
-    """A family as JSON."""
+    """Return a family as JSON."""
     return {
         "family": family.name,
         "provider": family.provider,
@@ -39,7 +39,7 @@ def plain(family: Family) -> dict[str, object]:
 
 
 def overview(found: Sequence[Family]) -> str:
-    """One line for each family."""
+    """Return one line for each family."""
     lines = [
         (one.name, str(len(one.ids)), _state(one), one.resumes or "tried out", one.summary)
         for one in found

@@ -62,13 +62,13 @@ class LiveCurve:
             self.handle.update(picture)
 
     def png(self, progress: Progress) -> bytes:
-        """The drawing as the bytes of a PNG."""
+        """Return the drawing as the bytes of a PNG."""
         buffer = BytesIO()
         self.figure(progress).savefig(buffer, format="png")
         return buffer.getvalue()
 
     def figure(self, progress: Progress) -> Figure:
-        """The drawing, which belongs to no window."""
+        """Return the drawing, which belongs to no window."""
         from matplotlib.figure import Figure
 
         charts = [("return", self._returns(progress))]

@@ -20,7 +20,7 @@ WIDEST = 1000
 
 
 def rows(group: Group) -> list[dict[str, Any]]:
-    """One dictionary per contribution of a group; imports no plugin."""
+    """Return one dictionary per contribution of a group; imports no plugin."""
     return [row(record) for record in plugins.records() if record.group == group]
 
 
@@ -100,7 +100,7 @@ def fit(widths: Sequence[int], room: int) -> list[int]:
 
 
 def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """The lines that one takes."""
+    """Return the lines that one takes."""
     *cells, last = line
     rest = textwrap.wrap(last, widths[-1]) or [""]
     start = "".join(

@@ -62,12 +62,12 @@ class Task:
 
     @property
     def stem(self) -> str:
-        """The name without the seed: all seeds of one configuration share it."""
+        """Return the name without the seed: all seeds of one configuration share it."""
         return self.name.removesuffix(f"-s{self.seed}")
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Everything that is typed for this task except the seed."""
+        """Return everything that is typed for this task except the seed."""
         return (self.algorithm, self.env, *self.words)
 
 

@@ -36,23 +36,23 @@ class RunProgress:
 
     @property
     def evaluations(self) -> dict[int, float]:
-        """The mean return of every evaluation by its env step, in order."""
+        """Return the mean return of every evaluation by its env step, in order."""
         return {record.step: record.data["eval/return_mean"] for record in self._evaluations}
 
     @property
     def last(self) -> float | None:
-        """The mean return of the last evaluation."""
+        """Return the mean return of the last evaluation."""
         return next(reversed(self.evaluations.values()), None)
 
     @property
     def best(self) -> float | None:
-        """The mean return of the best evaluation."""
+        """Return the mean return of the best evaluation."""
         values = [value for value in self.evaluations.values() if not math.isnan(value)]
         return max(values, default=None)
 
     @property
     def share(self) -> float:
-        """The part of the run that is done, from 0 to 1."""
+        """Return the part of the run that is done, from 0 to 1."""
         return 1.0 if self.status == "finished" else min(1.0, self.steps / self.total)
 
     @property

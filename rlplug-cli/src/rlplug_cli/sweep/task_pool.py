@@ -66,7 +66,7 @@ class TaskPool:
 
     @property
     def share(self) -> float:
-        """The part of all tasks that is done, from 0 to 1."""
+        """Return the part of all tasks that is done, from 0 to 1."""
         done = sum(entry.progress.share for entry in self.entries.values())
         return done / max(1, len(self.entries))
 

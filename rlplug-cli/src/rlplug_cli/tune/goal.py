@@ -56,7 +56,7 @@ class Goal:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """The names of the objectives; the first one decides which trial is the best."""
+        """Return the names of the objectives; the first one decides which trial is the best."""
         return tuple(self.objective.split(","))
 
     @property
@@ -68,7 +68,7 @@ class Goal:
 
     @property
     def former_digest(self) -> str:
-        """The digest that older studies have; there the order of the words matters."""
+        """Return the digest that older studies have; there the order of the words matters."""
         seeds = map(str, self.seeds)
         words = [self.algorithm, self.env, *self.words, *self._space, self.objective, *seeds]
         return digest(words)

@@ -61,7 +61,7 @@ class Outcome:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The names of the values of a trial."""
+        """Return the names of the values of a trial."""
         several = len(self.objectives) > 1 or self.objectives == ("steps_per_second",)
         return self.objectives if several else ("return",)
 

@@ -38,7 +38,7 @@ class Search:
 
     @property
     def share(self) -> float:
-        """The part of all trials that is done, from 0 to 1."""
+        """Return the part of all trials that is done, from 0 to 1."""
         ended = studies.count(self.study) - len(self.running)
         runs = [statistics.fmean(e.progress.share for e in one.entries) for one in self.running]
         return min(1.0, (ended + sum(runs)) / self.goal.trials)

@@ -1,4 +1,4 @@
-"""Agents: they turn observations into actions, by a policy's head, by epsilon-greedy choice or with noise.
+"""Agents: they turn observations into actions, by sampling from a policy, epsilon-greedily, or with noise.
 
 Nothing here learns; training belongs to `learning` and to the algorithms.
 """

@@ -1,4 +1,4 @@
-"""Agents for continuous actions: random at first, then a policy's own noise or noise that is added to its actions."""
+"""Agents for continuous actions: random actions first, then samples from a policy, or its actions plus noise."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class ActionNoise(Protocol):
 class GaussianNoise:
     """Independent at every step, of standard deviation `sigma`, a number or a function of progress.
 
-    With `highest` the rows have deviations that are evenly spaced from `sigma` to it, so that some explore more and
-    others less (Seo et al., 2025, arXiv:2505.22642, draw them at random).
+    With `highest`, the deviations of the rows are evenly spaced from `sigma` to `highest`, so that some rows
+    explore more (Seo et al., 2025, arXiv:2505.22642, draw them at random).
     """
 
     def __init__(self, sigma: Schedule | float, highest: Schedule | float | None = None) -> None:
@@ -85,7 +85,7 @@ class GaussianNoise:
 
 
 class OrnsteinUhlenbeck:
-    """Noise that wanders: x' = x - theta x + sigma N(0, 1), from 0 in every episode (Lillicrap et al., 2016).
+    """Correlated noise: x' = x - theta x + sigma N(0, 1), starting at 0 in every episode (Lillicrap et al., 2016).
 
     `sigma` and `theta` are numbers or functions of progress.
     """
@@ -129,7 +129,7 @@ def action_noise(
 
 
 class NoiseAgent(NetworkAgent):
-    """A deterministic policy's action and some noise, held in [-1, 1]; uniform for the first `warmup` env steps."""
+    """A deterministic policy's action plus noise, clipped to [-1, 1]; uniform for the first `warmup` env steps."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class NoiseAgent(NetworkAgent):
 
 
 def gaussian_and_uniform(gaussian: Array, generator: np.random.Generator) -> Array:
-    """[..., dims] and as many uniform numbers in [-1, 1), as [..., 2, dims]."""
+    """Return standard normal numbers [..., dims] and as many uniform ones in [-1, 1), as [..., 2, dims]."""
     uniform = 2 * generator.random(gaussian.shape, dtype=np.float32) - 1
     pair: Array = namespace(gaussian).stack([gaussian, uniform], -2)
     return pair

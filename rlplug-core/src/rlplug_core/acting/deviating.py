@@ -1,4 +1,4 @@
-"""An agent that now and then does anything, whatever the other one would: for evaluations under disturbance."""
+"""An agent that sometimes replaces another agent's action by a random one, for evaluations under disturbance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State, alig
 
 
 class Deviating:
-    """`agent`, but with a chance of `epsilon` per step an action drawn uniformly from the space, or the legal ones."""
+    """Acts as `agent`, but with probability `epsilon` takes a uniformly random action, legal if there is a mask."""
 
     def __init__(self, agent: Agent, spec: Spec, epsilon: float, seeds: Seeds) -> None:
         self.agent = agent

@@ -31,16 +31,16 @@ def explorer(
     """Make the agent for a network and its options of exploration.
 
     A network with noisy layers explores by their noise, a `softmax_temperature` by a softmax; otherwise `epsilon` is
-    the chance of a random action, as a function of progress.
+    the probability of a random action, as a function of progress.
 
     Args:
         q_network: action values.
-        epsilon: the chance of a random action.
+        epsilon: the probability of a random action.
         seeds: seeds of the draws.
         softmax_temperature: action values are divided by it before the softmax.
         inference_backend: `auto`, `numpy` or `torch`.
         random_steps: env steps at the start with random actions.
-        eval_eps: the chance of a random action in evaluation.
+        eval_eps: the probability of a random action in evaluation.
     """
     network = q_network.q_network if isinstance(q_network, RecurrentQ) else q_network
     make: Callable[..., EpsilonGreedy]
@@ -109,16 +109,16 @@ def explorer_from_options(
 def epsilon_schedule(
     initial: float, final: float, fraction: float, points: Sequence[float] = ()
 ) -> Schedule:
-    """Return the chance of a random action: from `initial` to `final` over the share `fraction` of the run.
+    """Return the probability of a random action: from `initial` to `final` over the fraction `fraction` of the run.
 
-    `points` are further stations on the way, each a share of the run and the chance there.
+    `points` are points in between, each a fraction of the run and the probability there.
     """
     between = zip(points[::2], points[1::2], strict=True)
     return piecewise([(0.0, initial), *between, (fraction, final)])
 
 
 def actor_epsilon(epsilon: Schedule, rank: int, ranks: int, alpha: float) -> Schedule:
-    """Return the chance of actor `rank` of `ranks`: epsilon ** (1 + alpha * rank / (ranks - 1)).
+    """Return the epsilon of actor `rank` of `ranks`: epsilon ** (1 + alpha * rank / (ranks - 1)).
 
     So some actors explore and others act greedily (Horgan et al., 2018, arXiv:1803.00933, section 4.1, with alpha 7 and
     epsilon 0.4). With alpha 0, and for the first actor, it is `epsilon`.
@@ -151,10 +151,10 @@ def check_exploration(
 
 
 def final_epsilon(rank: int, usual: float, others: Sequence[float], seeds: Seeds) -> float:
-    """Return the final chance of a random action for worker `rank` (Mnih et al., 2016, section 5.1).
+    """Return the final epsilon of worker `rank` (Mnih et al., 2016, section 5.1).
 
-    The paper draws it for each worker: `usual` with probability 0.4, else one of `others`. Shared out in turn, few
-    workers differ and many keep the proportions.
+    The paper samples it for each worker: `usual` with probability 0.4, else one of `others`. Here workers take
+    values in turn, so a few workers have different values and many keep the proportions.
     """
     chances = [0.4, *[0.6 / len(others)] * len(others)] if others else [1.0]
     turns = take_turns(chances, seeds.generator())
@@ -162,9 +162,9 @@ def final_epsilon(rank: int, usual: float, others: Sequence[float], seeds: Seeds
 
 
 def take_turns(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
-    """Yield indices in turn: each one once, drawn without replacement, then the one furthest below its share.
+    """Yield indices: each one once, sampled without replacement, then always the one furthest below its probability.
 
-    So after n turns each index has come about n times its probability.
+    So after n items each index has occurred about n times its probability.
     """
     order = generator.choice(len(chances), len(chances), replace=False, p=chances)
     had = np.zeros(len(chances))

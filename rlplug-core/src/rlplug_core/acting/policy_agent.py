@@ -59,7 +59,7 @@ class NetworkAgent:
         self.draws = DeviceDraws(self.seeds, device, num_envs, self.noise)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
-        """A block of random numbers [draws, N, k], one draw per step."""
+        """Return a block of random numbers [draws, N, k], one draw per step."""
         raise NotImplementedError
 
     def state_dict(self) -> State:
@@ -71,7 +71,7 @@ class NetworkAgent:
 
 
 class HeldNoise:
-    """Outputs of a policy under noise on its weights that stays the same for `hold` vector steps.
+    """Outputs of a policy with noise on its weights that stays the same for `hold` vector steps.
 
     It belongs to one agent, for as many environments as `begin` was called with.
     """
@@ -110,13 +110,13 @@ class HeldNoise:
 
 
 class PolicyAgent(NetworkAgent):
-    """Samples from a policy; its mode when it must not explore.
+    """Samples from a policy, or takes its mode when it must not explore.
 
-    With `log_prob`, the log-probability of each action travels in `extras["log_prob"]` [N]: only the actor knows it.
+    With `log_prob`, the log-probability of each action is in `extras["log_prob"]` [N], because only the actor knows it.
 
-    A policy with noisy layers acts under noise, each environment under its own, which is held for `hold` vector steps,
-    a rollout (Fortunato et al., 2018, arXiv:1706.10295, section 3.3). The numbers of the noise travel in
-    `extras["noise"]` [N] int64; `PolicyNetwork.draw` makes noise of them.
+    A policy with noisy layers acts with noise, separate for each environment and constant for `hold` vector steps, a
+    rollout (Fortunato et al., 2018, arXiv:1706.10295, section 3.3). The seeds of the noise are in
+    `extras["noise"]` [N] int64; `PolicyNetwork.draw` turns them into noise.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""An agent with random actions: a lower bound for returns, and the way to measure the speed of an environment."""
+"""An agent with random actions, to measure baseline returns and the speed of an environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RandomAgent:
     """Draws actions uniformly from a space, or from the legal ones if the observation has an action mask."""
 
     def __init__(self, space: Space, seeds: Seeds) -> None:
-        self.space: Space = deepcopy(space)  # which draws by a generator of its own
+        self.space: Space = deepcopy(space)  # a space draws with its own generator
         self.space.seed(seeds.integer())
 
     def weights(self) -> State:

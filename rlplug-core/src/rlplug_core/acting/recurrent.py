@@ -1,4 +1,4 @@
-"""Acting and learning with memory: the agent that carries it, and rollouts with whole rows."""
+"""Agents with a memory, which they return as their recurrent state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting states of any form, which are nested dictionaries of arrays in steps, buffers and checkpoints.
+"""Recurrent states of any form. Steps, buffers and checkpoints contain them as nested dictionaries of arrays.
 
 An agent may return a dictionary, a tuple, a named tuple, a list or a dataclass, nested, with arrays or tensors
 [N, ...]. The fields of dataclasses and named tuples keep their names; other elements are named by position, "0", "1".

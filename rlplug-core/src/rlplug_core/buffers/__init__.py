@@ -1,4 +1,4 @@
-"""Buffers: they take steps and hand out the batches that are due, rollouts or replayed transitions.
+"""Buffers: they store steps and return due batches, rollouts or replayed transitions.
 
 Nothing here computes losses or steps an environment.
 """

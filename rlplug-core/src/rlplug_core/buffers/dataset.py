@@ -1,4 +1,4 @@
-"""Data sets of transitions: held against an environment, known by their hash."""
+"""Data sets of transitions: checked against an environment, identified by their hash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Dataset:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of names, types, shapes and content of all arrays, however the file has packed them."""
+        """Return the hash of names, types, shapes and content of all arrays, whatever the compression."""
         found = hashlib.sha256()
         for name, array in sorted(flat(self.arrays).items()):
             found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
@@ -52,14 +52,14 @@ class Dataset:
 
     @property
     def description(self) -> dict[str, object]:
-        """Its place, hash and length, as a run's record has them."""
+        """Return its place, hash and length for the record of a run."""
         return {"place": self.place, "sha256": self.sha256, "transitions": len(self)}
 
     def fit(self, spec: Spec, action_space: Space) -> Fitted:
-        """The transitions as a learner's buffer takes them.
+        """Return the transitions in the form that a learner's buffer stores.
 
         Args:
-            spec: that of the environment, with the spaces that agents see.
+            spec: spec of the environment, with the spaces that agents see.
             action_space: the actions of the bare environment.
 
         Raises:
@@ -139,7 +139,7 @@ class Fitted:
         return len(self.reward)
 
     def steps(self) -> Iterator[Step]:
-        """The transitions one by one, as a single row's; one that the next does not follow ends its episode."""
+        """Return the transitions as steps of one row; an episode ends where the next transition does not follow."""
         jumps = ~self._is_continued()
         truncated = (self.truncated | jumps) & ~self.terminated
         first = np.concatenate([[True], (self.terminated | truncated)[:-1]])
@@ -178,7 +178,7 @@ class Fitted:
 
 
 def flat(tree: Mapping[str, object], above: str = "") -> dict[str, Array]:
-    """Nested dictionaries of arrays as one, keyed `outer/inner`."""
+    """Return nested dictionaries of arrays as one dictionary with keys `outer/inner`."""
     found: dict[str, Array] = {}
     for name, value in tree.items():
         key = f"{above}/{name}" if above else name
@@ -187,7 +187,7 @@ def flat(tree: Mapping[str, object], above: str = "") -> dict[str, Array]:
 
 
 def nest(arrays: Mapping[str, Array]) -> dict[str, object]:
-    """The inverse of `flat`.
+    """Return nested dictionaries for keys `outer/inner`; the inverse of `flat`.
 
     Raises:
         ValueError: a name is that of an array and of a dictionary.
@@ -215,10 +215,10 @@ def _leaves(space: Space, name: str) -> dict[str, Space]:
 
 
 def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -> Array:
-    """An array [M, *shape] of numbers.
+    """Return an array [M, *shape] of numbers.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it does not contain plain finite numbers of this shape.
     """
     if isinstance(given, Mapping) or given.dtype.kind not in "biuf":
         raise UsageError(f"the data set {place} does not fit: '{name}' holds no plain numbers")
@@ -240,7 +240,7 @@ def canonical_actions(actions: Array, space: Space) -> Array:
     """Return actions [B, ...] in the environment's own units as an agent chooses them: a bounded Box as [-1, 1].
 
     Args:
-        actions: as `Policy` or a data set gives them.
+        actions: in the units of the environment, as in a data set or from a `Policy`.
         space: the actions of the bare environment (`EnvBase.action_space`).
 
     Returns:
@@ -275,7 +275,7 @@ def _canonical(actions: Array, space: Space) -> Array | None:
         raise UsageError(
             f"data sets of {type(space).__name__} actions cannot be read; those of one Box or Discrete can"
         )
-    if space.dtype.kind in "iu":  # agents choose one of the integers of each place
+    if space.dtype.kind in "iu":  # agents count the integers of each dimension from 0
         whole = (actions == actions.astype(np.int64)).all()
         inside = ((actions >= space.low) & (actions <= space.high)).all()
         choices = actions.astype(np.int64) - space.low
@@ -284,7 +284,7 @@ def _canonical(actions: Array, space: Space) -> Array | None:
 
 
 def _unscale(actions: Array, space: spaces.Box) -> Array | None:
-    """The inverse of `scale_and_shift`: from finite bounds to [-1, 1]."""
+    """Scale actions from finite bounds to [-1, 1]; the inverse of `scale_and_shift`."""
     low = space.low.astype(np.float64)
     high = space.high.astype(np.float64)
     bounded, scale, shift = scale_and_shift(space)

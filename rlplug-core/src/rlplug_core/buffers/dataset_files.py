@@ -1,7 +1,7 @@
 """Read data sets from files and from Minari.
 
-A file is a NumPy archive, `.npz`, with arrays [M, ...] of M transitions in the order of time, with the meaning that the
-environment's documentation gives them: `observations`, `actions`, `rewards`, `next_observations`, `terminations`,
+A file is a NumPy archive, `.npz`, with arrays [M, ...] of M transitions in the order of time, in the units of the
+environment: `observations`, `actions`, `rewards`, `next_observations`, `terminations`,
 `truncations`. The parts of a dictionary have names such as `observations/part`. Nothing in it is pickled.
 """
 
@@ -36,10 +36,10 @@ ABOUT = "about"
 
 
 def read(place: str) -> Dataset:
-    """The data set at `FILE.npz` or `minari:ID`.
+    """Return the data set at `FILE.npz` or `minari:ID`.
 
     Raises:
-        UsageError: there is none. BadFile: it cannot be read. MissingPackage: minari is not installed.
+        UsageError: the data set does not exist. BadFile: it cannot be read. MissingPackage: minari is not installed.
     """
     if place.startswith(MINARI):
         return from_minari(place)

@@ -1,4 +1,4 @@
-"""`DeviceReplay`: uniform replay of environments on a device; steps, draws and batches stay there."""
+"""`DeviceReplay`: uniform replay of environments on a device; steps, random numbers and batches stay there."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rlplug_core.types import Array, Obs, State, Step, tree_map
 class DeviceRing:
     """The last `slots` steps of every row as tensors [slots, N, ...] on one device.
 
-    Both observations of a step are stored. Only the device knows which steps ended an episode, so to store a
-    successor separately would mean to wait for it. Each field is kept flat, [slots * N, ...].
+    Both observations of a step are stored: only the device knows which steps ended an episode, so storing
+    only the successors of these would wait for the device. Each field is kept flat, [slots * N, ...].
     """
 
     FIELDS = ("obs", "next_obs", "action", "reward", "terminated", "ended", "valid", "extras")
@@ -123,15 +123,15 @@ class DeviceRing:
 
 
 class DeviceReplay(ReplayBuffer):
-    """Draws like `ReplayBuffer`, on the device of the steps with a generator there; nothing waits for the device.
+    """Samples like `ReplayBuffer`, but on the device of the steps; nothing waits for the device.
 
-    An absent row, which only environments with NEXT_STEP resets have, counts as a step, and has weight 0 if it is
-    drawn. Arguments as in `ReplayBuffer`; `store` is the device of the steps.
+    An absent row, which only environments with NEXT_STEP resets have, counts as a step, and has weight 0 in a
+    batch. Arguments as in `ReplayBuffer`; `store` is the device of the steps.
     """
 
     #: It stores tensors on their device.
     takes_tensors = True
-    data: DeviceRing | None  # type: ignore[assignment]  # in place of a ring of arrays
+    data: DeviceRing | None  # type: ignore[assignment] # replaces a ring of arrays
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The episode buffer: whole episodes, one after another in one column, given when they are long enough."""
+"""The episode buffer: a batch of whole episodes, one after another in one column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 
 
 class EpisodeBuffer:
-    """Gives the finished episodes as one `Rollout` [T, 1] as soon as they hold `steps` steps, each episode once.
+    """Returns the finished episodes as one `Rollout` [T, 1] as soon as they have `steps` steps, each episode once.
 
     With one environment the newest weights played all of them. With several, unfinished episodes continue.
     """
@@ -88,7 +88,7 @@ class EpisodeBuffer:
         self.begin[row] = self.length
 
     def _make_room(self, fields: State) -> None:
-        """Forget the steps of finished episodes, and make at least as much room as the others take."""
+        """Drop the steps of finished episodes, and allocate as much additional memory as the other steps take."""
         low = int(self.begin.min())
         slots = max(64, self.length - low)
 
@@ -102,7 +102,7 @@ class EpisodeBuffer:
 
 
 def _join(episodes: list[State]) -> Rollout:
-    """Episodes as one column; the true successor of each is kept among the cuts, and the last one's in `obs` too."""
+    """Concatenate episodes; `truncations` has the true successor of each, and `obs` that of the last one, too."""
     names = ("action", "reward", "terminated", "truncated", "is_first", "extras")
     fields = {name: _concatenate([episode[name] for episode in episodes]) for name in names}
     successors = tree_map(
@@ -123,5 +123,5 @@ def _join(episodes: list[State]) -> Rollout:
 
 
 def _concatenate(parts: list[object]) -> Any:
-    """Trees of [L, ...] as one tree of [T, 1, ...]."""
+    """Concatenate trees of [L, ...] to one tree of [T, 1, ...]."""
     return tree_map(lambda *arrays: np.concatenate(arrays)[:, None], *parts)

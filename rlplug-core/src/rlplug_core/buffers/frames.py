@@ -1,7 +1,7 @@
-"""Stacked images stored frame by frame: a quarter of the memory for stacks of four, and the same bits.
+"""Store stacked images frame by frame: a quarter of the memory for stacks of four, without loss.
 
-Every stored observation is compared with the one before. If it does not continue that one, as at the start of an
-episode, its older frames are kept separately, so a read always gives the observed array.
+Every stored observation is compared with the previous one. If it does not continue it, as at the start of an
+episode, its older frames are stored separately, so a read always returns the observed array.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rlplug_core.buffers.storage import (
 )
 from rlplug_core.types import Array, State, channels_last
 
-#: Number of steps after which it is decided whether observations are stacks of frames.
+#: Number of steps after which the buffer decides whether observations are stacks of frames.
 TRIAL = 64
 
 
 def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
-    """Return the channels of one frame, if `after` is `now` with one frame more, else 0; and whether they come last.
+    """Return the channels of one frame if `after` is `now` plus one frame, else 0; and whether channels come last.
 
-    Stacks are [N, k * C, H, W], [N, H, W, k * C], or [N, k, H, W, C], which is as good as the first.
+    Stacks are [N, k * C, H, W], [N, H, W, k * C], or [N, k, H, W, C], which is treated as the first.
     """
     if now.dtype != np.uint8 or now.ndim not in (4, 5):
         return 0, False
@@ -53,14 +53,14 @@ def _frame_channels(now: Array, after: Array) -> int:
 
 
 def _first(rows: Array, last: bool) -> Array:
-    """Observations [N, ...] with their channels before all else."""
+    """Return observations [N, ...] with their channels first."""
     return np.moveaxis(rows, -1, 1) if last else rows
 
 
 class Stacked:
     """Like `Whole`, for stacks [k * C, ...] of k frames with C channels; the newest is the last.
 
-    With `last` they go in and out as [..., k * C]. `age` is the number of observations, at most k - 1, since the start
+    With `last`, observations are [..., k * C]. `age` is the number of observations, at most k - 1, since the start
     of the stack that an observation continues, as far as frames suffice. Older frames repeat the first one, or are in
     `starts` under the number of that start.
     """
@@ -74,8 +74,8 @@ class Stacked:
         self.age = np.zeros((self.length, self.num_envs), np.uint8)
         self.lags = np.arange(stack - 1, -1, -1)
         self.starts: dict[int, Array] = {}
-        self.finals: dict[int, Array] = {}  # newest frames, of successors that continue
-        self.apart: dict[int, Array] = {}  # whole stacks, of those that do not
+        self.finals: dict[int, Array] = {}  # newest frames of successors that continue the stack
+        self.apart: dict[int, Array] = {}  # whole stacks of other successors
         self.time = -1
         self.size = math.prod(frames.shape[2:])
         shape = (self.num_envs, stack * self.channels, *frames.shape[3:])
@@ -84,7 +84,7 @@ class Stacked:
 
     @classmethod
     def like(cls, value: Array, channels: int, last: bool, slots: int, store: Store) -> Stacked:
-        """Allocate room for `slots` steps, the successor of the newest, and the older frames that the oldest needs."""
+        """Allocate memory for `slots` steps, the newest successor, and the older frames that the oldest step needs."""
         value = _first(value, last)
         stack = value.shape[1] // channels
         shape = (slots + stack, len(value), channels, *value.shape[2:])
@@ -115,7 +115,7 @@ class Stacked:
                 self._begin(time * self.num_envs + row, value[row])
 
     def _begin(self, number: int, value: Array) -> None:
-        """Keep the older frames of a stack that continues no other, unless they repeat its newest."""
+        """Store the older frames of a stack that does not continue another one, unless they repeat its newest frame."""
         older = value[: -self.channels]
         newest = value[-self.channels :]
         if not (older.reshape(self.stack - 1, *newest.shape) == newest).all():
@@ -151,7 +151,7 @@ class Stacked:
         return self._out(found)
 
     def _finals(self, index: Array) -> Array:
-        """The true successors [B, k * C, H, W] of steps that ended an episode."""
+        """Return the true successors [B, k * C, H, W] of steps that ended an episode."""
         found = host(self._take(index))
         found[:, : -self.channels] = found[:, self.channels :].copy()
         for place, number in enumerate(index.tolist()):
@@ -174,7 +174,7 @@ class Stacked:
         self.apart.pop(number, None)
 
     def simplest_form(self, count: int, store: Store) -> Stacked | Whole:
-        """Itself, or whole storage if most observations continue no stack after all."""
+        """Return itself, or a `Whole` storage if most observations do not continue a stack."""
         times = range(max(0, count + 1 - (self.length - self.stack + 1)), count + 1)
         if 2 * len(self.starts) <= len(times) * self.num_envs:
             return self

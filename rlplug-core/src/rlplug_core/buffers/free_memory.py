@@ -1,4 +1,4 @@
-"""The free memory of the host or a device, so that a large buffer is refused before it is made."""
+"""The free memory of the host or a device, so that a buffer that is too large is refused early."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 
 from rlplug_core.errors import UsageError
 
-#: Linux counts here the memory that programs can get without swapping.
+#: The memory that programs can get without swapping, on Linux.
 MEMINFO = Path("/proc/meminfo")
 
 
 def physical() -> int:
-    """Return the bytes of memory of this machine; without an answer, as on Windows, more than any machine has."""
+    """Return the bytes of memory of this machine; if unknown, as on Windows, more than any machine has."""
     if not hasattr(os, "sysconf"):
         return 2**63
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -38,11 +38,11 @@ def check_free(size: int, device: torch.device, option: str, what: str) -> None:
     Args:
         size: bytes.
         device: their device.
-        option: the option that makes them fewer.
+        option: the option that reduces them.
         what: the words for the object, such as `a replay buffer of 50,000 steps`.
 
     Raises:
-        UsageError: they do not fit; names the option, the size, and the free memory.
+        UsageError: they do not fit; the message names the option, the size, and the free memory.
     """
     free = free_bytes(device)
     if size > free:

@@ -20,15 +20,16 @@ RUNNING = -1  # the end of an episode that is still running
 
 
 class HindsightReplay(ReplayBuffer):
-    """Uniform replay of observations with goals; k of k + 1 drawn transitions get another goal (hindsight).
+    """Uniform replay of observations with goals; k of k + 1 sampled transitions get another goal (hindsight).
 
     The other goal is the achieved goal after the same or a later step of the episode, each equally likely. The reward
-    is computed for it. The task ends if that goal is reached, and if it ended before. Stored steps do not change.
+    is computed for the new goal. The transition is terminal if it reaches this goal, or if it was terminal before.
+    Stored steps do not change.
 
     Args:
         goals: the rewards and terminations of other goals.
         k: other goals for each original one.
-        capacity: how many steps of single rows to keep; this and all further arguments are those of `ReplayBuffer`.
+        capacity: number of steps to keep; this and all further arguments as in `ReplayBuffer`.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class HindsightReplay(ReplayBuffer):
                 self._close(row, number + row)
 
     def _close(self, row: int, last: int) -> None:
-        """The episode that runs in `row` has ended with the step numbered `last`."""
+        """Record that the running episode of `row` ended with the step numbered `last`."""
         assert self.data is not None
         num_envs = self.data.num_envs
         total = self.data.total
@@ -85,13 +86,13 @@ class HindsightReplay(ReplayBuffer):
             put(obs["desired_goal"], rows, goal)
         found["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
         if self.goals.terminated is not None:
-            # What ended the task ends it still, as a fall does: the last step of an episode has no other goal to get
-            # than its own achieved goal. Stable-Baselines3 keeps ends as well, and adds none if a goal is reached.
+            # Other terminations, such as a fall, remain: the last step of an episode can only get its own achieved
+            # goal. Stable-Baselines3 keeps terminations, too, and does not add one if a goal is reached.
             found["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
         return found
 
     def _draw_achieved_goals(self, index: Array) -> Array:
-        """Draw for each of the steps [B] the achieved goal [B, ...] after it or after a later step of its episode."""
+        """Sample for each of the steps [B] an achieved goal [B, ...] of this or a later step of its episode."""
         data = self.data
         assert data is not None
         newest = (data.count - 1) * data.num_envs + index % data.num_envs
@@ -127,10 +128,10 @@ class HindsightReplay(ReplayBuffer):
 
 
 def goals_of(spec: Spec) -> Goals:
-    """Return the rewards of other goals that hindsight replay asks for.
+    """Return the function of the environment that computes rewards of other goals.
 
     Raises:
-        UsageError: the environment has none, needs more than goals to pay them, or a wrapper took them away.
+        UsageError: the environment has no goals, its rewards need more than goals, or a wrapper changes them.
     """
     if spec.no_goals:
         raise UsageError(f"her replays other goals, and {spec.no_goals}, or leave her at 0")

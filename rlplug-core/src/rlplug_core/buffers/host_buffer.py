@@ -15,7 +15,7 @@ from rlplug_core.types import Result, Spec, State, Step, tree_map
 
 
 class HostBuffer:
-    """Passes every step on to another buffer as arrays; each step waits for the device.
+    """Passes every step to another buffer as arrays; each step waits for the device.
 
     Args:
         buffer: a buffer that stores arrays.
@@ -46,7 +46,7 @@ class HostBuffer:
 
 
 def fit_device(buffer: AnyBuffer, spec: Spec) -> AnyBuffer:
-    """Return a buffer for the steps of an environment: itself if it takes them, else with copies on the host."""
+    """Return `buffer` if it takes the steps of an environment, else one that copies them to the host."""
     if spec.device is None or getattr(buffer, "takes_tensors", False):
         return buffer
     return HostBuffer(buffer)

@@ -1,4 +1,4 @@
-"""Draw batches from several replays as if they were one."""
+"""Sample batches from several replay buffers as if they were one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Result
 
-#: Most replays that give rows to one batch: each costs 50 to 100 microseconds.
+#: The most replay buffers for one batch: each costs 50 to 100 microseconds.
 MOST = 8
 
 
 class Joint:
     """Replays of one kind, and batches with rows of all of them.
 
-    Each row is drawn at a point in an equal share of the total mass, so every replay gives rows in proportion to its
-    mass. With many replays, eight draws decide which of them give rows. Importance weights are computed over all of
-    them, and so is the mass of new transitions: an unused transition is equally urgent in every replay.
+    Each row is sampled at a point in an equal share of the total mass, so every replay contributes rows in
+    proportion to its mass. With many replays, eight samples decide which of them contribute. Importance weights are
+    computed
+    over all of them, and so is the mass of new transitions: an unused transition is equally urgent in every replay.
 
     Args:
         replays: they keep their own steps, generators and priorities.
@@ -73,7 +74,7 @@ class Joint:
         return np.concatenate(parts) if parts else None
 
     def _choose(self, size: int) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
-        """The replays that give something, with the numbers of their steps and their masses."""
+        """Return the replays that contribute, with the numbers of their steps and their masses."""
         ready = [each for each in self.replays if each.ready()]
         masses = np.array([each.mass for each in ready])
         if self.shares is not None:
@@ -86,7 +87,7 @@ class Joint:
     def _choose_shares(
         self, size: int, ready: Sequence[ReplayBuffer]
     ) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
-        """The same with fixed shares; if only one is ready, it gives all rows."""
+        """Do the same with fixed shares; if only one replay is ready, it contributes all rows."""
         assert self.shares is not None
         shares = [
             share for each, share in zip(self.replays, self.shares, strict=True) if each in ready
@@ -97,9 +98,9 @@ class Joint:
                 yield each, *each.choose(self._points(int(count), each.mass))
 
     def _counts(self, size: int, masses: Array) -> list[int]:
-        """The number of rows of a batch that each replay gives, in expectation in proportion to its mass."""
+        """Return the number of rows that each replay contributes; the expectation is proportional to its mass."""
         draws = size if len(masses) <= MOST else min(size, MOST)
-        rows = np.diff(np.arange(draws + 1) * size // draws)  # that each draw decides about
+        rows = np.diff(np.arange(draws + 1) * size // draws)  # the rows that each sample decides about
         owner = np.cumsum(masses).searchsorted(self._points(draws, masses.sum()), side="right")
         counts: list[int] = (
             np.bincount(owner.clip(max=len(masses) - 1), rows, len(masses)).astype(int).tolist()
@@ -107,7 +108,7 @@ class Joint:
         return counts
 
     def _points(self, count: int, mass: float) -> Array:
-        """A point in each of `count` equal shares of a mass."""
+        """Return a point in each of `count` equal shares of a mass."""
         points: Array = (np.arange(count) + self.generator.random(count)) * (mass / count)
         return points
 

@@ -22,7 +22,7 @@ class LearnerExtras:
     """The extras of a replay buffer that its learner writes.
 
     Args:
-        values: of new steps, by name: a number, or an array [...]. Floats become float32.
+        values: the values of new steps, by name: a number, or an array [...]. Floats become float32.
 
     Raises:
         PluginError: the buffer itself sets an extra of this name.

@@ -1,4 +1,4 @@
-"""The replay buffer that an algorithm's options ask for: of transitions in several kinds, or of whole rollouts."""
+"""Make the replay buffer for an algorithm's options, of transitions or of whole rollouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlplug_core.nets.memory_trunk import BURN_IN
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec, State
 
-#: How many batches of uniform replay are drawn together: the calls of one draw are shared by as many.
+#: How many batches of uniform replay are sampled together, because one large sample needs fewer calls.
 TOGETHER = 32
 #: The default number of steps of a sequence that train the networks.
 SEQUENCE_LENGTH = 20
@@ -34,15 +34,15 @@ class PriorityOptions:
     """Prioritized replay (Schaul et al., 2016, arXiv:1511.05952).
 
     Raises:
-        ValueError: eviction goes by priorities, and there are none.
+        ValueError: eviction depends on priorities, but alpha is 0.
     """
 
-    # exponent of priorities: how strongly replay prefers large TD errors; 0 draws uniformly
+    # exponent of priorities: how strongly replay prefers large TD errors; 0 samples uniformly
     alpha: NonNegative = 0.0
     # exponent of importance weights at the start; it rises to 1 over the run
     beta: Scheduled[Fraction] = 0.4
     eps: Positive = 1e-6  # added to every TD error, so that no priority is 0
-    # which transition is evicted: the oldest, or one drawn among small errors
+    # which transition is evicted: the oldest, or one sampled among small errors
     eviction: Literal["oldest", "sampled"] = "oldest"
 
     def __post_init__(self) -> None:
@@ -70,17 +70,17 @@ def replay_buffer(
     """Make a replay buffer of `buffer_size` transitions.
 
     Args:
-        buffer_size: how many transitions are kept.
-        pace: when batches are due, and how large they are.
+        buffer_size: number of transitions to keep.
+        pace: the schedule and the size of batches.
         n_step: how many rewards a transition sums.
         gamma: discount per step, a number or a function of progress.
         seeds: seeds of the draws.
         device: device of the batches.
-        storage: place of the observations: `memory`, `disk`, or a torch device such as `cuda`.
+        storage: storage of the observations: `memory`, `disk`, or a torch device such as `cuda`.
         priority: which transitions are preferred.
         beta: the exponent of importance weights as a function of progress; by default from `priority.beta` to 1.
         her: number of other goals that each transition is replayed with; 0 for none.
-        spec: the environment's; hindsight replay takes its goals from there.
+        spec: spec of the environment, with the goals for hindsight replay.
         agents: number of agents in a world whose rows form one joint transition; 0 if rows are separate.
 
     Raises:
@@ -147,7 +147,7 @@ class ReplayLearner(Protocol):
 
 
 def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer:
-    """Make the replay buffer that a learner's options ask for.
+    """Make the replay buffer for a learner's options.
 
     The config has `buffer_size`, `buffer_storage`, `batch_size`, `train_freq`, `gradient_steps`, `learning_starts` and
     `gamma`. It may have `n_step`, `priority` and `her`.
@@ -205,7 +205,7 @@ def _check_joint(learner: ReplayLearner, agents: int) -> None:
 
 
 def _stays_on_device(learner: ReplayLearner) -> bool:
-    """Return whether the environment gives tensors, and the options ask for plain uniform replay in its memory."""
+    """Return whether the environment returns tensors, and the options select plain uniform replay on its device."""
     options = learner.config
     plain = not getattr(options, "her", 0) and options.buffer_storage == "memory"
     priority = getattr(options, "priority", PriorityOptions())
@@ -243,7 +243,7 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
 
 
 def _priority(options: Any) -> Priority:
-    """Return the priorities that options ask for; without such options none."""
+    """Return the priorities in the options; without such options, no priorities."""
     found: PriorityOptions = getattr(options, "priority", PriorityOptions())
     beta = options.schedules.get("priority.beta") or linear(found.beta, 1.0)
     return Priority(found.alpha, beta, found.eps)
@@ -277,14 +277,14 @@ def check_no_sequences(
 
 @dataclass(frozen=True)
 class RolloutReplay:
-    """The replay of rollouts that an algorithm's options ask for.
+    """The replay of rollouts for an algorithm's options.
 
     Attributes:
-        ratio: average number of replayed rollouts per new one, a number or a function of progress; at 0 none is kept.
+        ratio: average number of replayed rollouts per new one, a number or a function of progress; 0 stores none.
         buffer_size: env steps kept, in whole rollouts.
-        only: whether new rollouts are not given before they are drawn.
-        learning_starts: env steps kept before the first rollout is given again.
-        alpha: how much rollouts with larger gradients are preferred; at 0 all are equally likely.
+        only: whether batches are replayed rollouts only.
+        learning_starts: env steps stored before the first rollout is replayed.
+        alpha: preference for rollouts with large gradients; 0 makes all equally likely.
     """
 
     ratio: Schedule | float
@@ -308,7 +308,7 @@ class RolloutReplay:
             seeds: seeds of the draws.
 
         Raises:
-            UsageError: no rollout would ever be given.
+            UsageError: there would never be a batch.
         """
         if self.on:
             rollout = n_steps * num_envs

@@ -15,7 +15,7 @@ def from_minari(place: str) -> Dataset:
     """Return the data set `minari:ID`, one episode after another; a tuple becomes a dictionary with keys "0", "1", ….
 
     Raises:
-        MissingPackage: minari is not installed. UsageError: there is no such data set here.
+        MissingPackage: minari is not installed. UsageError: the data set is not on this machine.
     """
     name = place.removeprefix(MINARI)
     try:
@@ -29,7 +29,7 @@ def from_minari(place: str) -> Dataset:
     except (
         FileNotFoundError,
         ValueError,
-    ) as error:  # ValueError: a name that Minari's own rule refuses
+    ) as error:  # ValueError: Minari refuses the name
         raise UsageError(
             f"there is no data set {place} here: {plain(str(error), 100)}; `minari download {name}` fetches it"
         ) from error
@@ -59,7 +59,7 @@ def _transitions(episode: Any) -> dict[str, object]:
 
 
 def _plain(tree: object) -> object:
-    """Dictionaries and tuples as dictionaries, arrays as arrays."""
+    """Return tuples as dictionaries, recursively; arrays unchanged."""
     if isinstance(tree, dict):
         return {name: _plain(part) for name, part in tree.items()}
     if isinstance(tree, tuple):

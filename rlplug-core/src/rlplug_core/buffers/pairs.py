@@ -11,13 +11,13 @@ from rlplug_core.types import State, Step, tree_map
 
 
 class PairBuffer(RolloutBuffer):
-    """Delays every step until the next one has told the action that followed: `extras["next_action"]` [1, N].
+    """Delays every step until the next action is known: `extras["next_action"]` [1, N].
 
-    It is -1 if no action followed. After the end of an episode it is the first action of the next one and means
-    nothing.
+    It is -1 if no action followed. At the end of an episode it is the first action of the next one, which
+    losses ignore.
     """
 
-    #: It delays arrays.
+    #: It stores arrays.
     takes_tensors = False
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class PairBuffer(RolloutBuffer):
         self.held = Step(**{**tree_map(np.copy, _parts(step)), "ended": step.ended})
 
     def restart(self) -> None:
-        """Cut the episodes of held steps: no action of ours follows them."""
+        """Mark the delayed steps as truncated, because no known action follows them."""
         super().restart()
         if self.held is not None:
             self.held = replace(self.held, truncated=~self.held.terminated, ended=True)

@@ -1,4 +1,4 @@
-"""Prioritized replay: transitions that were surprising are drawn more often, and weigh less in turn.
+"""Prioritized replay: transitions with large errors are sampled more often; importance weights correct the bias.
 
 Proportional prioritization (Schaul et al., 2016, arXiv:1511.05952).
 """
@@ -26,9 +26,9 @@ class Priority:
     """Exponents of prioritized replay.
 
     Attributes:
-        alpha: the exponent of priorities; 0 draws uniformly.
+        alpha: the exponent of priorities; 0 samples uniformly.
         beta: the exponent of importance weights, over the run's progress; 1 corrects the sampling bias fully.
-        epsilon: added to every priority, so that every transition can be drawn.
+        epsilon: added to every priority, so that every transition can be sampled.
     """
 
     alpha: float = 0.6
@@ -37,7 +37,7 @@ class Priority:
 
 
 class PrioritizedReplay(ReplayBuffer):
-    """A ring of steps, drawn with P(i) = p_i^alpha / sum_k p_k^alpha; the learner reports p as `Result.priority`.
+    """A ring of steps, sampled with P(i) = p_i^alpha / sum_k p_k^alpha; the learner reports p as `Result.priority`.
 
     A new transition has the largest priority so far. The importance weights (N P(i))^-beta are divided by the largest
     of their batch, so that they only scale an update down (docs/decisions/0020). Arguments as in `ReplayBuffer`.
@@ -74,12 +74,12 @@ class PrioritizedReplay(ReplayBuffer):
 
     @property
     def places(self) -> int:
-        """Return how many transitions it can hold."""
+        """Return the number of transitions that it can store."""
         return 0 if self.data is None else self.data.total
 
     @property
     def fill_level(self) -> int:
-        """Return how many places are filled."""
+        """Return the number of stored transitions."""
         return 0 if self.data is None else min(self.count * self.data.num_envs, self.places)
 
     @property
@@ -106,11 +106,11 @@ class PrioritizedReplay(ReplayBuffer):
             self.tree.fill(slot * num_envs, (slot + 1) * num_envs, mass)
 
     def _begins(self, time: int) -> bool:
-        """Return whether the steps of this time can be drawn."""
+        """Return whether the steps of this time can be sampled."""
         return time >= 0
 
     def draw(self, size: int, clock: Clock) -> Transitions:
-        """One transition from each of `size` equal shares of the whole mass, so that a batch spreads over it."""
+        """Sample one transition from each of `size` equal shares of the total mass (stratified sampling)."""
         points = (np.arange(size) + self.generator.random(size)) * (self.tree.total / size)
         index, mass = self.choose(points)
         return self.gather(index, self.weights(mass, clock))
@@ -124,7 +124,7 @@ class PrioritizedReplay(ReplayBuffer):
         return weight.astype(np.float32)  # type: ignore[no-any-return]  # numpy's power has no type
 
     def _numbers(self, place: Array) -> Array:
-        """Return the numbers of the transitions at these places."""
+        """Return the numbers of the transitions at these positions."""
         assert self.data is not None
         newest = self.data.count * self.data.num_envs - 1
         numbers: Array = newest - (newest - place) % self.data.total
@@ -134,10 +134,10 @@ class PrioritizedReplay(ReplayBuffer):
         self.tree.set(place, mass)
 
     def feedback(self, batch: Transitions, result: Result) -> None:
-        """Take priorities [B] and extras of the learner; transitions that made room since are passed over.
+        """Store the learner's priorities [B] and extras; skip transitions that were evicted since.
 
         Raises:
-            RlplugError: the learner reports none, or some that are negative or not finite.
+            RlplugError: the learner reports no priorities, or negative or infinite ones.
         """
         super().feedback(batch, result)
         if result.priority is None:

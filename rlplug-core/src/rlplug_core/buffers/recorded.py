@@ -17,10 +17,10 @@ from rlplug_core.types import Array, Result, State, Step
 
 
 class RecordedReplay:
-    """A replay of only a data set; it always has a due batch.
+    """A replay buffer with only a data set; a batch is always due.
 
     Args:
-        replay: an empty replay that decides how batches are drawn; its capacity becomes that of the data set.
+        replay: an empty replay that samples the batches; its capacity becomes that of the data set.
         data: the data set.
 
     Raises:
@@ -55,7 +55,7 @@ class RecordedReplay:
         raise UsageError("a data set takes no steps of a run; it is known by its hash")
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        """One batch."""
+        """Yield one batch."""
         self.replay.gamma = self.replay.discount(clock.progress)
         yield self.replay.draw(self.replay.pace.batch_size, clock)
 
@@ -63,7 +63,7 @@ class RecordedReplay:
         self.replay.feedback(batch, result)
 
     def state_dict(self) -> State:
-        """Return the state without the transitions except extras of the learner, and the hash of the data set."""
+        """Return the hash of the data set and the state without transitions; extras of the learner are included."""
         own = self._learner_extras()
         written = {"extras": own} if own else {}
         return {**self.replay.state_dict(), "data": self.sha256, **written}
@@ -89,11 +89,12 @@ class RecordedReplay:
 class WarmReplay:
     """A run's own replay together with a data set that is never evicted.
 
-    The data set does not change when batches are due. Rows come from both, in proportion to their sizes, or to their
+    The data set does not change the number of due batches. Rows come from both, in proportion to their sizes, or to
+    their
     priorities: a transition of the data set is as likely as one of the run, and has the same weight.
 
     Args:
-        replay: the run's own.
+        replay: the replay of the run's own steps.
         data: the data set.
         share: a fixed share of each batch that comes from the data set, rounded to whole rows (symmetric sampling with
             0.5: Ball et al., 2023, arXiv:2302.02948, section 4.1). Importance weights are then those within each part.
@@ -119,7 +120,7 @@ class WarmReplay:
         self.joint.feedback(result)
 
     def restart(self) -> None:
-        """The newest step of every row ends its episode, by truncation."""
+        """Mark the newest step of every row as truncated."""
         self.own.restart()
 
     def state_dict(self) -> State:

@@ -1,6 +1,6 @@
-"""Uniform replay: stores the last `capacity` steps and draws random batches of n-step transitions from them.
+"""Uniform replay: stores the last `capacity` steps and samples batches of n-step transitions from them.
 
-n-step sums are computed when a batch is drawn, so no step waits for its window to be complete.
+n-step sums are computed when a batch is sampled, so every step is stored at once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
-#: Stores with rows in host memory.
+#: The kinds of storage in host memory.
 ON_HOST = ("memory", "disk")
-#: Bytes of observations that fit into a fast cache; batches of up to this size are drawn together.
+#: Bytes of observations that fit into a fast cache; batches of up to this size are sampled together.
 CACHED = 2**18
 
 
@@ -49,18 +49,18 @@ class ReplaySchedule:
 
 
 class ReplayBuffer:
-    """A ring of steps. Batches are drawn uniformly from the steps with a complete n-step window.
+    """A ring of steps. Batches are sampled uniformly from the steps with a complete n-step window.
 
     Args:
         capacity: number of transitions to keep.
         pace: size and number of batches.
-        n_step: number of rewards in a transition's sum, fewer if its episode ends before.
+        n_step: number of rewards in the sum of a transition, fewer if the episode ends.
         gamma: discount per step, a number or a function of the clock's progress.
         seeds: seeds of the draws.
         device: device of the batches.
         store: storage of the observations: `memory`, `disk`, or a torch device such as `cuda`.
-        together: number of batches of one update that one `draw` may draw and then split; 1 if rows of a batch depend
-            on each other or on feedback.
+        together: number of batches of one update that are sampled together and then split; 1 if rows of a batch
+            depend on each other or on feedback.
         agents: number of agents in a world whose rows form one joint transition, as `joint_step` says; 0 if each row
             is a transition of its own. `capacity` and batches count joint transitions, the other numbers env steps.
     """
@@ -96,7 +96,7 @@ class ReplayBuffer:
         self.largest = (
             1.0  # the mass (priority ** alpha) of new transitions, if the buffer is prioritized
         )
-        #: For batches that were drawn together: the generator's state before the draw, and the number of batches used.
+        #: For batches that were sampled together: the state of the generator before, and the number of batches used.
         self.begun: tuple[Any, int] | None = None
         self.data: Ring | None = None
         self.learner_extras: LearnerExtras | None = None
@@ -105,7 +105,7 @@ class ReplayBuffer:
         """Give every step extras that the learner replaces by `Result.extras`; return this buffer.
 
         Args:
-            values: those of new steps, by name: a number, or an array [...].
+            values: the values of new steps, by name: a number, or an array [...].
 
         Raises:
             PluginError: the buffer itself sets an extra of this name.
@@ -116,7 +116,7 @@ class ReplayBuffer:
 
     @property
     def settings(self) -> dict[str, float]:
-        """Return the options, by name, that must be equal in a run that loads this state."""
+        """Return the options, by name, that must be the same when this state is loaded."""
         return {"buffer_size": self.capacity, "n_step": self.n_step}
 
     @property
@@ -141,7 +141,7 @@ class ReplayBuffer:
         self._advance(int(np.count_nonzero(step.valid)))
 
     def _advance(self, steps: int) -> None:
-        """Count new env steps, and the batches that become due."""
+        """Count new env steps and newly due batches."""
         before = self.added
         pace = self.pace
         self.added += steps
@@ -159,7 +159,7 @@ class ReplayBuffer:
             self._write_extras(batch, result.extras)
 
     def _write_extras(self, batch: Transitions, extras: Mapping[str, Tensor | Array]) -> None:
-        """Store the learner's extras of a batch; steps that made room since are passed over."""
+        """Store the learner's extras of a batch; skip steps that were evicted since."""
         numbers = self._step_numbers(batch)
         own = self.learner_extras or LearnerExtras({})
         own.check(extras, len(numbers))
@@ -179,7 +179,7 @@ class ReplayBuffer:
         return there
 
     def _stored_extras(self, numbers: Array) -> tuple[dict[str, Array], Array]:
-        """Return the stored extras by name, and the places of these steps in them."""
+        """Return the stored extras by name, and the positions of these steps in them."""
         assert self.data is not None
         return self.data.flat["extras"], numbers % self.data.total
 
@@ -196,7 +196,7 @@ class ReplayBuffer:
                 yield self.draw(self.pace.batch_size, clock)
 
     def _burst(self, count: int, clock: Clock) -> Iterator[Transitions]:
-        """Yield batches from one large draw, which are equal to separate draws; unused ones will be drawn again."""
+        """Yield batches from one large sample, equal to separate samples; unused ones will be sampled again."""
         size = self.pace.batch_size
         before = self.generator.bit_generator.state
         share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
@@ -222,7 +222,7 @@ class ReplayBuffer:
         return after_taken
 
     def _fitting(self) -> int:
-        """Return how many batches to draw at once: their observations must fit into a cache; 1 if rows are invalid."""
+        """Return the number of batches to sample together: as many as fit into a cache; 1 if rows are invalid."""
         assert self.data is not None
         if not self.data.all_valid:
             return 1
@@ -238,7 +238,7 @@ class ReplayBuffer:
 
     @property
     def span(self) -> int:
-        """Return the number of steps of a transition; all must be stored before it can be drawn."""
+        """Return the number of steps of a transition; all must be stored before it can be sampled."""
         return self.n_step
 
     def draw(self, size: int, clock: Clock) -> Transitions:
@@ -260,7 +260,7 @@ class ReplayBuffer:
         return index
 
     def choose(self, points: Array) -> tuple[Array, Array]:
-        """Draw this replay's part of a batch from the replays of several actors.
+        """Sample this replay's part of a batch from the replays of several actors.
 
         Args:
             points: [B] points in [0, `mass`), one in each of B equal intervals.

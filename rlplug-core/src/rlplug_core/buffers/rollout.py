@@ -1,4 +1,4 @@
-"""The rollout buffer: the last T steps of all environments, handed out once when full."""
+"""The rollout buffer: the last T steps of all environments, returned once when it is full."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ FIELDS = (
 
 
 class RolloutBuffer:
-    """Collects `steps` steps and gives them as one `Rollout`; its storage is reused for the next.
+    """Collects `steps` steps and returns them as one `Rollout`; its memory is reused for the next one.
 
     The true successor of a step is the next row's observation; it is stored separately only if an episode was
     truncated. With `agents` above 1 it is then stored for all rows of that world, because a critic may need them.
 
-    Steps with tensors are stored on their device. To know which episodes were truncated would mean to wait for the
-    device, so `finals` [T, N, ...] takes the successors of every step, and `batches` looks once.
+    Steps with tensors are stored on their device. Reading which episodes were truncated would wait for the device,
+    so `finals` [T, N, ...] stores the successors of every step, and `batches` reads them once.
     """
 
     #: It stores tensors on their device.
@@ -147,7 +147,7 @@ class RolloutBuffer:
             self._make_room(data)
 
     def _make_room(self, data: Rollout) -> None:
-        """Give loaded truncations room for as many as there are environments."""
+        """Allocate memory for as many loaded truncations as there are environments."""
         cuts = data.truncations
         cuts.index = np.asarray(cuts.index, dtype=np.int64)
         size = max(len(cuts.index), data.reward.shape[1])
@@ -194,7 +194,7 @@ class RolloutBuffer:
             cuts.count += 1
 
     def _grow(self, cuts: Truncations, size: int, obs: Obs) -> None:
-        """Make room, filled with observations `obs` [N, ...], because zeros may be outside of their space."""
+        """Allocate more memory, filled with observations `obs` [N, ...], because zeros may be outside their space."""
 
         def longer(array: Array, unused: Array) -> Array:
             added = np.resize(unused, (size - len(array), *array.shape[1:]))
@@ -212,7 +212,7 @@ class RolloutBuffer:
 
 
 def put(store: Obs, index: int | Array, value: Obs) -> None:
-    """`store[index] = value` for arrays and nested dictionaries of arrays."""
+    """Set `store[index] = value` for arrays and nested dictionaries of arrays."""
     if isinstance(store, dict):
         for key, part in store.items():
             put(part, index, value[key])

@@ -1,4 +1,4 @@
-"""Prioritized replay that evicts transitions of low priority, drawn at random, instead of the oldest.
+"""Prioritized replay that evicts a random transition, preferably of low priority, instead of the oldest.
 
 Each finished transition is kept with both observations and its n-step sum, so that any one can be evicted
 (docs/decisions/0022).
@@ -18,18 +18,18 @@ LEAST = 1e-30
 
 
 class SampledReplay(PrioritizedReplay):
-    """Draws as `PrioritizedReplay`, and evicts with P(i) = p_i^-alpha / sum_k p_k^-alpha; arguments as there.
+    """Samples as `PrioritizedReplay`, and evicts with P(i) = p_i^-alpha / sum_k p_k^-alpha; same arguments.
 
-    A ring of the newest n steps finishes transitions. Each takes a free place, or the place of an evicted transition
-    from an earlier step. Its number is `count * capacity + place`: its order and its place. Observations are stored
-    whole, two for each transition.
+    A ring has the newest n steps. A finished transition takes a free place, or the place of an evicted transition of
+    an earlier step. Its number is `count * capacity + place`, so it contains its order and its place. Observations are
+    stored whole, two for each transition.
     """
 
     numbers: Array  # [capacity]
     inverse: SumTree  # of p^-alpha
     # the stores of obs and next_obs by name, and under "rest" the other fields, in memory
     kept: State
-    finished = 0  # transitions that ever were
+    finished = 0  # number of transitions ever stored
 
     @property
     def places(self) -> int:
@@ -52,7 +52,7 @@ class SampledReplay(PrioritizedReplay):
         return self.n_step
 
     def _set_new_masses(self) -> None:
-        """Keep the transitions that the newest step finishes."""
+        """Store the transitions that the newest step finishes."""
         data = self.data
         assert data is not None
         if data.count < self.n_step:
@@ -90,7 +90,7 @@ class SampledReplay(PrioritizedReplay):
         }
 
     def _evict(self, count: int) -> Array:
-        """The places [count] of transitions that go, each drawn from those that the ones before have left."""
+        """Return the places [count] of transitions to evict, sampled without replacement."""
         places = np.empty(count, np.int64)
         for number in range(count):
             place = self.inverse.find(self.generator.random(1) * self.inverse.total)

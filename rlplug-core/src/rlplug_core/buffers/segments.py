@@ -1,6 +1,7 @@
-"""Sums over blocks of a long array of masses, kept so that finding a mass in it or changing some is quick.
+"""A sum tree: sums over blocks of an array of masses, so that sampling and updates are fast.
 
-A tree 32 wide instead of 2: one level of it costs a handful of numpy calls whatever its width, so few levels win.
+Each node has 32 children instead of 2: the cost of a level is a few numpy calls for any width, so fewer levels are
+faster.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import numpy as np
 
 from rlplug_core.types import Array
 
-#: Children of a node, and how many nodes the top may have, which is searched as a whole.
+#: Children of a node, and the most nodes of the top level, which is searched as a whole.
 WIDTH = 32
 TOP = 1024
 
 
 class SumTree:
-    """`size` masses of at least 0, and draws in proportion to them.
+    """`size` masses of at least 0, and samples in proportion to them.
 
     If a child changes, its parent's sum is computed again from both children, never by adding a difference. So the
     tree depends only on the masses: rounding errors do not accumulate, and a tree from stored masses has the same
@@ -32,17 +33,17 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """The sum of all masses."""
+        """Return the sum of all masses."""
         self._refresh()
         return float(self.levels[-1].sum())
 
     def set(self, index: Array, mass: Array) -> None:
-        """Set the masses at `index` [B]; of those that name a place twice the last one stays."""
+        """Set the masses at `index` [B]; if an index occurs twice, the last mass counts."""
         self.mass[index] = mass
         self._sum(index // WIDTH)
 
     def fill(self, start: int, stop: int, mass: float | Array) -> None:
-        """Set the masses in [start, stop); their sums are made when they are next needed."""
+        """Set the masses in [start, stop); the sums are computed when they are next needed."""
         self.mass[start:stop] = mass
         self._stale.update(range(start // WIDTH, (stop - 1) // WIDTH + 1))
 
@@ -77,7 +78,7 @@ class SumTree:
             self._stale.clear()
 
     def _sum(self, block: Array) -> None:
-        """Make the sums over blocks of the lowest level, and all sums above them."""
+        """Compute the sums over blocks of the lowest level, and all sums above them."""
         for blocks, above in zip(self._blocks, self.levels[1:], strict=False):
             above[block] = blocks.take(block, axis=0).sum(axis=1)
             block = block // WIDTH

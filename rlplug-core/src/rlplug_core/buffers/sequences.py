@@ -1,6 +1,6 @@
 """Prioritized replay of sequences, for memories (Kapturowski et al., 2019, R2D2) and models of several steps.
 
-Steps are stored once, as in every replay; a sequence is a number of steps, with the memory before the first.
+Steps are stored once, as in every replay; a sequence is a number of steps and the recurrent state before the first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SequenceShape:
 
 
 class SequenceReplay(PrioritizedReplay):
-    """A ring of steps; sequences of them are drawn by priorities, `Result.priority` [B] of the learner.
+    """A ring of steps; sequences are sampled by their priorities, the learner's `Result.priority` [B].
 
     A batch holds B sequences side by side, as transitions [T * B]: the first step of each, then the second ones. T is
     `burn_in + length + n_step - 1`: the last steps are only the ends of n-step windows. `weight` is 0 except for the
@@ -119,14 +119,14 @@ class SequenceReplay(PrioritizedReplay):
         put(self.memories, self._place(self.count), step.recurrent_state)
 
     def _place(self, time: T) -> T:
-        """Return the place of the memory of a time."""
+        """Return the position of the recurrent state of a time."""
         return time // self.shape.period % rows_of(self.memories)
 
     def _begins(self, time: int) -> bool:
         return time >= 0 and time % self.shape.period == 0
 
     def feedback(self, batch: Transitions, result: Result) -> None:
-        """Take the priorities [B] of sequences; without an exponent of priorities there are none."""
+        """Store the priorities [B] of sequences, if the exponent of priorities is above 0."""
         if self.priority.alpha:
             super().feedback(batch, result)
         elif result.extras:
@@ -157,7 +157,7 @@ class SequenceReplay(PrioritizedReplay):
         num_envs = self.data.num_envs
         time = np.arange(self.span)[:, None]
         last = burn_in + self.shape.length - 1
-        # Steps that are not learned from have the outcome of one that is: their own windows may not be complete.
+        # Steps without a loss get the outcome of a step with one, because their own windows may be incomplete.
         learned = (index + num_envs * time.clip(burn_in, last)).reshape(-1)
         outcome, ends = self.outcomes(learned)
         obs, extras = self._copy_observations((index + num_envs * time).reshape(-1))
@@ -176,7 +176,7 @@ class SequenceReplay(PrioritizedReplay):
         return Transitions(first, None, *others)
 
     def _memories_before(self, index: Array) -> RecurrentState:
-        """Return the memories [B, ...] before the steps with these numbers [B]."""
+        """Return the recurrent states [B, ...] before the steps with these numbers [B]."""
         assert self.data is not None
         num_envs = self.data.num_envs
         began = (self._place(index // num_envs), index % num_envs)
@@ -194,7 +194,7 @@ class SequenceReplay(PrioritizedReplay):
         return concatenate(parts, beside)
 
     def _copy_observations(self, numbers: Array) -> tuple[Obs, dict[str, Array]]:
-        """Copy the observations of steps, and whether each opens an episode and holds a transition."""
+        """Copy the observations of steps, and whether each step starts an episode and has a transition."""
         assert self.data is not None
         flat = self.data.flat
         place = numbers % self.data.total

@@ -1,4 +1,4 @@
-"""Keep the steps of several actors apart, so that no row of one is taken to follow another's."""
+"""Store the steps of several actors separately, because a row of one actor does not continue a row of another."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ B = TypeVar("B")
 
 
 class BySource(Generic[B]):
-    """Keeps the steps of each source in a separate buffer, which `make` makes at the first step of the source."""
+    """Stores the steps of each source in a separate buffer, which `make` returns at the first step of the source."""
 
     def __init__(self, make: Callable[[], Buffer[B]]) -> None:
         self.make = make
         self.parts: dict[int, Buffer[B]] = {}
-        #: Whose batch was handed out last.
+        #: The source of the last batch.
         self.given: Buffer[B] | None = None
 
     def of(self, source: int) -> Buffer[B]:
@@ -65,12 +65,12 @@ class BySource(Generic[B]):
 class SourcesReplay:
     """A ring of steps for each source, and batches at the pace of all their steps.
 
-    The rows of a batch come from all rings (`Joint`), from each as many as it holds a part of all steps, or of their
-    priorities. So every step is as likely as in one ring that held them all, and weighs as much.
+    The rows of a batch come from all rings (`Joint`), in proportion to their numbers of steps or their priorities.
+    So every step has the same probability and weight as in one ring with all steps.
 
     Args:
         whole: an empty replay of any kind; the rings share its capacity.
-        sources: how many there are, numbered from 0.
+        sources: the number of sources; they are numbered from 0.
     """
 
     def __init__(self, whole: ReplayBuffer, sources: int) -> None:
@@ -129,7 +129,7 @@ class SourcesReplay:
 
 
 def of_sources(make: Callable[[], Buffer[Any]], sources: int) -> SupportsSources:
-    """Return a buffer for that many sources: what `make` makes if it keeps them apart, or one that does it for it."""
+    """Return a buffer for several sources: the result of `make` if it separates sources, else a `BySource`."""
     made = make()
     if isinstance(made, SupportsSources):
         return made

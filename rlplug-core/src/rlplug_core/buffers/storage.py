@@ -22,7 +22,7 @@ from rlplug_core.types import Array, State, tree_map
 
 #: `memory`, `disk` (a temporary file, in TMPDIR), or the name of a torch device such as `cuda`.
 Store: TypeAlias = str
-#: torch cannot read or write single rows of these unsigned types; it can with the signed type of the same size.
+#: torch cannot read or write single rows of these unsigned types, but of the signed type of the same size.
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 #: Alignment in bytes of the arrays in one copy: kernels read this many at once.
@@ -38,13 +38,13 @@ def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, store: Store) -> Eith
     if store == "disk":
         with tempfile.TemporaryFile(
             prefix="rlplug-replay-"
-        ) as file:  # it has no name, so it goes with the process
+        ) as file:  # it has no name, so the system deletes it with the process
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
     return torch.empty(shape, dtype=of_torch(np.dtype(dtype)), device=store)
 
 
 def check_extras(extras: Mapping[str, Either], rows: int) -> None:
-    """Refuse an agent's extras without one entry for each row: numpy would repeat them silently.
+    """Refuse an agent's extras unless they have one entry for each row: numpy would broadcast them silently.
 
     Raises:
         PluginError: an array has another length; the message names it.
@@ -97,7 +97,7 @@ def host(rows: Either) -> Array:
 def to_device(rows: object, device: torch.device) -> Tensor:
     """Return rows as a tensor on the device; on the CPU it shares their memory.
 
-    A copy to a GPU may not have ended yet; later work on the GPU waits for it. A copy to the host has ended.
+    A copy to a GPU may still run; later work on the GPU waits for it. A copy to the host has finished.
     """
     tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
     return (
@@ -123,9 +123,9 @@ def send(trees: Sequence[object], device: torch.device) -> list[Any]:
 
 
 def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
-    """Copy arrays to a device in one transfer: starting a transfer takes longer than copying a batch of vectors.
+    """Copy arrays to a device in one transfer; starting one takes longer than copying a batch of vectors.
 
-    It starts in pinned memory, so the CPU does not wait. Arrays of one type are adjacent, so one call splits them.
+    The source is pinned memory, so the CPU does not wait. Arrays of one type are adjacent, so one call splits them.
     """
     kinds = dict.fromkeys(array.dtype for array in arrays)
     groups = {kind: [array for array in arrays if array.dtype == kind] for kind in kinds}
@@ -157,7 +157,7 @@ def of_torch(dtype: np.dtype[np.generic]) -> torch.dtype:
 
 
 def pack(parts: Mapping[int, Array]) -> State:
-    """Arrays of one shape by number, as two arrays."""
+    """Return a dictionary from numbers to arrays of one shape as two arrays."""
     return {
         "keys": np.array(list(parts), np.int64),
         "rows": np.stack(list(parts.values())) if parts else None,
@@ -169,9 +169,9 @@ def unpack(state: State) -> dict[int, Array]:
 
 
 class Whole:
-    """Observations as they come, for one part of an observation: one array [length, N, ...].
+    """Unchanged observations, for one part of an observation: one array [length, N, ...].
 
-    The last `length` times can be read. The true successors of steps that ended an episode are kept apart.
+    The last `length` times can be read. The true successors of steps that ended an episode are stored separately.
     """
 
     def __init__(self, array: Either) -> None:
@@ -185,7 +185,7 @@ class Whole:
         put(self.array, time % self.length, value)
 
     def take(self, index: Array) -> Either:
-        """The observations [B, ...] of the steps numbered `index`."""
+        """Return the observations [B, ...] of the steps numbered `index`."""
         return take(self.flat, index % len(self.flat))
 
     def after(self, index: Array, ended: Array) -> Either:
@@ -201,7 +201,7 @@ class Whole:
         return found
 
     def finish(self, number: int, successor: Array) -> None:
-        """Keep the true successor of a step that ended an episode."""
+        """Store the true successor of a step that ended an episode."""
         self.finals[number] = successor.copy()
 
     def forget(self, number: int) -> None:
@@ -209,7 +209,7 @@ class Whole:
         self.finals.pop(number, None)
 
     def simplest_form(self, count: int, store: Store) -> Whole:
-        """Return the storage itself: whole arrays are the simplest form."""
+        """Return itself: whole arrays are the simplest form."""
         return self
 
     def state_dict(self, count: int) -> State:

@@ -1,4 +1,4 @@
-"""The trajectory replay: whole rollouts, each handed out when it is full and drawn again later."""
+"""The trajectory replay: whole rollouts, each returned when it is full and replayed later."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
-#: The metric that rollouts are drawn by, and the least value, with which a rollout can still be drawn.
+#: The metric that is the priority of rollouts, and its smallest value, so that every rollout can be sampled.
 NORM = "loss/gradient_norm"
 LEAST = 1e-6
 
 
 class TrajectoryReplay:
-    """Gives every rollout once when it is full, and after it a random number of kept ones.
+    """Returns every rollout once when it is full, then a random number of stored ones.
 
-    With `alpha` above 0 a rollout is drawn in proportion to (gradient norm)^alpha: the norm of the gradient when it was
-    last learned from, and for a new one the largest of all. Losses are not corrected for that.
+    With `alpha` above 0 a rollout is sampled in proportion to (gradient norm)^alpha: the norm at its last update, or
+    for a new one the largest norm of all. Losses are not corrected for that.
 
-    The rows of each source fill rollouts of their own; the rollouts of all sources are kept together.
+    The rows of each source fill separate rollouts; the rollouts of all sources are stored together.
 
     Args:
         steps: rollout length per environment.
-        capacity: rollouts kept; a new one takes the place of the oldest.
+        capacity: number of stored rollouts; a new one replaces the oldest.
         ratio: average number of replayed rollouts per new one, a number or a schedule of progress; the number is
             Poisson distributed.
-        start: rollouts kept before the first is given again.
+        start: number of stored rollouts before the first one is replayed.
         seeds: seeds of the draws.
-        fresh: whether a rollout is given when it is full; otherwise only drawn ones are.
-        alpha: how much larger gradients are preferred; at 0 every kept rollout is equally likely.
+        fresh: whether a rollout is returned when it is full; else only replayed ones are.
+        alpha: preference for large gradients; 0 makes every stored rollout equally likely.
     """
 
     FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
@@ -61,10 +61,10 @@ class TrajectoryReplay:
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
         self.apart: list[
             State
-        ] = []  # per slot the parts without a fixed shape: cuts and the first row's memory
+        ] = []  # per slot the parts without a fixed shape: truncations and the recurrent state of the first row
         self.priorities = np.zeros(capacity if alpha else 0)  # gradient norms
-        self.given = 0  # the slot of the rollout that was given last
-        self.count = 0  # rollouts ever kept
+        self.given = 0  # the slot of the rollout that was returned last
+        self.count = 0  # number of rollouts ever stored
         self.owed = 0
         self.new = False
 
@@ -100,7 +100,7 @@ class TrajectoryReplay:
             yield self._rollout(self.given)
 
     def _draw(self) -> int:
-        """Return the slot of a kept rollout."""
+        """Return the slot of a sampled rollout."""
         kept = len(self.apart)
         if not self.alpha:
             return int(self.generator.integers(kept))
@@ -108,7 +108,7 @@ class TrajectoryReplay:
         return int(self.generator.choice(kept, p=masses / masses.sum()))
 
     def feedback(self, batch: Rollout, result: Result) -> None:
-        """Keep the gradient norm of the rollout that was given last, if rollouts are drawn by it."""
+        """Store the gradient norm of the last rollout, if rollouts are sampled by it."""
         if self.alpha:
             self.priorities[self.given] = max(float(result.metrics[NORM]), LEAST)
 

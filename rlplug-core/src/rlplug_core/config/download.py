@@ -1,4 +1,4 @@
-"""Reads and writes addresses: encrypted unless they are on this machine, with a limit of bytes and of time."""
+"""Reads and writes URLs: encrypted unless they are on this machine, with limits on bytes and time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from rlplug_core.errors import UsageError, plain
 
-#: The seconds that a server may be silent, the bytes that it must send in a second after them, and those of one read.
+#: The seconds that a server may be silent, the bytes per second that it must then send, and the bytes of one read.
 SILENCE = 10
 SLOWEST = 2**14
 BLOCK = 2**16

@@ -202,7 +202,7 @@ def from_json(path: Path, limit: int = TEXT, follow: bool = False) -> Any:
 
 
 def as_type(value: object, kind: type[T], path: Path) -> T:
-    """A value from a file as a dataclass or a struct.
+    """Return a value from a file as a dataclass or a struct.
 
     Raises:
         BadFile: something is missing or of a wrong type.

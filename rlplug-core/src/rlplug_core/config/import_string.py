@@ -45,7 +45,7 @@ def is_target(name: str) -> bool:
 
 
 def source_file(name: str) -> Path | None:
-    """The file of a `./file.py:Name`, which a run keeps a copy of; None for anything installed."""
+    """Return the file of a `./file.py:Name`, which a run keeps a copy of; None for anything installed."""
     place = name.rpartition(":")[0]
     return Path(place).resolve() if place.endswith(".py") else None
 
@@ -144,7 +144,7 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
 
 
 def _display_name(module: ModuleType) -> str:
-    """The name of a module for a user, which of a file is the file's."""
+    """Return the name of a module for a user, which of a file is the file's."""
     return (
         Path(str(module.__file__)).name
         if module.__name__.startswith(FROM_FILE)
@@ -153,7 +153,7 @@ def _display_name(module: ModuleType) -> str:
 
 
 def _own(module: ModuleType) -> list[str]:
-    """The names of the classes and functions that a module defines."""
+    """Return the names of the classes and functions that a module defines."""
     members = vars(module).items()
     kinds = (type, FunctionType)
     return [
@@ -202,7 +202,7 @@ def place_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an exception, or that it has none to show."""
+    """Return the message of an exception, or that it has none to show."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  # a foreign exception runs foreign code for its message
@@ -210,6 +210,6 @@ def message_of(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """An exception as part of a sentence: its kind, its message, and the place of a syntax error."""
+    """Return an exception as part of a sentence: its kind, its message, and the place of a syntax error."""
     message = plain(message_of(error))
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

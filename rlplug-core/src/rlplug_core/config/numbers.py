@@ -25,7 +25,7 @@ class SupportsList(Protocol):
 
 
 def whole(text: str) -> int:
-    """The whole number that a text means.
+    """Return the whole number that a text means.
 
     Raises:
         ValueError: it means none.

@@ -44,18 +44,18 @@ class Option:
 
 
 def schema(config: type[object]) -> tuple[Option, ...]:
-    """The options of a configuration dataclass, nested ones flattened to dotted names.
+    """Return the options of a configuration dataclass, nested ones flattened to dotted names.
 
     Raises:
-        BadConfig: a field has a type that no command line can express, or no default; or what looks like a field is
-            none, for want of a type or of `@dataclass`.
+        BadConfig: a field has a type that no command line can express, or no default, or no type; or a class lacks
+            `@dataclass`.
     """
     _check_fields(config)
     return tuple(_options(config, None, "", getattr(config, "search", {})))
 
 
 def _check_fields(config: type[object]) -> None:
-    """Refuse names that would silently be no options."""
+    """Refuse fields without a type, which would silently not be options."""
     for base in config.__mro__[:-1]:
         own = vars(base)
         typed = vars(base).get("__annotations__", {})
@@ -81,12 +81,12 @@ def _is_method(value: object) -> bool:
 
 
 def flatten(config: object) -> dict[str, Any]:
-    """Dotted names to plain values (tuples become lists), the inverse of `convert`."""
+    """Return plain values by dotted name (tuples become lists); the inverse of `convert`."""
     return dict(flat(_plain(config)))
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """All fields, by hand: msgspec leaves out those of a converted dataclass that have their defaults."""
+    """Return all fields; msgspec would leave out those of a converted dataclass that have their defaults."""
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return {name: _plain_value(value) for name, value in values.items()}
 
@@ -98,7 +98,7 @@ def _plain_value(value: object) -> object:
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted names."""
+    """Return nested tables as one table with dotted names."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -111,7 +111,7 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
 def _options(
     config: type[Any], held: object, prefix: str, search: Mapping[str, Range]
 ) -> Iterator[Option]:
-    """The options of a dataclass; their defaults are those of `held`, the one that another holds, if it is nested."""
+    """Return the options of a dataclass; `held` is the value of a nested one, with its defaults."""
     hints = typing.get_type_hints(config, include_extras=True)
     helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
     for field in dataclasses.fields(config):
@@ -190,7 +190,7 @@ def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
 
 @cache
 def _helps(config: type[object]) -> dict[str, str]:
-    """Field name to trailing comment, from the sources of the class and its bases; no source, no help."""
+    """Return the comment of each field, from the sources of the class and its bases; {} without sources."""
     helps: dict[str, str] = {}
     for base in reversed(config.__mro__):
         if dataclasses.is_dataclass(base):

@@ -77,7 +77,7 @@ class Sb3Model:
 
     @property
     def algorithm(self) -> str:
-        """The algorithm, as far as the file names it: `ppo`, `a2c`, `dqn`, `sac` or `td3`."""
+        """Return the algorithm, as far as the file names it: `ppo`, `a2c`, `dqn`, `sac` or `td3`."""
         module = str(_options(self.data, "policy_class").get("__module__", ""))
         found = re.fullmatch(r"stable_baselines3\.(dqn|sac|td3|common)\.policies", module)
         if found is None:
@@ -89,7 +89,7 @@ class Sb3Model:
 
     @property
     def steps(self) -> int:
-        """The env steps that it was trained for."""
+        """Return the env steps that it was trained for."""
         steps = self.data.get("num_timesteps")
         return steps if isinstance(steps, int) and 0 <= steps < 2**63 else 0
 

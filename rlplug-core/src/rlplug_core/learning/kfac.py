@@ -27,7 +27,7 @@ class Layer:
     bias: bool
 
     def matrix(self, flat: Tensor) -> Tensor:
-        """The layer's part of a flat tensor as a copy [outputs, inputs (+ 1 with bias)]."""
+        """Return the layer's part of a flat tensor as a copy [outputs, inputs (+ 1 with bias)]."""
         weights = self.outputs * self.inputs
         matrix = flat[self.offset : self.offset + weights].view(self.outputs, self.inputs)
         if not self.bias:

@@ -1,4 +1,4 @@
-"""Losses on values and on distributions of returns, as pure functions of tensors; B rows, one of either each."""
+"""Losses of values and of distributions of returns, as pure functions of tensors with B rows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from rlplug_core.accelerator import kernel, overridable
 from rlplug_core.batches import Transitions
 
-#: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
+#: The loss of an error e: the Huber loss, e² / 2 up to 1 and |e| - 1/2 beyond, or the squared error, e².
 Regression: TypeAlias = Literal["huber", "mse"]
-#: The smallest width of a quantile loss's square; the loss is divided by it.
+#: The smallest width of the quadratic part of a quantile loss; the loss is divided by the width.
 STEEP = 1e-6
 
 
 @overridable
 def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
-    """Compute the loss of each value at its target.
+    """Compute the loss of each value for its target.
 
     Args:
         value: [B].
@@ -100,7 +100,7 @@ def replay_priority(batch: Transitions, error: Tensor, eta: float = 0.9) -> Tens
 def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     """Compute |expectile - 1{u < 0}| u² for u = target - value (Kostrikov et al., 2021, arXiv:2110.06169, eq. 5).
 
-    The value that minimizes its mean is that expectile of the targets: 0.5 gives their mean, near 1 their largest.
+    The value that minimizes its mean is this expectile of the targets: their mean for 0.5, near their maximum for 1.
 
     Args:
         value: [B].
@@ -115,12 +115,12 @@ def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
 
 
 def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
-    """Compute exp(beta * advantage), held below the largest (Kostrikov et al., 2021, arXiv:2110.06169, eq. 7).
+    """Compute exp(beta * advantage), at most `largest` (Kostrikov et al., 2021, arXiv:2110.06169, eq. 7).
 
     Args:
-        advantage: [B] of actions; no gradient goes there.
-        beta: how strongly actions of advantage are preferred; 0 weighs all alike.
-        largest: the largest weight, which bounds the exponent, so that none overflows.
+        advantage: [B] of actions, constants.
+        beta: preference for actions with a large advantage; 0 gives all actions the same weight.
+        largest: the largest weight; it also keeps the exponential from overflowing.
 
     Returns:
         Weights [B].
@@ -133,10 +133,11 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
 def categorical_projection(
     probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor
 ) -> Tensor:
-    """The distribution of reward + discount * Z on the atoms of Z (Bellemare et al., 2017, arXiv:1707.06887, eq. 7).
+    """Project reward + discount * Z onto the atoms of Z (Bellemare et al., 2017, arXiv:1707.06887, eq. 7).
 
-    Each probability goes to the two atoms around the place that it moves to, or to an outer one. The shares are the
-    heights of triangles around the atoms, which sum to 1 everywhere: no mass is lost, at an atom or beyond the ends.
+    Each probability is split between the two atoms next to its new position; beyond the ends it goes to the outer
+    atom. Each atom's share is the height of a triangle around it. These heights sum to 1 everywhere, so no mass is
+    lost.
 
     Args:
         probability: [B, n] of Z.
@@ -153,17 +154,17 @@ def categorical_projection(
     )  # in units of the spacing
     atoms = torch.arange(last + 1, device=support.device, dtype=support.dtype)
     shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
-    # With discount 0 all atoms move to one place, so any distribution will do; Z itself would leave its rounding there.
+    # With discount 0 all atoms move to one position, so any distribution gives the result; Z would add its rounding.
     source = torch.where(discount.unsqueeze(1) == 0, (atoms == 0).to(support.dtype), probability)
     return (shares @ source.unsqueeze(2)).squeeze(2)
 
 
 def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the cross-entropy of distributions at their targets, and the divergence KL(target || distribution).
+    """Compute the cross-entropy of distributions to their targets, and the divergence KL(target || distribution).
 
     Args:
         log_probs: [B, n] in nats.
-        target: [B, n] probabilities; no gradient reaches them.
+        target: [B, n] probabilities, constants.
 
     Returns:
         -sum target log p [B] with a gradient in `log_probs`, and the KL divergence [B], at least 0, without a
@@ -177,12 +178,12 @@ def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def quantile_huber(
     quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0
 ) -> Tensor:
-    """Quantile regression with Huber's loss (Dabney et al., 2018, arXiv:1710.10044, eq. 10; arXiv:1806.06923, eq. 3).
+    """Compute the quantile Huber loss (Dabney et al., 2018, arXiv:1710.10044, eq. 10; arXiv:1806.06923, eq. 3).
 
     Args:
         quantiles: [B, N] estimated.
         shares: [N] or [B, N] levels of the quantiles, in [0, 1].
-        targets: [B, M] samples of the target; no gradient reaches them.
+        targets: [B, M] samples of the target, constants.
         kappa: error at which the loss changes from a square to a line; 0, the end of a schedule, gives a line.
 
     Returns:
@@ -197,7 +198,7 @@ def quantile_huber(
 def loss_and_derivative(
     quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss [B] and its derivative by the quantiles [B, N], in their precision."""
+    """Return the loss [B] and its derivative by the quantiles [B, N], in their precision."""
     kappa = max(kappa, STEEP)
     loss, derivative = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
     return loss.to(quantiles.dtype), derivative.to(quantiles.dtype)
@@ -206,11 +207,11 @@ def loss_and_derivative(
 def _quantile_huber(
     quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss [B] and its derivative by the quantiles [B, N], without a look at each of the N * M pairs.
+    """Return the loss [B] and its derivative by the quantiles [B, N], without computing all N * M pairs.
 
     A quantile divides the sorted targets into four groups: far below, just below, just above, far above. All pairs of a
-    group follow one formula in u, so that the group's size, sum and sum of squares are enough. In double precision,
-    because differences of sums of squares are taken.
+    group follow one formula in u, so the size, sum and sum of squares of the group are enough. The computation is
+    in double precision, because it subtracts sums of squares.
     """
     ordered = targets.sort(1).values
     count = quantiles.shape[1]

@@ -14,7 +14,7 @@ from rlplug_core.errors import NonFinite
 from rlplug_core.learning.optimizer import flatten, to_float
 
 TINY = 1e-12
-#: Works out a scalar at the present parameters.
+#: Computes a scalar at the current parameters.
 Scalar: TypeAlias = Callable[[], Tensor]
 
 
@@ -28,7 +28,7 @@ class Move:
 
 
 class TrustRegion:
-    """Minimizes losses of `module`'s parameters, never moving its distribution further than a radius at a time.
+    """Minimizes losses of `module`'s parameters; no step moves its distribution further than a radius.
 
     It is the step of TRPO (Schulman et al., 2015, arXiv:1502.05477, section 6 and appendix C). The parameters, already
     on their device, become views of one flat tensor and change in place: for learners that list only the runner `sync`.
@@ -64,7 +64,8 @@ class TrustRegion:
 
         Args:
             loss: the scalar to minimize, at the current parameters.
-            divergence: the mean KL divergence [] from the distribution before the step; its Hessian is the Fisher.
+            divergence: the mean KL divergence [] from the distribution before the step; its Hessian is the Fisher
+                matrix.
             radius: the largest divergence of the step.
             damping: added to the diagonal of the Fisher matrix.
             curvature: a cheaper estimate of the divergence for Fisher products; the divergence itself if None.
@@ -94,7 +95,7 @@ class TrustRegion:
         return Move(before, torch.zeros_like(before), self.tries)
 
     def fisher(self, divergence: Scalar, damping: float) -> Callable[[Tensor], Tensor]:
-        """The product of a vector with the damped Fisher matrix at the present parameters, by double backward."""
+        """Return the function v -> F v for the damped Fisher matrix F at the current parameters, by double backward."""
         slope = self.gradient(divergence(), create_graph=True)
 
         def product(vector: Tensor) -> Tensor:
@@ -125,7 +126,7 @@ class TrustRegion:
 
 
 def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, steps: int) -> Tensor:
-    """x with product(x) close to `wanted`, after `steps` steps (Hestenes and Stiefel, 1952).
+    """Return x with product(x) close to `wanted`, after `steps` steps (Hestenes and Stiefel, 1952).
 
     `product` multiplies by a symmetric positive definite matrix. Nothing is read on the host: once the residual is 0,
     further steps change nothing.

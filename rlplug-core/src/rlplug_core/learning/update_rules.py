@@ -241,7 +241,7 @@ class Torch:
         return made
 
     def _state_tensors(self, parameters: Tensor) -> dict[str, Tensor]:
-        """The tensors that the class keeps, of the right shapes."""
+        """Return the tensors that the class keeps, of the right shapes."""
         copy = parameters.detach().clone()
         try:
             made = self._fresh(copy)
@@ -317,7 +317,7 @@ def decays(rule: UpdateRule) -> bool:
 
 
 def rule_names() -> str:
-    """The rules with names of their own, as a list to choose from."""
+    """Return the rules with names of their own, as a list to choose from."""
     return ", ".join(RULES)
 
 
@@ -375,7 +375,7 @@ def _adams(cls: type[object], usual: dict[str, object]) -> dict[str, object]:
 def _arguments(
     name: str, cls: type[object], given: dict[str, object], usual: dict[str, object]
 ) -> dict[str, object]:
-    """The keyword arguments of a class; refuses a given option that would be without effect."""
+    """Return the keyword arguments of a class; refuses a given option that would be without effect."""
     taken = set(inspect.signature(cls).parameters)
     fitting = [one.name for one in fields(OptimizerOptions) if one.name in taken]
     for option in given:

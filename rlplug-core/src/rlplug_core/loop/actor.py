@@ -195,7 +195,7 @@ class Actor:
             self.signals.check()
 
     def take_episodes(self) -> list[tuple[int, Episode]]:
-        """The episodes that finished since the last call, each with the clock's steps at that moment."""
+        """Return the episodes that finished since the last call, each with the clock's steps at that moment."""
         self._read()
         taken = self.episodes
         self.episodes = []

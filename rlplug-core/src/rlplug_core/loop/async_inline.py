@@ -239,7 +239,7 @@ class Inline:
 
 
 def pull_copy(master: AnyLearner) -> AnyLearner:
-    """The owner of the shared state, with a private copy of the current parameters."""
+    """Return the owner of the shared state, with a private copy of the current parameters."""
     assert isinstance(master, Algorithm)
     for optimizer in master.optimizers:
         optimizer.pull()
@@ -247,7 +247,7 @@ def pull_copy(master: AnyLearner) -> AnyLearner:
 
 
 def mean_of(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric over the workers that have it."""
+    """Return the mean of each metric over the workers that have it."""
     names = dict.fromkeys(name for part in parts for name in part)
     columns = {name: [part[name] for part in parts if name in part] for name in names}
     return {name: sum(values) / len(values) for name, values in columns.items()}

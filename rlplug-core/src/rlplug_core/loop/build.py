@@ -29,7 +29,7 @@ from rlplug_core.protocols import (
 
 @notice("starting the environments and the processes of the run")
 def build(plan: Plan, clock: Clock) -> Trainable:
-    """The runner that the plan names, with environments reset and ready for the first step."""
+    """Return the runner that the plan names, with environments reset and ready for the first step."""
     if plan.runner == "async":
         from rlplug_core.loop.async_inline import Inline
         from rlplug_core.loop.async_processes import Processes
@@ -82,7 +82,7 @@ def _offline(plan: Plan, clock: Clock) -> Trainable:
 
 
 def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
-    """A buffer that takes a data set.
+    """Return a buffer that takes a data set.
 
     Raises:
         UsageError: it is of another kind.
@@ -105,7 +105,7 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
 
 
 def training_env(plan: Plan) -> Env:
-    """The environments that the synchronous loop steps, in as many processes as the plan says."""
+    """Return the environments that the synchronous loop steps, in as many processes as the plan says."""
     if min(plan.options.num_envs, plan.options.env_workers) < 2:
         return plan.make_env(plan.options.num_envs)
     from rlplug_core.loop.env_workers import EnvWorkers

@@ -45,7 +45,7 @@ class Permits:
         self.counts: Counter[int] = Counter()
 
     def grant(self, source: int) -> Permit | None:
-        """A permit for a chunk of `source`, unless as many are out as may be."""
+        """Return a permit for a chunk of `source`, unless as many are out as may be."""
         if not self.free:
             return None
         self.counts[source] += 1
@@ -106,7 +106,7 @@ class Traffic:
         return self.permits.version
 
     def grant(self, ready: Iterable[int]) -> Permit | None:
-        """A permit for that actor of the `ready` ones which has the fewest chunks on the way, or ever had."""
+        """Return a permit for that actor of the `ready` ones which has the fewest chunks on the way, or ever had."""
         if not self.permits.free:  # actors may be many, and most calls end here
             return None
         out = self.permits.counts
@@ -126,7 +126,7 @@ class Traffic:
         permit.episodes = episodes
 
     def take(self) -> list[Chunk]:
-        """The next chunk that may be learned from, if there is one."""
+        """Return the next chunk that may be learned from, if there is one."""
         permit = self.permits.next()
         if permit is None or permit.chunk is None:
             return []
@@ -148,7 +148,7 @@ class Traffic:
         return taken
 
     def state_dict(self) -> State:
-        """The version and the chunks that wait; no actor may be at one."""
+        """Return the version and the chunks that wait; no actor may be at one."""
         waiting = [permit for permit in self.permits.out if permit is not self.current]
         return {"version": self.version, "waiting": [_permit_state(permit) for permit in waiting]}
 

@@ -105,7 +105,7 @@ class LearnerProcesses:
         return self.member.learner
 
     def state_dict(self) -> State:
-        """The state of all at one point.
+        """Return the state of all at one point.
 
         Raises:
             RlplugError: their weights differ, so that the algorithm is not sound with several learners.
@@ -165,7 +165,7 @@ class LearnerProcesses:
             raise self._died(remote) from None
 
     def _listen(self, remote: Remote, kind: str, limit: float) -> Any:
-        """The answer of a learner, which is of that kind unless it failed."""
+        """Return the answer of a learner, which is of that kind unless it failed."""
         self._came(remote, limit)
         try:
             said, content = fetch(remote.connection)

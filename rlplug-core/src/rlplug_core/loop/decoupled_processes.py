@@ -95,7 +95,7 @@ class ActorProcesses:
         self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
-        """The next chunk that may be learned from; none after some time without one."""
+        """Return the next chunk that may be learned from; none after some time without one."""
         if not self.finish_chunk:
             self.task.weights.put(self.weights, self.version)
             self.finish_chunk = True
@@ -146,7 +146,7 @@ class ActorProcesses:
         close([seat.remote for seat in self.seats])
 
     def _start(self, rank: int, generation: int) -> Remote:
-        """A process for the actor `rank`; one that takes another's place draws other random numbers."""
+        """Start a process for the actor `rank`; a replacement draws other random numbers."""
         values = self.task.values
         if generation:
             values = {
@@ -262,7 +262,7 @@ class ActorProcesses:
 
 
 def example(learner: AnyLearner, env: Env) -> Step:
-    """A step with the shapes and types of those to come, from an environment that is closed afterwards."""
+    """Return a step with the shapes and types of those to come, from an environment that is closed afterwards."""
     actor = Actor(env, learner, learner.agent(), learner.buffer(), Clock(1))
     actor.reset(0)
     step = actor.step()

@@ -107,7 +107,7 @@ class RayActors:
         self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
-        """The next chunk that may be learned from; none after some time without one."""
+        """Return the next chunk that may be learned from; none after some time without one."""
         self._begin()
         self._grant()
         self._hear(0.0 if self.traffic.permits.next() else GLANCE)
@@ -193,7 +193,7 @@ class RayActors:
             )
 
     def _weights(self) -> object:
-        """The weights of the present version in Ray's store."""
+        """Return the weights of the present version in Ray's store."""
         if self.put[0] != self.version:
             arrays = tree_map(lambda tensor: tensor.detach().cpu().numpy(), dict(self.weights))
             self.put = self.version, ray.put(arrays)

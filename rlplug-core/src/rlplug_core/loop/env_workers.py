@@ -85,7 +85,7 @@ class EnvWorkers:
         self._told: dict[str, list[object]] = {}
 
     def _goals(self, told: Told) -> Goals | None:
-        """The goals of the first worker's environments; the worker computes their rewards."""
+        """Return the goals of the first worker's environments; the worker computes their rewards."""
         if not told.goals:
             return None
         ends = partial(self._ask_first, "goals", "terminated") if told.goals_end else None

@@ -113,7 +113,7 @@ class EpisodeStats:
 
 
 def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each number over those that have it."""
+    """Return the mean of each number over those that have it."""
     found: dict[str, list[float]] = {}
     for info in infos:
         for name, value in info.items():

@@ -58,7 +58,7 @@ class Evaluation:
 
     @property
     def by_agent(self) -> dict[str, float]:
-        """The mean return of each agent, if there are many."""
+        """Return the mean return of each agent, if there are many."""
         pairs = list(zip(self.agents, self.returns, strict=bool(self.agents)))
         return {
             agent: float(np.mean([gain for a, gain in pairs if a == agent]))
@@ -83,7 +83,7 @@ class Evaluation:
 
     @property
     def sem(self) -> float | None:
-        """The standard error of the mean; None for a single episode."""
+        """Return the standard error of the mean; None for a single episode."""
         if self.episodes < 2:
             return None
         # The returns of agents in one episode are not independent, so each episode counts once.
@@ -96,7 +96,7 @@ class Evaluation:
 
     @property
     def iqm(self) -> float:
-        """The mean of the middle half of the returns (Agarwal et al., 2021, arXiv:2108.13264)."""
+        """Return the mean of the middle half of the returns (Agarwal et al., 2021, arXiv:2108.13264)."""
         cut = len(self.returns) // 4
         return float(np.mean(np.sort(self.returns)[cut : len(self.returns) - cut]))
 

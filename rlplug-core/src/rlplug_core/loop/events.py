@@ -65,11 +65,11 @@ class Runner(Protocol):
     on_device: bool
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        """The episodes since the last call as (steps, worker, episode)."""
+        """Return the episodes since the last call as (steps, worker, episode)."""
         ...
 
     def metrics(self) -> Mapping[str, float]:
-        """The means of the updates' metrics since the last call."""
+        """Return the means of the updates' metrics since the last call."""
         ...
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -81,7 +81,7 @@ class Runner(Protocol):
         ...
 
     def state_dict(self) -> State:
-        """The run's components by name; `learner` is one of them."""
+        """Return the run's components by name; `learner` is one of them."""
         ...
 
 
@@ -195,7 +195,7 @@ class Events:
                 self.checkpoint("step", "periodic" if self.saved else "begin")
 
     def finish(self) -> None:
-        """The last log record and evaluation of a run that reached its end, unless they were just made."""
+        """Write the last log record and evaluate at the end of a run, unless both were just made."""
         if self.logged != self.clock.steps:
             self.log(at_end=True)
         if self.evaluated != self.clock.steps:

@@ -40,7 +40,7 @@ def freeze(learner: object, names: Sequence[str]) -> None:
 
 
 def _under(learner: nn.Module, name: str) -> dict[str, nn.Parameter]:
-    """The parameters of this name, or of the module of this name, that are trained."""
+    """Return the parameters of this name, or of the module of this name, that are trained."""
     trained = {full: one for full, one in learner.named_parameters() if one.requires_grad}
     found = {full: one for full, one in trained.items() if f"{full}.".startswith(f"{name}.")}
     if not found:

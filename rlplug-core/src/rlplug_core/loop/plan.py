@@ -141,7 +141,7 @@ class Plan:
 
     @property
     def runner(self) -> str:
-        """The name of the runner: the requested one, or the learner's best."""
+        """Return the name of the runner: the requested one, or the learner's best."""
         return (
             str(self.learner.runners[0]) if self.options.runner == "auto" else self.options.runner
         )
@@ -158,12 +158,12 @@ class Plan:
 
     @property
     def arguments(self) -> Mapping[str, object]:
-        """The keyword arguments of the environment."""
+        """Return the keyword arguments of the environment."""
         return self.source.arguments
 
     @property
     def max_lag(self) -> int:
-        """The largest policy lag of decoupled actors: the option, or twice as many chunks as actors, less one.
+        """Return the largest policy lag of decoupled actors: the option, or twice as many chunks as actors, less one.
 
         Then each may act one while another of its own waits for the learner.
         """
@@ -172,12 +172,12 @@ class Plan:
 
     @property
     def chunk_steps(self) -> int:
-        """The vector steps that a decoupled actor sends at once: the option, or the rollout length."""
+        """Return the vector steps that a decoupled actor sends at once: the option, or the rollout length."""
         return self.options.chunk_steps or int(getattr(self.config, "n_steps", CHUNK_STEPS))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The options that name something to import: the algorithm's own, and the evaluation environment."""
+        """Return the options that name something to import: the algorithm's own, and the evaluation environment."""
         return (*targets(self.learner, self.flat), *(["eval_env"] if self.options.eval_env else []))
 
     def check(self) -> None:
@@ -258,7 +258,7 @@ class Plan:
         return Seeds(self.options.seed)
 
     def make_env(self, num_envs: int) -> Env:
-        """The environment inside its wrappers."""
+        """Return the environment inside its wrappers."""
         return self.with_settings(wrap_env(self.bare_env(num_envs), self.wrappings))
 
     def with_settings(self, env: Env) -> Env:
@@ -272,20 +272,20 @@ class Plan:
         return env
 
     def make_eval_env(self, num_envs: int) -> Env:
-        """The environment for evaluations inside its wrappers: the same, without those only for training, or others."""
+        """Return the environment for evaluations in its own wrappers, or in those of training that also evaluate."""
         return self.for_evaluation(self.eval_source.apart().make(num_envs))
 
     def for_evaluation(self, env: Env) -> Env:
-        """An environment inside the wrappers of evaluations."""
+        """Return an environment inside the wrappers of evaluations."""
         around = self.wrappings if self.eval_wrappings is None else self.eval_wrappings
         return wrap_env(env, around, training=False)
 
     def bare_env(self, num_envs: int) -> Env:
-        """The environment without wrappers."""
+        """Return the environment without wrappers."""
         return self.source.make(num_envs)
 
     def device(self, rank: int) -> torch.device:
-        """The device of the learner `rank` of several: without a number, each has a GPU of its own."""
+        """Return the device of the learner `rank` of several: without a number, each has a GPU of its own."""
         device = torch.device(self.options.device)
         shared = device.type != "cuda" or device.index is not None or self.options.learners == 1
         return device if shared else torch.device("cuda", rank)
@@ -340,12 +340,12 @@ class Plan:
 
 
 def words(parts: Iterable[WrapperSpec | ControllerSpec]) -> tuple[str, ...]:
-    """The words that were typed for each part, with absolute paths."""
+    """Return the words that were typed for each part, with absolute paths."""
     return tuple(one.words for one in parts)
 
 
 def choose_wrappers(wrap: Iterable[str]) -> list[str]:
-    """The wrappers that are named; `none` says that there are none."""
+    """Return the wrappers without the word `none`, which means no wrappers."""
     return [one for one in wrap if one != "none"]
 
 

@@ -187,7 +187,7 @@ def check_nodes(packages: Mapping[str, str]) -> None:
 
 
 def _version_on(node: str, package: str) -> str:
-    """The version of a package on a node, or nothing: Python's own function is there whatever is installed."""
+    """Return the version of a package on a node, or nothing: Python's own function is there whatever is installed."""
     ask = ray.remote(num_cpus=0, max_retries=0)(version)
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)
     try:
@@ -213,7 +213,7 @@ class RayTask:
         ).remote(*arguments)
 
     def code(self) -> int | None:
-        """The exit code, or None while it runs or waits for a place.
+        """Return the exit code, or None while it runs or waits for a place.
 
         Raises:
             RayTaskError: the function raised.

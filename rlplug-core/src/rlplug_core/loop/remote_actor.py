@@ -57,7 +57,7 @@ class RemoteActor:
             complete(self.actor.env).configure(settings)
 
     def steps(self, steps: int, total: int) -> Iterator[Step]:
-        """The steps of a chunk, at the env step and with the total that the whole run has come to."""
+        """Return the steps of a chunk, at the env step and with the total that the whole run has come to."""
         self.clock.steps = steps
         self.clock.total = total
         for _ in range(self.length):

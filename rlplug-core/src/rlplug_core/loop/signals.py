@@ -74,7 +74,7 @@ class _Listener:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """A thread gets the numbers from the operating system, whatever the main thread does."""
+        """Receive the signal numbers in a thread during the block, even if the main thread hangs."""
         theirs, ours = os.pipe()
         _set_blocking(ours, False)
         before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)

@@ -56,7 +56,7 @@ def usable_device(name: str, option: str) -> torch.device:
 def on_this_machine(
     options: Mapping[str, object], say: Callable[[str], None]
 ) -> Mapping[str, object]:
-    """The options of a run that may have had other GPUs: those that need one that is not here are others."""
+    """Return the options of a run that may have had other GPUs: those that need one that is not here are others."""
     asking = [
         name
         for name in WITHOUT_GPU

@@ -93,7 +93,7 @@ def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) ->
 
 
 def _end_with_parent(lifeline: Connection) -> None:
-    """The parent never writes to the lifeline; reading ends when it dies, even if an environment hangs."""
+    """Exit when the parent dies, even if an environment hangs: reading the lifeline ends only then."""
     try:
         lifeline.recv_bytes()
     except (EOFError, OSError):

@@ -61,14 +61,14 @@ def parts(space: Space) -> list[Part]:
 
 
 def shape_of(space: Space) -> tuple[int, ...]:
-    """The shape of one action."""
+    """Return the shape of one action."""
     if isinstance(space, spaces.Dict):
         return (sum(prod(leaf.shape or ()) for _, leaf in _leaves(space, ())),)
     return tuple(space.shape or ())
 
 
 def dtype_of(space: Space) -> np.dtype[Any]:
-    """The type of the numbers in an action; those of a Box are float32, as networks give them, whatever its own are."""
+    """Return the dtype of an action: float32 for a Box of any dtype, because networks compute in it."""
     return np.dtype(np.float32 if isinstance(space, spaces.Dict | spaces.Box) else space.dtype)
 
 
@@ -87,7 +87,7 @@ def split(space: Space, action: Array) -> Any:
 
 
 def join(space: Space, tree: Any) -> Array:
-    """The inverse of `split`."""
+    """Return the inverse of `split`."""
     if not isinstance(space, spaces.Dict):
         return np.asarray(tree)
     columns = []

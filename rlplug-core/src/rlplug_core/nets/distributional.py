@@ -195,5 +195,5 @@ class ImplicitQ(QNetwork):
 
 
 def middles(count: int) -> Tensor:
-    """The middles [count] of `count` equal shares of [0, 1]: (i + 1/2) / count."""
+    """Return the middles [count] of `count` equal shares of [0, 1]: (i + 1/2) / count."""
     return (torch.arange(count) + 0.5) / count

@@ -11,7 +11,7 @@ from rlplug_core.nets.net import Net, at_layer
 def linear(
     inputs: int, outputs: int, gain: float | None = None, net: Net | None = None, number: int = -1
 ) -> nn.Linear:
-    """A linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
+    """Return a linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
 
     Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero. `number` is
     that of a hidden layer; a list in `net.init` may have its method.

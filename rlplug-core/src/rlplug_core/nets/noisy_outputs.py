@@ -61,7 +61,7 @@ def check_no_output_gain(net: Net) -> None:
 
 
 def _noisy(plain: nn.Module, kind: Noise, sigma: float | None) -> nn.Module:
-    """The noisy form of a linear layer, or of one in front of others."""
+    """Return the noisy form of a linear layer, or of one in front of others."""
     if isinstance(plain, nn.Sequential):
         first, *rest = plain
         return nn.Sequential(_noisy(first, kind, sigma), *rest)

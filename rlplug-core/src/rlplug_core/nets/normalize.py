@@ -189,7 +189,7 @@ class RewardScale(Running):
         self.has_scale = False
 
     def forward(self, rollout: Rollout) -> Rollout:
-        """The rollout with its rewards scaled, and cut at `clip`."""
+        """Return the rollout with its rewards scaled, and cut at `clip`."""
         scale = self
         if not self.has_scale:
             # Unscaled it would teach the critic returns of another size than all later.

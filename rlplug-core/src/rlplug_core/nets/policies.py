@@ -224,7 +224,7 @@ class Critic(ValueFunction):
 
 
 def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
-    """The last layer of a critic."""
+    """Return the last layer of a critic."""
     return PopArt(features, net=net) if popart else linear(features, 1, 1.0, net)
 
 

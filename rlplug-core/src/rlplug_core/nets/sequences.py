@@ -41,7 +41,7 @@ class Sequences(Samples):
         return split_shuffled(self, num_envs, size * num_envs // len(self.is_first), generator)
 
     def take(self, index: Tensor) -> Sequences:
-        """The rows at `index` [n], each whole."""
+        """Return the rows at `index` [n], each whole."""
         starts = torch.arange(
             0, len(self.is_first), rows_of(self.recurrent_state), device=index.device
         )

@@ -26,12 +26,12 @@ class EnvBase:
 
     @property
     def source(self) -> Spec:
-        """The spec of the bare environment, below all wrappers."""
+        """Return the spec of the bare environment, below all wrappers."""
         return self.spec
 
     @property
     def action_space(self) -> Space:
-        """The actions of the bare environment, as its documentation describes them."""
+        """Return the actions of the bare environment, as its documentation describes them."""
         return self.spec.action
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:

@@ -193,7 +193,7 @@ def _steps(env: object) -> bool:
 
 
 def _display_name(env: object) -> str:
-    """The name of an object: its id, or the name of its class."""
+    """Return the name of an object: its id, or the name of its class."""
     bare = getattr(env, "unwrapped", env)
     return str(getattr(getattr(env, "spec", None), "id", None) or type(bare).__name__)
 

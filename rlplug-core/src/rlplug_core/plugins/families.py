@@ -63,7 +63,7 @@ class Family:
 
 
 def families() -> list[Family]:
-    """The families of all providers that can be used.
+    """Return the families of all providers that can be used.
 
     Raises:
         PluginError: a file of families cannot be read.
@@ -73,7 +73,7 @@ def families() -> list[Family]:
 
 
 def family_of(env_id: str) -> Family | None:
-    """The family of an id, with or without the module in front of it; None for one that no family lists."""
+    """Return the family of an id, with or without the module in front of it; None for one that no family lists."""
     bare = env_id if provider_in(env_id) else env_id.rpartition(":")[2]
     return next((family for family in families() if family.holds(bare)), None)
 

@@ -78,7 +78,7 @@ class Index:
 
 @cache
 def read(record: Record) -> tuple[Index | None, str]:
-    """The valid index of a contribution, or None and why; imports nothing, never raises."""
+    """Return the valid index of a contribution, or None and why; imports nothing, never raises."""
     path = file(record)
     if path is None or not path.is_file():
         return None, "it has no index"
@@ -104,7 +104,7 @@ def file(record: Record) -> Path | None:
 
 @cache
 def package_root(package: str) -> Path | None:
-    """The directory of a top-level package, without importing it (a dotted `find_spec` would)."""
+    """Return the directory of a top-level package, without importing it (a dotted `find_spec` would)."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError, AttributeError):
@@ -132,13 +132,13 @@ def abilities(record: Record) -> tuple[str, ...]:
 
 
 def env_ids(record: Record) -> tuple[str, ...]:
-    """The environment ids or patterns of a provider, as far as its index is valid."""
+    """Return the environment ids or patterns of a provider, as far as its index is valid."""
     index, _ = read(record)
     return index.ids if index else ()
 
 
 def options(index: Index) -> tuple[Option, ...]:
-    """The option schema of an indexed algorithm or wrapper."""
+    """Return the option schema of an indexed algorithm or wrapper."""
     from rlplug_core.config.options import Range
     from rlplug_core.config.schema import Option
 
@@ -151,7 +151,7 @@ def options(index: Index) -> tuple[Option, ...]:
 
 
 def text(index: Index) -> str:
-    """The file's content; the same index always gives the same text."""
+    """Return the file's content; the same index always gives the same text."""
     return json.dumps(asdict(index), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -160,7 +160,7 @@ def digest(path: Path) -> str:
 
 
 def module_file(module: str) -> Path | None:
-    """The source of a module, found by joining names to the top-level package's directory."""
+    """Return the source of a module, found by joining names to the top-level package's directory."""
     top, *rest = module.split(".")
     root = package_root(top)
     if root is None:
@@ -185,7 +185,7 @@ def _single_file(module: str) -> Path | None:
 
 
 def _show(value: object) -> Any:
-    """A foreign value as a terminal may show it: no text in it holds control characters."""
+    """Return a foreign value as a terminal may show it: no text in it holds control characters."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value, 1000)
     if isinstance(value, list):

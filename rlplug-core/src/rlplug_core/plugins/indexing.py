@@ -38,7 +38,7 @@ _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
 
 def make(record: Record) -> Index:
-    """The index of an algorithm, provider, wrapper, controller, memory, network, rule or hook plugin, from its code.
+    """Return the index of a plugin of any kind from its code.
 
     Raises:
         PluginError: it cannot be loaded, or redefines a reserved option.
@@ -129,7 +129,7 @@ def _algorithm(record: Record) -> Index:
 
 
 def _config_of(record: Record, cls: object) -> Index:
-    """The index of a wrapper, a controller, a memory or a network, which may be a function."""
+    """Return the index of a wrapper, a controller, a memory or a network, which may be a function."""
     config: Any = getattr(cls, "Config", Config)
     sources = _sources(cls) if isinstance(cls, type) else [cls.__module__]
     modules = [*sources, *_config_sources(config)]
@@ -148,13 +148,13 @@ def _config_of(record: Record, cls: object) -> Index:
 
 
 def _documents(value: object) -> list[str]:
-    """The docstrings of a class's module and of the class."""
+    """Return the docstrings of a class's module and of the class."""
     module = sys.modules.get(getattr(value, "__module__", ""))
     return [doc for doc in (module and module.__doc__, getattr(value, "__doc__", None)) if doc]
 
 
 def _summary(documents: Iterable[str]) -> str:
-    """The first line that is written; an algorithm's module names the method and its paper."""
+    """Return the first nonempty docstring line; the module docstring of an algorithm names the method and its paper."""
     return about(
         next((document.strip().splitlines()[0] for document in documents if document.strip()), "")
     )
@@ -178,7 +178,7 @@ def _module_hashes(values: Iterable[Any]) -> dict[str, str]:
 
 
 def _sources(cls: type[object]) -> Iterator[str]:
-    """The module of a class, and of every base that says something an index repeats."""
+    """Return the module of a class, and of every base that says something an index repeats."""
     yield cls.__module__
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] != "rlplug_core" and not _SAID.isdisjoint(vars(base)):
@@ -186,7 +186,7 @@ def _sources(cls: type[object]) -> Iterator[str]:
 
 
 def _config_sources(config: type[Any]) -> Iterator[str]:
-    """The modules of a configuration, its bases and its nested ones, as far as they have fields."""
+    """Return the modules of a configuration, its bases and its nested ones, as far as they have fields."""
     for base in config.__mro__:
         if (
             vars(base).get("__annotations__")

@@ -70,7 +70,7 @@ def contributing() -> Iterator[Installed]:
 
 
 def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
-    """The metadata directories in a directory of the path, each with its distribution's name."""
+    """Return the metadata directories in a directory of the path, each with its distribution's name."""
     try:
         entries = sorted(os.listdir(directory))
     except OSError:  # not there, not readable, or no directory
@@ -84,7 +84,7 @@ def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def _headers(path: str) -> str:
-    """The text of a directory's metadata; that of an `.egg-info` has its requirements in a file of their own."""
+    """Return the text of a directory's metadata; that of an `.egg-info` has its requirements in a file of their own."""
     if path.endswith(".dist-info"):
         return _text(f"{path}/METADATA")
     required = _text(f"{path}/requires.txt").partition("[")[0].split("\n")
@@ -115,7 +115,7 @@ def _read_text(distribution: Distribution, name: str) -> str:
 
 
 def _parse(metadata: str, points: str) -> Installed | None:
-    """The headers of a metadata file; None without a name, as half-removed distributions are."""
+    """Return the headers of a metadata file; None without a name, as half-removed distributions are."""
     headers: dict[str, list[str]] = {}
     for line in metadata.splitlines():
         if not line:

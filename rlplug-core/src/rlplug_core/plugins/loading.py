@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load(record: Record) -> Any:
-    """The object that a record's entry point names.
+    """Return the object that a record's entry point names.
 
     Raises:
         PluginError: its module raised or lacks the object. `MissingPackage`: a package it needs is not installed.

@@ -13,7 +13,7 @@ DEFAULT = "gymnasium"
 
 
 def find(group: Group, name: str) -> Record:
-    """The record that `name` means, usable or not.
+    """Return the record that `name` means, usable or not.
 
     Raises:
         UsageError: nothing has this name, or several distributions have.
@@ -54,7 +54,7 @@ def provider_in(env_id: str) -> str:
 
 
 def ids(group: Group) -> list[str]:
-    """The short ids of all that is installed, usable or not."""
+    """Return the short ids of all that is installed, usable or not."""
     return sorted({record.id for record in records() if record.group == group})
 
 

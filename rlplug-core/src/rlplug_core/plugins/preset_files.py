@@ -41,7 +41,7 @@ class Presets:
 
 
 def read(record: Record) -> Presets:
-    """The preset file of an algorithm.
+    """Return the preset file of an algorithm.
 
     Raises:
         PluginError: it cannot be read.

@@ -70,7 +70,7 @@ class Record:
 
     @property
     def top_level(self) -> str:
-        """The package with the target, the index and the presets."""
+        """Return the package with the target, the index and the presets."""
         return self.target.partition(":")[0].partition(".")[0]
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Record:
 
 
 def canonical(name: str) -> str:
-    """A distribution's name as the package index compares it."""
+    """Return a distribution's name as the package index compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -74,12 +74,12 @@ class RunRequest:
 
     @property
     def set_by_user(self) -> list[str]:
-        """The names of the values that come neither from presets nor from defaults."""
+        """Return the names of the values that come neither from presets nor from defaults."""
         return [name for name, one in self.origins.items() if one not in ("preset", "default")]
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The options of the run and of the algorithm; `eval_env` is the recorded name.
+        """Return the options of the run and of the algorithm; `eval_env` is the recorded name.
 
         Raises:
             UsageError: no name rebuilds the environment for evaluations.
@@ -92,7 +92,7 @@ class RunRequest:
 
     @cached_property
     def source(self) -> EnvSource:
-        """The environment with its arguments.
+        """Return the environment with its arguments.
 
         Raises:
             UsageError: it is an object, which takes no arguments, or an argument is not a plain value.
@@ -101,7 +101,7 @@ class RunRequest:
 
     @cached_property
     def eval_source(self) -> EnvSource:
-        """The environment for evaluations: `source` itself unless options say something else.
+        """Return the environment for evaluations: `source` itself unless options say something else.
 
         Raises:
             UsageError: no name rebuilds it.

@@ -37,7 +37,7 @@ class Single:
 
     @classmethod
     def parse(cls, name: str, text: str) -> Single:
-        """The wrapper of `gymnasium:Name`, `module:Name` or `file.py:Name`.
+        """Return the wrapper of `gymnasium:Name`, `module:Name` or `file.py:Name`.
 
         Raises:
             UsageError: there is none, or it learns. BadConfig: an argument has no value.

@@ -137,7 +137,7 @@ class ControllerSpec:
         return cls(with_path(words), code, _config(code, text, name, "controller"))
 
     def build(self) -> Controller:
-        """A new controller.
+        """Return a new controller.
 
         Raises:
             UsageError: an option is wrong. PluginError: it raised, or has no `reason`.
@@ -223,7 +223,7 @@ def split(words: str) -> tuple[str, str]:
 
 
 def join_words(name: str, options: str) -> str:
-    """The inverse of `split`."""
+    """Return the inverse of `split`."""
     return f"{name}:{options}" if options else name
 
 

@@ -31,7 +31,7 @@ class Switches:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Switches:
-        """The switches of the process environment and of the configuration file it points to.
+        """Return the switches of the process environment and of the configuration file it points to.
 
         Raises:
             UsageError: the configuration file cannot be read.

@@ -63,7 +63,7 @@ def make_from_code(code: object, name: str, num_envs: int, arguments: Mapping[st
 def _call(
     code: Any, num_envs: int, arguments: Mapping[str, object]
 ) -> tuple[Callable[[], object], bool]:
-    """The call of a function, and whether it is told how many environments to return."""
+    """Return the call of a function, and whether the function takes the number of environments."""
     parameters = _parameters(code)
     if ROWS in parameters and parameters[ROWS].kind is not inspect.Parameter.POSITIONAL_ONLY:
         return partial(code, **{ROWS: num_envs}, **arguments), True
@@ -141,7 +141,7 @@ def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
 
 
 def adopt_vector(make: Callable[[], object], name: str) -> Env:
-    """A vector of Gymnasium as ours."""
+    """Return a vector of Gymnasium as ours."""
     from rlplug_core.protocols import SupportsAdoptVector
 
     adopter = build(usable("envs", DEFAULT))
@@ -174,7 +174,7 @@ def is_world(env: object) -> bool:
 
 
 def adopt_worlds(make: Callable[[], object], num_envs: int, name: str) -> Env:
-    """Return worlds of many agents side by side."""
+    """Return several multi-agent worlds as one vector."""
     return _worlds(name, lambda adopter: adopter.adopt_worlds(make, num_envs, name))
 
 

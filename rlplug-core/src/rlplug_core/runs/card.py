@@ -70,7 +70,7 @@ def card(
     untrained: bool = False,
     program: Spec | None = None,
 ) -> str:
-    """The card of a run's policy.
+    """Return the card of a run's policy.
 
     Args:
         about: the export's description: `checkpoint`, `step`, `wrap`, `wrap_each`.

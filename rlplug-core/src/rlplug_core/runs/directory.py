@@ -56,7 +56,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, out: Path, name: str | None, stem: str) -> RunDirectory:
-        """A new directory `out/name`, locked; without a name, one from `stem` and the time.
+        """Return a new directory `out/name`, locked; without a name, one from `stem` and the time.
 
         A directory left by a process that was killed before it wrote its configuration is reused.
 
@@ -91,7 +91,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path | str) -> RunDirectory:
-        """An existing run directory.
+        """Return an existing run directory.
 
         Raises:
             UsageError: `path` does not hold a run.
@@ -154,7 +154,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """The lock for the block, as in `lock`. The file `lock` is empty afterwards, unless hooks are pending."""
+        """Hold the lock during the block, as `lock` does. Then the file `lock` is empty, unless hooks are pending."""
         self.lock()
         try:
             yield
@@ -223,7 +223,7 @@ class RunDirectory:
 
 
 def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
-    """The hash of a configuration without its seed: runs of one group differ in the seed, and maybe in their place."""
+    """Return the hash of a configuration without its seed and its paths: the seeds of a configuration form a group."""
     rest = {name: value for name, value in options.items() if name not in ("seed", *PLACES)}
     text = json.dumps([algorithm, env, rest], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -273,7 +273,7 @@ def _owner(process: str) -> int | None:
 def _descriptor(
     path: Path, directory: bool, opened: Callable[[Path], IO[bytes]] = open_regular
 ) -> int:
-    """A descriptor of a directory, or of a regular file."""
+    """Return a descriptor of a directory, or of a regular file."""
     if directory:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with opened(path) as file:

@@ -51,7 +51,7 @@ class Conditions:
             raise UsageError(f"epsilon is {self.epsilon!r}; it is a chance from 0 to 1")
 
     def applied(self, plan: Plan) -> Plan:
-        """The plan with these environments."""
+        """Return the plan with these environments."""
         source = plan.eval_source if self.env is None else source_of(self.env)
         source = source.with_arguments(self.arguments or {})
         plan = replace(plan, env=source.name, source=source, eval_source=source)
@@ -91,7 +91,7 @@ def evaluate_checkpoint(
 
 
 def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict[str, object]:
-    """The best checkpoint's returns, and under `last_…` those of the last weights, over greedy episodes of new seeds.
+    """Return the metrics of greedy episodes on new seeds: of the best checkpoint, and of the last weights (`last_…`).
 
     Where both are the same weights they play once.
 
@@ -132,7 +132,7 @@ def _returns(result: Evaluation) -> dict[str, float]:
 
 
 def seed_of(plan: Plan, given: int | None) -> int:
-    """The seed that was given, else that of a run's final evaluation, which no evaluation while it trained used.
+    """Return the seed that was given, else that of a run's final evaluation, which no evaluation while it trained used.
 
     Raises:
         UsageError: it is none.
@@ -215,7 +215,7 @@ def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
 
 
 def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, object]]:
-    """The learner's part of the checkpoint that a word means.
+    """Return the learner's part of the checkpoint that a word means.
 
     Raises:
         UsageError: the checkpoint does not exist. BadCheckpoint: none can be read.

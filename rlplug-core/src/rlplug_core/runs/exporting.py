@@ -84,7 +84,7 @@ def _surroundings(plan: Plan) -> dict[str, object]:
 
 
 def load_export(directory: Path, deterministic: bool = True, trust: bool = False) -> Policy:
-    """The policy of an export, inside the wrappers that it was trained with.
+    """Return the policy of an export, inside the wrappers that it was trained with.
 
     Raises:
         UsageError: it shall not be deterministic, or a wrapper is missing. RlplugError: its files are damaged.

@@ -280,7 +280,7 @@ class _Starts:
 
 
 def _is_superseded(record: Record, start: Record) -> bool:
-    """A final evaluation counts for the weights of its step, so a run that goes beyond it takes nothing back."""
+    """Return whether a resume repeats a record. A final evaluation belongs to the weights of its step, so it stays."""
     if record.kind not in MEASURED or "after" not in start.data:
         return False
     return bool(record.seq > start.data["after"]) and (

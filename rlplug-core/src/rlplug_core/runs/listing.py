@@ -89,7 +89,7 @@ def _several(path: Path, found: Sequence[Path]) -> str:
 
 
 def directories(out: Path = OUT) -> list[Path]:
-    """The run directories in `out` and in the sweeps there, oldest first."""
+    """Return the run directories in `out` and in the sweeps there, oldest first."""
     places = [out, *(path.parent for path in out.glob("*/sweep.json"))] if out.is_dir() else []
     found = [path.parent for place in places for path in place.glob("*/config.json")]
     return sorted(found, key=lambda path: (_write_time(path / "config.json"), path.name))
@@ -104,7 +104,7 @@ def _write_time(path: Path) -> int:
 
 
 def summary(path: Path) -> Summary:
-    """A run in a few words, from its configuration and its journal."""
+    """Return a run in a few words, from its configuration and its journal."""
     try:
         return _summary(path)
     except BadFile as error:

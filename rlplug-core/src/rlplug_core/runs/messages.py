@@ -64,7 +64,7 @@ def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def _batches(plan: Plan) -> Iterator[str]:
-    """A minibatch is at most the whole rollout."""
+    """Warn about minibatches that are larger than a rollout."""
     values = plan.flat
     if not {"n_steps", "n_epochs", "batch_size"} <= values.keys():
         return
@@ -161,7 +161,7 @@ def add_resume_command(error: Stopped, run: Path) -> Stopped:
 
 
 def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
-    """The last good checkpoint of a run, what to look at, and what to type so that the steps of `what` are smaller.
+    """Return advice after a NaN: the last good checkpoint, metrics to look at, and options for smaller steps of `what`.
 
     `what` is the message of a `NonFinite`, which names the optimizer.
     """
@@ -206,7 +206,7 @@ def _finite(saved: Saved) -> bool:
 
 
 def _arrays(tree: object) -> Iterator[Array]:
-    """The arrays of floating point numbers in a component."""
+    """Return the arrays of floating point numbers in a component."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())
     if isinstance(tree, list):
@@ -315,7 +315,7 @@ def apart(here: Spec, there: Spec) -> str:
 
 
 def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
-    """The differences of one space, of Dicts only the parts that differ."""
+    """Return the differences of one space, of Dicts only the parts that differ."""
     if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
         if here != there:
             said = (

@@ -75,7 +75,7 @@ class Policy:
         return self._origin, (self.deterministic,)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Policy:
-        """A copy in this process, which remembers the same."""
+        """Return a copy in this process, which remembers the same."""
         memo[id(self)] = made = Policy.__new__(Policy)
         made.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return made
@@ -159,7 +159,7 @@ def policy_of(
     deterministic: bool,
     origin: Callable[[str, bool], Policy],
 ) -> Policy:
-    """The policy of a run's checkpoint; `origin` loads that of a checkpoint by its name, deterministic or not.
+    """Return the policy of a run's checkpoint; `origin` loads that of a checkpoint by its name, deterministic or not.
 
     Raises:
         UsageError: the checkpoint does not exist. BadCheckpoint: it cannot be read.

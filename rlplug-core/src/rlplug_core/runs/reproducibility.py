@@ -53,7 +53,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def writers(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """The packages that have other versions now than `then`, each as pip installs the one of then, `torch==2.10.0`."""
+    """Return the packages with other versions than `then`, each with its old version in pip's form: `torch==2.10.0`."""
     return tuple(
         f"{name}=={version}"
         for name, version in then["versions"].items()

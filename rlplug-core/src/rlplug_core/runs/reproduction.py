@@ -159,7 +159,7 @@ def _nan(value: float | None) -> bool:
 
 
 def _digests(directory: RunDirectory) -> dict[str, str]:
-    """The hashes of the files with the final learner."""
+    """Return the hashes of the files with the final learner."""
     _, manifest = read(Checkpoints(directory.checkpoints_path).kept("final")[0].path, "clock")
     return {
         name: digest for name, digest in manifest["files"].items() if name.startswith("learner.")

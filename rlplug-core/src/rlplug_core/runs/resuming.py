@@ -95,7 +95,7 @@ def _check_none_gone(run: Run, status: str) -> None:
 def _goal(
     run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
 ) -> tuple[int | None, bool]:
-    """The limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
+    """Return the limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
 
     That one may have died before a checkpoint knew of it.
     """

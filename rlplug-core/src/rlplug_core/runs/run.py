@@ -75,7 +75,7 @@ class Run:
 
     @property
     def checkpoints(self) -> list[str]:
-        """The names of the checkpoints, in the order of their steps; an export has one."""
+        """Return the names of the checkpoints, in the order of their steps; an export has one."""
         if self.directory.is_export:
             from rlplug_core.export.bundle import read  # runs do not need it
 
@@ -86,7 +86,7 @@ class Run:
         ]
 
     def summary(self) -> Summary:
-        """The run in a few words: status, steps, best and last evaluation, final evaluation."""
+        """Return the run in a few words: status, steps, best and last evaluation, final evaluation."""
         return summary(self.path)
 
     def curves(self, *names: str) -> dict[str, Array]:
@@ -246,7 +246,7 @@ class Run:
 
     @add_python_notes()
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
-        """The policy of a checkpoint or an export; see `rlplug_core.load`."""
+        """Return the policy of a checkpoint or an export; see `rlplug_core.load`."""
         if self.directory.is_export:
             from rlplug_core.runs.exporting import load_export  # runs do not need it
 
@@ -283,7 +283,7 @@ class Run:
 def open_run(
     run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False
 ) -> Run:
-    """The run of this path, or of this name in `out`.
+    """Return the run of this path, or of this name in `out`.
 
     Args:
         env: its environment, if no name rebuilds it.
@@ -298,7 +298,7 @@ def open_run(
 
 
 def plan_of(run: Run) -> Plan:
-    """The plan that a run was made from, with its own copies of files.
+    """Return the plan that a run was made from, with its own copies of files.
 
     Raises:
         Untrusted: it has code of its own that you have not trusted.

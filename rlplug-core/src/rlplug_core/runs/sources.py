@@ -100,7 +100,7 @@ def identity(name: str) -> str:
 
 
 def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
-    """The parts of a run's configuration that may name a file; of `targets`, those that the options hold."""
+    """Return the parts of a run's configuration that may name a file; of `targets`, those that the options hold."""
     options = config["options"]
     listed = {
         f"{role}.{number}": split(words)[0]
@@ -114,7 +114,7 @@ def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
 
 
 def _lists(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    """The options that list `NAME:option=value,…`, as far as a run has them."""
+    """Return the options that list `NAME:option=value,…`, as far as a run has them."""
     return {name: options[name] for name in LISTS if options.get(name)}
 
 

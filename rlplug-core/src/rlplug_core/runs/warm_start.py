@@ -81,7 +81,7 @@ class WarmStart:
             self._give_optimizers(learner, saved["_extra_state"]["optimizers"])
 
     def _choose(self, state: Mapping[str, object]) -> dict[str, Tensor]:
-        """The tensors of a learner's state that belong to the parts."""
+        """Return the tensors of a learner's state that belong to the parts."""
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         return {
             name: value for name, value in tensors.items() if part_of(name, tensors) in self.parts
@@ -105,7 +105,7 @@ class WarmStart:
             )
 
     def buffer(self) -> Mapping[str, object] | None:
-        """The state of the buffer that is to be taken over, if it is.
+        """Return the state of the buffer that is to be taken over, if it is.
 
         Raises:
             UsageError: this checkpoint holds none.
@@ -183,7 +183,7 @@ class WarmStart:
 
 
 def targets_of(learner: Algorithm[Any]) -> list[Target]:
-    """The target networks that a learner keeps as `Target`s, by themselves or in lists."""
+    """Return the target networks that a learner keeps as `Target`s, by themselves or in lists."""
     kept = [
         one
         for value in vars(learner).values()

@@ -99,7 +99,7 @@ def show_episodes(
 
 
 def make_shown_env(plan: Plan, render_mode: str) -> Env:
-    """One environment inside the plan's wrappers, to be watched."""
+    """Return one environment inside the plan's wrappers, to be watched."""
     if render_mode == "rgb_array":
         headless()
     return plan.for_evaluation(plan.eval_source.apart().make_shown(render_mode))

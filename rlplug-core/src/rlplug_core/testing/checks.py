@@ -42,7 +42,7 @@ class Check:
 
     @property
     def summary(self) -> str:
-        """The tested behavior in one sentence."""
+        """Return the tested behavior in one sentence."""
         return self.rule.summary
 
     def outcome(self) -> Outcome:

@@ -32,7 +32,7 @@ def hidden(ale: Any) -> str:
 
 
 def capture_game(ale: Any) -> Array:
-    """The emulator's state as bytes, with its generator, which it leaves out unless asked."""
+    """Return the emulator's state as bytes, with its generator, which it leaves out unless asked."""
     return np.frombuffer(ale.cloneState(include_rng=True).serialize(), np.uint8).copy()
 
 
@@ -44,7 +44,7 @@ def restore_game(ale: Any, state: Array) -> None:
 
 
 def limit(env: GymEnv) -> int:
-    """The actions after which the emulator has shown as many frames as an episode may have; 0 for no limit.
+    """Return the actions after which the emulator has shown as many frames as an episode may have; 0 for no limit.
 
     Frames that open an episode, idle or with FIRE, count too, so it can end a few actions sooner.
     """
@@ -79,7 +79,7 @@ class Preprocessing:
     sticky: float | None = None
 
     def __call__(self, env: GymEnv) -> GymEnv:
-        """The game inside these wrappers.
+        """Return the game inside these wrappers.
 
         Raises:
             UsageError: it is not an Atari game. MissingPackage: OpenCV is not installed.

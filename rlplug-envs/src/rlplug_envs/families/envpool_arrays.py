@@ -53,7 +53,7 @@ class Arrays:
 
 
 def stepper(pool: Any) -> Callable[[Any], Stepped]:
-    """The `step` of a pool, without copies in `info`; EnvPool's own if there are several parts."""
+    """Return the `step` of a pool, without copies in `info`; EnvPool's own if there are several parts."""
     if _fits(pool):
         return Arrays(pool).step
 

@@ -13,7 +13,7 @@ MOST = 1_000_000
 
 
 def limit(env: GymEnv) -> int:
-    """The steps until a world's time is over; 0 for those without a time, and for other packages' classes.
+    """Return the steps until a world's time is over; 0 for those without a time, and for other packages' classes.
 
     A world whose defaults say no `duration` heeds none. Time is added up as the world does it: ten times 0.1 is less
     than 1, and takes a step more.

@@ -19,7 +19,7 @@ def entry_limit(env: Any) -> int:
 
 
 def limit_of(env: GymEnv) -> int:
-    """The steps after which an environment, once reset, truncates its episodes; 0 if no limit is known."""
+    """Return the steps after which an environment, once reset, truncates its episodes; 0 if no limit is known."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env.unwrapped).__mro__}
     families = [
         import_module(f"{__package__}.{family}")

@@ -21,6 +21,6 @@ class Listed:
         return type(self)(arguments)
 
     def ids(self) -> Iterable[str]:
-        """The ids that are listed; there may be more."""
+        """Return the ids that are listed; there may be more."""
         families = tomllib.loads(Path(__file__).with_name(f"{self.listed}.toml").read_text("utf-8"))
         return sorted(id for family in families.values() for id in family["ids"])

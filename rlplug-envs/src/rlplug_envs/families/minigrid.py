@@ -30,7 +30,7 @@ class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def limit(env: GymEnv) -> int:
-    """The steps after which a world truncates itself; 0 for levels of BabyAI with a limit for each mission."""
+    """Return the steps after which a world truncates itself; 0 for levels of BabyAI with a limit for each mission."""
     from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
     world: Any = env.unwrapped
@@ -39,7 +39,7 @@ def limit(env: GymEnv) -> int:
 
 
 def without_mission(env: GymEnv) -> GymEnv:
-    """The environment without the entry `mission`, if it has one."""
+    """Return the environment without the entry `mission`, if it has one."""
     space = env.observation_space
     return (
         WithoutMission(env) if isinstance(space, spaces.Dict) and MISSION in space.spaces else env

@@ -50,7 +50,7 @@ def with_camera(module: str, arguments: Mapping[str, object]) -> Mapping[str, ob
 
 
 def capture_data(data: Any) -> State:
-    """The integration state of an MjData, and all its arrays of fixed size one after the other, by type."""
+    """Return the integration state of an MjData, and all its arrays of fixed size one after the other, by type."""
     import mujoco
 
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -89,7 +89,7 @@ def _model_arrays(model: object) -> list[str]:
 
 
 def fingerprint(model: object) -> str:
-    """A digest of an MjModel: environments that change their model as they go have no state that could be restored."""
+    """Return a digest of an MjModel: if an environment changes its model, its state cannot be restored."""
     import mujoco
 
     content: Array = np.empty(mujoco.mj_sizeModel(model), np.uint8)

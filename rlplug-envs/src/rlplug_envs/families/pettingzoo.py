@@ -53,7 +53,7 @@ class PettingZoo(Listed):
         )
 
     def make_shown(self, id: str, render_mode: str) -> Env:
-        """One world to be watched, made with `render_mode`."""
+        """Return one world to be watched, made with `render_mode`."""
         return Agents(
             maker(id, {**self.arguments, "render_mode": render_mode}), 1, id, "it is only watched"
         )
@@ -67,7 +67,7 @@ def inexactness(id: str, arguments: str) -> str:
 
 
 def maker(id: str, arguments: Mapping[str, object]) -> Callable[[], Game]:
-    """A function that makes one world."""
+    """Return a function that makes one world."""
     module = find(id)
     parallel = getattr(module, "parallel_env", None)
     create = parallel or getattr(module, "env", None)

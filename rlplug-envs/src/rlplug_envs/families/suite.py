@@ -12,7 +12,7 @@ SHIM = "shimmy.dm_control_compatibility"
 
 
 def limit(env: GymEnv) -> int:
-    """The steps after which a task of the suite truncates itself; 0 for those of a composer, which count seconds."""
+    """Return the steps after which a task truncates an episode; 0 for composer tasks, which count seconds."""
     shim: Any = env.unwrapped
     if type(shim).__module__ != SHIM:  # others come without dm_control
         return 0

@@ -91,7 +91,7 @@ class Flatten(Transform):
         return self._flat(obs, np.empty((len(leaf), self._width), np.float32))
 
     def _turn(self) -> Array:
-        """The array for the next observations."""
+        """Return the array for the next observations."""
         self._now, self._next = self._next, self._now
         return self._now
 
@@ -102,7 +102,7 @@ class Flatten(Transform):
 
 
 def _leaves(space: Space, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:
-    """The arrays of an observation and the keys that lead to them; without the mask of allowed actions."""
+    """Return the arrays of an observation and the keys that lead to them; without the mask of allowed actions."""
     if isinstance(space, spaces.Dict):
         for name in sorted(space.spaces.keys() - ({MASK} if not keys else set())):
             yield from _leaves(space[name], (*keys, name))
@@ -131,7 +131,7 @@ def _width(space: Space) -> int:
 
 
 def _bounds(space: Space) -> tuple[Array, Array]:
-    """The smallest and largest values of the columns of a space."""
+    """Return the smallest and largest values of the columns of a space."""
     if isinstance(space, spaces.Box):
         return space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32)
     return np.zeros(_width(space), np.float32), np.ones(_width(space), np.float32)

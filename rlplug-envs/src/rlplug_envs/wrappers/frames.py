@@ -159,7 +159,7 @@ class _Layout:
 
 
 def _layouts(space: Space, frames: int, id: str) -> object:
-    """The layouts of all arrays of a space, in its nested dictionaries; the mask of allowed actions has none."""
+    """Return the layouts of all arrays of a space, in its nested dictionaries; the mask of allowed actions has none."""
     if isinstance(space, spaces.Dict):
         return {
             name: _layouts(sub, frames, id) for name, sub in space.spaces.items() if name != MASK

@@ -49,7 +49,7 @@ class RandomOpponents(Transform):
         return self._look(self.env.step(every))
 
     def _look(self, now: Timestep) -> Timestep:
-        """The rows of the agents in the seats."""
+        """Return the rows of the agents in the seats."""
         self._obs = now.obs
         obs = self._own(now.obs)
         final_obs = obs if now.final_obs is now.obs else self._own(now.final_obs)

@@ -107,7 +107,7 @@ class TimeFeature(Transform):
         return self._longer(obs, np.empty((len(self._age), self._width + 1), np.float32))
 
     def _turn(self) -> Array:
-        """The array for the next observations."""
+        """Return the array for the next observations."""
         self._now, self._next = self._next, self._now
         return self._now
 

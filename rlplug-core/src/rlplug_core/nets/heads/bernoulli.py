@@ -23,7 +23,7 @@ class Bernoulli:
         return cast(generator.logistic(size=(*shape, self.size)), np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        """A logit plus logistic noise is above 0 with the probability of 1."""
+        """Sample bits: a logit plus logistic noise is above 0 with the probability of a 1."""
         return self.mode(outputs + noise)
 
     def mode(self, outputs: Array) -> Array:

@@ -27,7 +27,7 @@ class Categorical:
         return drawn if isinstance(drawn, Tensor) else drawn.astype(np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        """The Gumbel-max trick: argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
+        """Sample by the Gumbel-max trick: argmax(logits + Gumbel noise) has the distribution softmax(logits)."""
         action: Array = (outputs + noise).argmax(-1)
         return action
 
@@ -84,7 +84,7 @@ class MultiCategorical:
         return drawn if isinstance(drawn, Tensor) else drawn.astype(np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        """The Gumbel-max trick in every place."""
+        """Sample every dimension by the Gumbel-max trick."""
         return self.mode(outputs + noise)
 
     def mode(self, outputs: Array) -> Array:
@@ -134,6 +134,6 @@ class MultiCategorical:
 
 
 def _choose(log_probs: Tensor, action: Tensor) -> Tensor:
-    """The sum [B] over places of the log-probabilities [B, places, widest] of the actions [B, ...]."""
+    """Return the sum [B] over dimensions of the log-probabilities [B, places, widest] of the actions [B, ...]."""
     chosen: Tensor = log_probs.gather(-1, action.flatten(1).unsqueeze(-1)).sum((-2, -1))
     return chosen

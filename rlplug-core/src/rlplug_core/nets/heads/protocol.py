@@ -91,7 +91,7 @@ class Head(Protocol):
         ...
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
-        """The Kullback-Leibler divergence from the distributions of `outputs` to those of `other`.
+        """Return the Kullback-Leibler divergence from the distributions of `outputs` to those of `other`.
 
         Args:
             outputs, other: [B, size] of two networks, or of one before and after an update.
