@@ -100,7 +100,7 @@ class Joint:
     def _counts(self, size: int, masses: Array) -> list[int]:
         """Return the number of rows that each replay contributes; the expectation is proportional to its mass."""
         draws = size if len(masses) <= MOST else min(size, MOST)
-        rows = np.diff(np.arange(draws + 1) * size // draws)  # the rows that each sample decides about
+        rows = np.diff(np.arange(draws + 1) * size // draws)  # rows per sample
         owner = np.cumsum(masses).searchsorted(self._points(draws, masses.sum()), side="right")
         counts: list[int] = (
             np.bincount(owner.clip(max=len(masses) - 1), rows, len(masses)).astype(int).tolist()
