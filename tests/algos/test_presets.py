@@ -41,6 +41,11 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
         spaces.Dict({"direction": spaces.Discrete(4), "image": spaces.Box(0, 255, (7, 7, 3), np.uint8)}),
         spaces.Discrete(7),
     ),
+    "BabyAI-GoToObjS4-v0": (
+        spaces.Dict({"direction": spaces.Discrete(4), "image": spaces.Box(0, 255, (7, 7, 20), np.uint8)}),
+        spaces.Discrete(7),
+    ),
+    "Taxi-v4": (spaces.Discrete(500), spaces.Discrete(6)),
     "FetchReach-v4": (
         spaces.Dict({"achieved_goal": box(3), "desired_goal": box(3), "observation": box(10)}), box(4),
     ),
