@@ -2,9 +2,8 @@
 
     python bench/evidence.py
 
-Only rows that ran with the preset and no other options count. A row with other options has another name than its
-algorithm. Tables that others published do not count, because their settings are translated and their results belong to
-other code.
+Only goals count whose runs had the preset and no other options than their length and their evaluations. Tables that
+others published do not count, because their settings are translated and their results belong to other code.
 """
 
 from __future__ import annotations
@@ -13,44 +12,57 @@ import json
 import re
 from pathlib import Path
 
+from goals import GOALS, Goal
+
 HERE = Path(__file__).parent
 LEARNING = HERE / "LEARNING.md"
 PRESETS = HERE.parent / "rlplug-algos" / "src" / "rlplug_algos" / "presets"
 RESULTS = PRESETS / "results.json"
-SECTIONS = ("# Learning results of all algorithms", "## Robots", "## Other kinds of environments")
-#: Algorithms that use their preset in a section in which others have further options.
-PARTLY = {"## MinAtar": {"ppo"}}
+#: Options that change how long a run is and how it is evaluated, not how it learns.
+NEUTRAL = {"total_timesteps", "eval_every", "eval_episodes", "final_eval_episodes"}
+#: Tables of one lucky episode, and of updates instead of env steps.
+NOT_COUNTED = {"classic", "offline"}
+
+
+def counts(goal: Goal) -> bool:
+    """Return whether the runs of a goal show what a preset reaches."""
+    plain = {name for name, _ in goal.options} <= NEUTRAL and not goal.variant
+    return plain and not goal.at_most and goal.part not in NOT_COUNTED
 
 
 def results(text: str) -> list[dict[str, object]]:
     """Return the rows of tables in LEARNING.md that show what a preset reaches."""
     known = {path.stem for path in PRESETS.glob("*.toml")}
+    goals = {
+        (goal.algorithm, goal.env.rpartition(":")[2], f"{goal.steps:,}"): goal
+        for goal in GOALS
+        if counts(goal) and goal.algorithm in known
+    }
     found = []
-    section = ""
     titles: list[str] = []
     for line in text.splitlines():
-        section = line if line.startswith("#") else section
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         titles = cells if line.startswith("| algorithm |") else titles
         row = dict(zip(titles, cells, strict=False))
-        algorithm = row.get("algorithm", "").strip("`")
-        counts = section in SECTIONS or algorithm in PARTLY.get(section, ())
-        if counts and line.startswith("| `") and algorithm in known:
-            found.append(entry(algorithm, row))
+        words = [row.get(title, "").strip("`") for title in ("algorithm", "environment")]
+        goal = goals.get((*words, row.get("env steps", "")))
+        if line.startswith("| `") and goal is not None:
+            found.append(entry(goal, row))
     return [one for one in found if one["result"] is not None]
 
 
-def entry(algorithm: str, row: dict[str, str]) -> dict[str, object]:
+def entry(goal: Goal, row: dict[str, str]) -> dict[str, object]:
     """Return a row as `rlplug info` reads it."""
     result, _, how = row["result"].partition(" (")
     seeds = sum(number(row[f"seed {seed}"]) is not None for seed in range(1, 6))
+    of = how.rstrip(")") or "worst seed"
     return {
-        "algorithm": algorithm,
-        "env": row["environment"],
-        "steps": int(row["env steps"].replace(",", "")),
+        "algorithm": goal.algorithm,
+        "env": goal.env,
+        "steps": goal.steps,
         "seeds": seeds,
         "result": number(result),
-        "of": how.rstrip(")") or "worst seed",
+        "of": f"share of goals, {of}" if goal.success else of,
         "last": number(row["last"]),
     }
 

@@ -130,71 +130,25 @@ KINDS = (
     ("Reacher-v5", 10_000, ("ddpg", "crossq")),
     ("Reacher-v5", 100_000, ("acer-continuous",)),
 )
-#: Table `presets`: algorithm, training length, environments; the cheapest first.
+#: Table `presets`: algorithm, training length, form of the ids, environments; the cheapest first.
 BRIEF: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("eval_every", 10_000))
-PRESETS = (
-    ("ppo", 50_000, ("CartPole-v0",)),
-    (
-        "ppo",
-        50_000,
-        tuple(f"MiniGrid-Empty-{grid}-v0" for grid in ("5x5", "6x6", "Random-5x5", "Random-6x6")),
-    ),
-    ("a2c", 100_000, ("Blackjack-v1",)),
-    (
-        "ppo",
-        100_000,
-        tuple(
-            f"MiniGrid-{grid}-v0"
-            for grid in (
-                "LavaGapS5",
-                "LavaGapS6",
-                "DistShift1",
-                "DistShift2",
-                "SimpleCrossingS9N1",
-                "Unlock",
-                "MultiRoom-N2-S4",
-                "Dynamic-Obstacles-5x5",
-                "Dynamic-Obstacles-Random-5x5",
-                "Dynamic-Obstacles-6x6",
-                "Dynamic-Obstacles-Random-6x6",
-                "LavaGapS7",
-                "KeyCorridorS3R1",
-                "RedBlueDoors-6x6",
-                "Empty-16x16",
-            )
-        ),
-    ),
-    (
-        "ppo",
-        100_000,
-        tuple(
-            f"BabyAI-{level}-v0"
-            for level in (
-                "GoToObjS4",
-                "GoToRedBallNoDists",
-                "GoToRedBallGrey",
-                "OpenRedDoor",
-                "GoToObj",
-            )
-        ),
-    ),
-    ("ppo", 100_000, ("InvertedDoublePendulum-v5", "Pusher-v5")),
-    ("ppo", 300_000, ("Taxi-v4",)),
-    (
-        "ppo",
-        5_000_000,
-        tuple(
-            f"tensor/{world}"
-            for world in (
-                "CartPole-v1",
-                "Pendulum-v1",
-                "Acrobot-v1",
-                "MinAtar-Breakout-v1",
-                "MinAtar-SpaceInvaders-v1",
-            )
-        ),
-    ),
-    ("ppo", 100_000, ("HumanoidStandup-v5", "Humanoid-v5")),
+PRESETS: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
+    ("ppo", 50_000, "{}", ("CartPole-v0",)),
+    ("ppo", 50_000, "MiniGrid-Empty-{}-v0", ("5x5", "6x6", "Random-5x5", "Random-6x6")),
+    ("a2c", 100_000, "{}", ("Blackjack-v1",)),
+    ("ppo", 100_000, "MiniGrid-{}-v0", ("LavaGapS5",)),
+    ("ppo", 300_000, "{}", ("Taxi-v4",)),
+    ("ppo", 40_000, "MiniGrid-{}-v0", ("DistShift1", "DistShift2")),
+    ("ppo", 40_000, "BabyAI-{}-v0", ("GoToObjS4", "GoToRedBallNoDists", "GoToObj")),
+    ("ppo", 40_000, "MiniGrid-Dynamic-Obstacles-{}-v0", ("5x5", "Random-5x5", "6x6")),
+    ("ppo", 50_000, "{}-v5", ("InvertedDoublePendulum", "Pusher")),
+    ("ppo", 60_000, "MiniGrid-{}-v0", ("MultiRoom-N2-S4", "SimpleCrossingS9N1", "LavaGapS6")),
+    ("ppo", 60_000, "BabyAI-{}-v0", ("OpenRedDoor", "GoToRedBallGrey")),
+    ("ppo", 5_000_000, "tensor/{}-v1", ("CartPole", "Pendulum", "Acrobot")),
+    ("ppo", 60_000, "MiniGrid-{}-v0", ("Dynamic-Obstacles-Random-6x6", "Unlock")),
+    ("ppo", 100_000, "{}-v5", ("HumanoidStandup", "Humanoid")),
+    ("ppo", 100_000, "MiniGrid-{}-v0", ("LavaGapS7", "KeyCorridorS3R1", "RedBlueDoors-6x6")),
+    ("ppo", 5_000_000, "tensor/MinAtar-{}-v1", ("Breakout", "SpaceInvaders")),
 )
 #: Results of one run from rl-baselines3-zoo, with their env steps.
 PUBLISHED = {
@@ -434,8 +388,8 @@ GOALS = (
     Goal("sac", "FetchReach-v4", 15_000, 0.95, part="families", success=True),
     *(
         Goal(name, env, steps, options=(*BRIEF, ("total_timesteps", steps)), part="presets")
-        for name, steps, envs in PRESETS
-        for env in envs
+        for name, steps, form, envs in PRESETS
+        for env in map(form.format, envs)
     ),
     *(
         Goal(name, SPREAD, 600_000, -18.9, "interquartile mean", options=options, part="agents")

@@ -36,6 +36,8 @@ PLUGINS = Path(__file__).parent / "notes" / "plugins-of-examples.md"
 OUTCOMES = Path(__file__).with_name("learning.jsonl")
 #: Suffix of the file next to a run directory that names the commits that trained it.
 REVISION = "revision"
+#: The first letters of environments whose returns are about 1.
+SMALL = ("FrozenLake", "MiniGrid", "BabyAI", "Blackjack")
 ABOUT = """# Learning results of all algorithms
 
 `python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with the preset only. During training the
@@ -408,7 +410,7 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
 
 def number(goal: Goal, value: float) -> str:
     """Format a return for the table: shares of right answers, reached goals and won games get two digits."""
-    small = goal.env.startswith("FrozenLake") or goal.algorithm == "self-play"
+    small = goal.env.startswith(SMALL) or goal.algorithm == "self-play"
     share = goal.part == "memory" or abs(goal.bar or 100) < 1 or small
     return f"{value:.2f}" if share else f"{value:.1f}"
 
