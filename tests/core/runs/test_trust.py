@@ -218,6 +218,17 @@ def test_an_export_runs_no_wrapper_from_a_file(tmp_path: Path) -> None:
         trust.require_plugins(tmp_path, ["frame-stack:frames=2", "./evil.py:Wrap"])
 
 
+def test_an_export_may_repeat_the_wrapper_of_its_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that of its environment, and only from an installed module."""
+    tiles = "minigrid.wrappers:OneHotPartialObsWrapper"
+    assert trust.unusual([tiles, "other:Wrap"], "MiniGrid-Empty-5x5-v0") == ["other:Wrap"]
+    assert trust.unusual([tiles], "CartPole-v1") == [tiles]
+    (tmp_path / "minigrid").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [""])
+    assert trust.unusual([tiles], "MiniGrid-Empty-5x5-v0") == [tiles]
+
+
 def test_tiny_is_a_target(tmp_path: Path) -> None:
     """A module's algorithm is sealed like a file's."""
     run = train(TINY, CHAIN, OPTIONS, out=tmp_path, name="tiny", hooks=False)

@@ -16,7 +16,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
 from rlplug_core.runs.listing import is_untrained, readable_summary
 from rlplug_core.runs.policy import Policy
-from rlplug_core.runs.trust import require_plugins
+from rlplug_core.runs.trust import require_plugins, unusual
 from rlplug_core.types import Spec
 
 
@@ -96,6 +96,6 @@ def load_export(directory: Path, deterministic: bool = True, trust: bool = False
         )
     found = read(directory)
     if not trust:
-        require_plugins(directory, found.about["wrap"])
+        require_plugins(directory, unusual(found.about["wrap"], found.about.get("env", "")))
     env = wrap_env(found.env, tuple(map(WrapperSpec.parse, found.about["wrap"])))
     return Policy(found.agent, env, origin=partial(load_export, directory.absolute(), trust=trust))

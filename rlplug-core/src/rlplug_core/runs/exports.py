@@ -15,7 +15,7 @@ from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.spec import WrapperSpec
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.messages import apart
-from rlplug_core.runs.trust import require_plugins
+from rlplug_core.runs.trust import require_plugins, unusual
 from rlplug_core.types import Spec
 
 
@@ -36,7 +36,7 @@ def export_plan(directory: Path, trust: bool = False) -> Plan:
     if not name:
         raise UsageError(f"{directory} does not name its environment; export the policy again")
     if not trust:
-        require_plugins(directory, words, env=name)
+        require_plugins(directory, unusual(words, name), env=name)
     source = source_of(name, found.get("arguments", {}))
     return Plan(
         algorithm=str(about.get("algorithm", "")),

@@ -25,6 +25,7 @@ from rlplug_core.config.files import content, regular
 from rlplug_core.config.import_string import is_target
 from rlplug_core.config.module_search import is_local
 from rlplug_core.errors import BadFile, Untrusted, plain, warn
+from rlplug_core.plugins.presets import provider_preset
 from rlplug_core.plugins.single_wrappers import SHORT
 from rlplug_core.plugins.spec import split
 from rlplug_core.runs.schemas import RunConfig
@@ -82,6 +83,16 @@ def require_plugins(place: Path, wrappers: Iterable[str], env: str = "") -> None
                 f"{plain(str(place))} would execute the {noun} {plain(name)}, which is not an installed plugin; "
                 "read it, then load it with trust=True"
             )
+
+
+def unusual(wrappers: Iterable[str], env: str) -> list[str]:
+    """Return the wrappers that no installed provider sets for this environment.
+
+    `rlplug run` uses the wrappers of providers without a question, so a record that repeats one adds no code. A module
+    of the working directory with the same name would be other code.
+    """
+    usual = provider_preset(env).get("wrap", ()) if env else ()
+    return [one for one in wrappers if one not in usual or is_local(one.partition(":")[0])]
 
 
 def names_code(name: str) -> bool:
