@@ -235,6 +235,7 @@ def test_the_name_is_reserved() -> None:
 
 
 SUBCLASS = """
+from torch import nn
 from rlplug_algos.policy_gradient.ppo import PPO
 class Own(PPO):
     def build(self):
@@ -242,6 +243,11 @@ class Own(PPO):
 class Kept(PPO):
     def build(self):
         super().build()
+class Dropped(PPO):
+    def build(self):
+        super().build()
+        self.scale_reward = nn.Identity()
+        self.critic.output = nn.Linear(64, 1)
 """
 
 
@@ -259,6 +265,11 @@ def test_an_option_that_a_subclass_ignores_is_refused(place: Path) -> None:
     words = ["run", "./mine.py:Own", "CartPole-v1", "--normalize-reward", *SHORT]
     result = CliRunner().invoke(app, words)
     assert "ignores the option '--normalize-reward'" in str(result.exception)
+    for option, part in (("--normalize-reward", "RewardScale"), ("--popart", "PopArt")):
+        result = CliRunner().invoke(app, ["run", "./mine.py:Dropped", "CartPole-v1", option, *SHORT])
+        assert f"after build it has no {part}" in str(result.exception)
+        kept = CliRunner().invoke(app, ["run", "./mine.py:Kept", "CartPole-v1", option, "--name", part, *SHORT])
+        assert kept.exit_code == 0
 
 
 def test_the_network_is_printed_at_the_start_and_by_info() -> None:

@@ -7,13 +7,22 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch import nn
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import flatten
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.loop.learner_data import gets_dataset
+from rlplug_core.nets.normalize import RewardScale
+from rlplug_core.nets.popart import PopArt
 from rlplug_core.protocols import AnyLearner
+
+#: What makes the part of an option, and the class of the part.
+_PARTS: dict[str, tuple[tuple[str, ...], type[nn.Module]]] = {
+    "normalize_reward": (("RewardScale",), RewardScale),
+    "popart": (("policy_and_critic", "PolicyAndCritic"), PopArt),
+}
 
 
 def check_learners(
@@ -140,6 +149,33 @@ def check_ignored(learner: type[object], config: object, given: Iterable[str]) -
             raise BadConfig(
                 f"{learner.__name__} ignores the option '{option}': only {unused[option]} reads it, which it "
                 f"overrides; read self.config.{option} there, or leave the option out"
+            )
+
+
+def check_dropped(learner: AnyLearner, given: Iterable[str]) -> None:
+    """Refuse options if a subclass removes the parts that its base class made for them.
+
+    Args:
+        learner: the learner, after `build`.
+        given: the names of the options that the user set.
+
+    Raises:
+        BadConfig: there is such an option.
+    """
+    parts = list(learner.modules()) if isinstance(learner, Algorithm) else []
+    for option in set(given) & _PARTS.keys():
+        makers, part = _PARTS[option]
+        makes = any(
+            {option, *makers} & _words(base.build.__code__) > {option}
+            for base in type(learner).__mro__
+            if "build" in vars(base)
+        )
+        is_on = bool(getattr(learner.config, option, False))
+        if parts and makes and is_on and not any(isinstance(one, part) for one in parts):
+            name = type(learner).__name__
+            raise BadConfig(
+                f"{name} ignores the option '{option}': after build it has no {part.__name__}, which its base class "
+                f"made; keep that part in {name}.build, or leave the option out"
             )
 
 

@@ -23,7 +23,7 @@ from rlplug_core.config.numbers import plain
 from rlplug_core.config.schema import flat
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.env_timing import choose_env_workers
-from rlplug_core.loop.learner_checks import check_ignored
+from rlplug_core.loop.learner_checks import check_dropped, check_ignored
 from rlplug_core.loop.notices import notice
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import no_exit
@@ -137,6 +137,7 @@ def start(
         called.choose(plan.options.log)
         plan, timing = choose_env_workers(plan)
         learner, memory = check_plan(plan)
+        check_dropped(learner, request.set_by_user)
         buffer = initial_buffer(warm, learner, plan)
         plan, disk = with_checkpoints(plan, learner)
         if say is not None:
