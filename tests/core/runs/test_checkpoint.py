@@ -20,8 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.buffers.storage import Whole
-from rlplug_core.errors import BadCheckpoint
+from rlplug_core.errors import BadCheckpoint, BadFile
 from rlplug_core.runs.checkpoint import FORMAT, Checkpoints, read, seal_manifest
+from rlplug_core.runs.reproducibility import recorded_environment
+from rlplug_core.runs.schemas import check_component
 from tests.core.fakes import assert_same, stored
 from tests.core.writers import started, write_for_ever, write_once
 
@@ -367,6 +369,19 @@ def test_content_made_to_do_harm_is_damage_like_any_other(tmp_path: Path, file: 
     (saved.path / file).write_bytes(content)
     forged(saved.path, lambda manifest: manifest["files"].update({file: hashlib.sha256(content).hexdigest()}))
     with pytest.raises(BadCheckpoint, match="damaged"):
+        read(saved.path)
+
+
+def test_parts_made_to_do_harm_are_damage_although_all_hashes_fit(tmp_path: Path) -> None:
+    (saved,) = save(tmp_path, 1).kept()
+    clock = {"total": 9, "limit": 9, "steps": 1, "updates": 0}
+    for scale in (1e300, -1.0):  # a tensor of float32 takes no 1e300
+        with pytest.raises(BadFile, match="scale"):
+            check_component(saved.path, "clock", {**clock, "scale": scale})
+    with pytest.raises(BadCheckpoint, match="has no environment"):
+        recorded_environment("step-000000000001", {"environment": None})
+    forged(saved.path, lambda manifest: manifest.update(environment={}))
+    with pytest.raises(BadCheckpoint, match="versions"):
         read(saved.path)
 
 

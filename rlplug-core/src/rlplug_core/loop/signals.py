@@ -99,9 +99,8 @@ class _Listener:
             urgent += found[0] in URGENT
             if urgent == 2 and not self.reacted.wait(PATIENCE):
                 name = signal.Signals(found[0]).name
-                os.write(
-                    2, f"rlplug: ended by a second {name}, as the run did not react\n".encode()
-                )
+                said = f"rlplug: ended by a second {name}, as the run did not react; to continue: rlplug resume RUN\n"
+                os.write(2, said.encode())
                 os._exit(128 + found[0])
 
 

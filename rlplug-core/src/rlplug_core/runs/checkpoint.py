@@ -283,7 +283,8 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
     """
     try:
         manifest = _manifest(path)
-        as_type(manifest, Manifest, path / "manifest.json")
+        about = as_type(manifest, Manifest, path / "manifest.json")
+        manifest = {"exact": about.exact, "inexact": about.inexact, **manifest}
         names = only or manifest["components"]
         components = {name: read_component(path, name, manifest["files"]) for name in names}
         for name, state in components.items():

@@ -13,7 +13,7 @@ import torch
 
 from rlplug_core.accelerator import room
 from rlplug_core.config.import_string import is_target
-from rlplug_core.errors import plain
+from rlplug_core.errors import BadCheckpoint, plain
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import find
 from rlplug_core.processor import KERNELS, processor
@@ -37,6 +37,21 @@ def environment(plan: Plan) -> dict[str, Any]:
         "runner": plan.runner,
         "inference_backend": plan.options.inference_backend,
     }
+
+
+def recorded_environment(name: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the environment in the manifest of the checkpoint `name`, as `environment` gave it.
+
+    Raises:
+        BadCheckpoint: there is none, so whether a resume is exact is unknown.
+    """
+    found: Mapping[str, Any] | None = manifest.get("environment")
+    if found is None:
+        raise BadCheckpoint(
+            f"checkpoint {name} is damaged: manifest.json has no environment; remove the checkpoint to use an "
+            "older one"
+        )
+    return found
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.listing import records
-from rlplug_core.runs.reproducibility import differences, environment
+from rlplug_core.runs.reproducibility import differences, environment, recorded_environment
 from rlplug_core.runs.run import Run, open_run, plan_of
 from rlplug_core.runs.sources import names
 
@@ -75,7 +75,8 @@ def reproduce(
             "bring it back, or train again with 'rlplug run'"
         )
     _, manifest = read(kept[0].path, "clock")
-    surroundings = differences(manifest["environment"], environment(plan))
+    then = recorded_environment(kept[0].path.name, manifest)
+    surroundings = differences(then, environment(plan))
     if not manifest["exact"]:
         surroundings.append(f"the run could not be exact: {manifest['inexact']}")
     algorithm, env, options = names(old.path, old.directory.config, warn)

@@ -11,7 +11,7 @@ from rlplug_core.runs.checkpoint import Checkpoints, Point, Saved
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.new_run import with_start
-from rlplug_core.runs.reproducibility import differences, environment, writers
+from rlplug_core.runs.reproducibility import differences, environment, recorded_environment, writers
 from rlplug_core.runs.run import Run
 from rlplug_core.runs.session import Session
 
@@ -59,7 +59,7 @@ def resume_from_checkpoint(
         else:
             raise _finish(run, saved, limit, ended)
         return
-    then = manifest["environment"]
+    then = recorded_environment(saved.path.name, manifest)
     now = environment(plan)
     for difference in differences(then, now):
         warn(f"this resume will not give the same bits: {difference}")

@@ -25,7 +25,7 @@ class Clock(msgspec.Struct):
     limit: _Whole
     steps: _Whole
     updates: _Whole
-    scale: float = 1.0
+    scale: Annotated[float, msgspec.Meta(ge=0, le=1e30)] = 1.0
 
 
 class Reason(msgspec.Struct):
@@ -71,7 +71,7 @@ class Events(msgspec.Struct):
 class Environment(msgspec.Struct):
     """The part of a manifest that a resume compares with this machine."""
 
-    versions: dict[str, str] = {}
+    versions: dict[str, str]
 
 
 class Manifest(msgspec.Struct):
