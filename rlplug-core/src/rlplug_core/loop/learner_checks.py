@@ -162,17 +162,18 @@ def check_dropped(learner: AnyLearner, given: Iterable[str]) -> None:
     Raises:
         BadConfig: there is such an option.
     """
-    parts = list(learner.modules()) if isinstance(learner, Algorithm) else []
+    if not isinstance(learner, Algorithm):
+        return
+    name = type(learner).__name__
     for option in set(given) & _PARTS.keys():
         makers, part = _PARTS[option]
         makes = any(
-            {option, *makers} & _words(base.build.__code__) > {option}
+            {option, *makers} & _words(vars(base)["build"].__code__) > {option}
             for base in type(learner).__mro__
             if "build" in vars(base)
         )
         is_on = bool(getattr(learner.config, option, False))
-        if parts and makes and is_on and not any(isinstance(one, part) for one in parts):
-            name = type(learner).__name__
+        if makes and is_on and not any(isinstance(one, part) for one in learner.modules()):
             raise BadConfig(
                 f"{name} ignores the option '{option}': after build it has no {part.__name__}, which its base class "
                 f"made; keep that part in {name}.build, or leave the option out"
