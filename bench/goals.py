@@ -55,6 +55,7 @@ PARTS = (
     "offline",
     "memory",
     "families",
+    "device",
     "presets",
     "agents",
 )
@@ -144,7 +145,7 @@ PRESETS: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("ppo", 50_000, "{}-v5", ("InvertedDoublePendulum", "Pusher")),
     ("ppo", 60_000, "MiniGrid-{}-v0", ("MultiRoom-N2-S4", "SimpleCrossingS9N1", "LavaGapS6")),
     ("ppo", 60_000, "BabyAI-{}-v0", ("OpenRedDoor", "GoToRedBallGrey")),
-    ("ppo", 5_000_000, "tensor/{}-v1", ("CartPole", "Pendulum", "Acrobot")),
+    ("ppo", 5_000_000, "tensor/{}-v1", ("Pendulum", "Acrobot")),
     ("ppo", 60_000, "MiniGrid-{}-v0", ("Dynamic-Obstacles-Random-6x6", "Unlock")),
     ("ppo", 100_000, "{}-v5", ("HumanoidStandup", "Humanoid")),
     ("ppo", 100_000, "MiniGrid-{}-v0", ("LavaGapS7", "KeyCorridorS3R1", "RedBlueDoors-6x6")),
@@ -386,6 +387,14 @@ GOALS = (
         for grid in ("Empty-8x8", "DoorKey-5x5")
     ),
     Goal("sac", "FetchReach-v4", 15_000, 0.95, part="families", success=True),
+    *(
+        Goal("ppo", f"{family}/CartPole-v1", 1_500_000, 475, part="device")
+        for family in ("tensor", "gymnax")
+    ),
+    *(
+        Goal("pqn", f"tensor/MinAtar-{game}-v1", 10_000_000, part="device")
+        for game in ("Breakout", "SpaceInvaders")
+    ),
     *(
         Goal(name, env, steps, options=(*BRIEF, ("total_timesteps", steps)), part="presets")
         for name, steps, form, envs in PRESETS
