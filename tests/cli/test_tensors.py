@@ -20,6 +20,7 @@ from gymnasium.vector import VectorEnv
 
 from rlplug_algos.policy_gradient.ppo import PPO as PPOLearner
 from rlplug_core import Memory
+from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.arrays import to_host
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers import free_memory
@@ -32,6 +33,7 @@ from rlplug_core.errors import BadEnv, PluginError, UsageError
 from rlplug_core.loop.actor import carry_over
 from rlplug_core.loop.build import build, fillable
 from rlplug_core.loop.device_memory import _needs, device_memory
+from rlplug_core.loop.env_timing import choose_env_workers
 from rlplug_core.loop.info_columns import InfoColumns
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import train as update
@@ -41,6 +43,7 @@ from rlplug_core.plugins import preset_values
 from rlplug_core.plugins.tensor_world import TensorWorld
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.messages import walk
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.testing.host_reads import HostReads
 from rlplug_core.types import Act, Step, tree_map
@@ -484,6 +487,7 @@ def final_weights(run: Path) -> Any:
         ("ppo", {"wrap": ["clip-reward"]}, "wrapper 'clip-reward' changes arrays"),
         ("impala", {}, "the runner 'decoupled' do not send; add --inline"),
         ("dqn", {"runner": "decoupled", "inline": True, "actors": 2}, "takes those of one actor; use --actors 1"),
+        ("ppo", {"env_workers": 2}, "gives tensors on cpu, stepped in one process; leave out --env-workers"),
         ("ppo", {"inference_backend": "numpy"}, "which NumPy does not compute with"),
     ],
 )
@@ -643,6 +647,19 @@ def test_two_learners_step_tensors(algorithm: str, options: dict[str, Any], tmp_
     assert {*episodes["workers"].tolist()} == {0, 1}
     # Both learners had made a whole number of vector steps at each end.
     assert all(step % 8 == 0 and 0 < step <= 240 for step in steps)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_random_actions_step_tensors(name: str) -> None:
+    """`rlplug info`, the estimate of a run's time and `--env-workers 0` measure an environment by them."""
+    plan = Plan.make("ppo", f"tensor/{name}", {"num_envs": ROWS, "env_workers": 0})
+    env = plan.make_env(ROWS)
+    agent = plan.make_learner(env.spec).agent()
+    for each in (RandomAgent(env.spec.action, Seeds(0)), agent):
+        found = walk(each, env)
+        assert found.steps > ROWS
+        assert found.low <= found.high
+    assert choose_env_workers(plan)[0].options.env_workers == 1
 
 
 def test_an_evaluation_plays_a_hundred_episodes_in_one_batch(tmp_path: Path) -> None:

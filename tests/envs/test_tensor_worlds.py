@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rlplug_core.arrays import to_host
-from rlplug_core.errors import BadEnv
+from rlplug_core.errors import BadEnv, PluginError
 from rlplug_core.plugins.device_episodes import read
 from rlplug_core.testing.host_reads import HostReads
 from rlplug_envs.families.tensor import WORLDS, Tensors
@@ -226,6 +226,13 @@ def test_an_environment_that_returns_arrays_is_refused() -> None:
     adapter = TensorAdapter(lambda: Arrays(AutoresetMode.SAME_STEP), "arrays")
     with pytest.raises(BadEnv, match="declares the device cpu, but its observation is of type ndarray"):
         adapter.reset(0)
+
+
+def test_an_agent_that_returns_arrays_is_refused() -> None:
+    adapter: Any = Tensors().make("tensor/Pendulum-v1", 2)
+    adapter.reset(0)
+    with pytest.raises(PluginError, match="takes actions as tensors on cpu, and the agent .* of type ndarray"):
+        adapter.step(np.zeros((2, 1), np.float32))
 
 
 @pytest.mark.parametrize("name", WORLDS)

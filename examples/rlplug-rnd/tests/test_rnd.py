@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from rlplug_rnd.rnd import RND, RNDConfig
 
@@ -36,6 +38,28 @@ def test_novelty_finds_a_reward_that_random_actions_miss(
     }
     run = train("rnd", "rlplug_rnd.corridor:Corridor", options, out=tmp_path, hooks=False)
     assert run.evaluate(5, checkpoint="final").mean == found
+
+
+def test_tensors_have_the_novelty_of_arrays(tmp_path: Path) -> None:
+    """Row 1 is absent after its first step, and row 0 terminates at its second."""
+    spec = Spec(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), 2, "Any-v0")
+    learner = RND(spec, RNDConfig(), Context(Seeds(1)))
+    rng = np.random.default_rng(0)
+    fields = {name: np.zeros((3, 2), bool) for name in ("terminated", "truncated")}
+    fields["terminated"][1, 0] = True
+    arrays = SimpleNamespace(**fields, weight=np.array([[1, 1], [1, 0], [1, 1]], np.float32))
+    errors = rng.random((3, 2), np.float32)
+    tensors = SimpleNamespace(
+        **{name: torch.from_numpy(part) for name, part in vars(arrays).items()}
+    )
+    arrays.values = lambda critic: (None, errors.copy())
+    tensors.values = lambda critic: (None, torch.from_numpy(errors.copy()))
+    expected = errors * np.array([[1, 0], [0, 0], [1, 1]])
+    assert np.array_equal(learner.intrinsic(arrays), expected)
+    assert np.array_equal(learner.intrinsic(tensors), expected)
+    options = {"num_envs": 4, "total_timesteps": 600, "final_eval_episodes": 1}
+    run = train("rnd", "tensor/CartPole-v1", options, out=tmp_path, hooks=False)
+    assert run.status == "finished"
 
 
 def test_images_are_refused_in_one_sentence() -> None:

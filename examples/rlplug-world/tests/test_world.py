@@ -45,6 +45,13 @@ def test_conformance_with_planning(check: Check) -> None:
     check()
 
 
+@pytest.mark.parametrize("options", [SMALL, PLANNING], ids=["policy", "plans"])
+def test_it_learns_from_tensors(options: dict[str, Any], tmp_path: Path) -> None:
+    options = {**options, "num_envs": 4, "total_timesteps": 100, "final_eval_episodes": 1}
+    run = rl.train("td-mpc2", "tensor/Pendulum-v1", options, out=tmp_path, hooks=False)
+    assert run.status == "finished"
+
+
 def learner_with(**options: Any) -> TDMPC2:
     net = rl.Net(hidden=(8,))
     config = TDMPC2Config(net=net, latent_net=net, latent_groups=1, **options)

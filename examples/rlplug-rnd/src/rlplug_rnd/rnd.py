@@ -38,6 +38,27 @@ class RNDConfig(rl.Config):
     search = {"learning_rate": rl.log(1e-5, 1e-2), "int_coef": rl.log(0.1, 10.0)}
 
 
+class Novelty(nn.Module):
+    """The squared errors of a predictor of a random network [B], averaged over its outputs.
+
+    Args:
+        inputs: the size of an observation.
+        features: outputs of both networks.
+    """
+
+    def __init__(self, inputs: int, features: int) -> None:
+        super().__init__()
+        self.random, self.predictor = (
+            nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, features))
+            for _ in range(2)
+        )
+        self.random.requires_grad_(False)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        error: Tensor = (self.predictor(obs.float()) - self.random(obs.float())).square().mean(1)
+        return error
+
+
 class RND(rl.Algorithm[rl.Rollout]):
     """PPO with a bonus for observations that a predictor of a random network gets wrong."""
 
@@ -57,23 +78,18 @@ class RND(rl.Algorithm[rl.Rollout]):
         self.policy = self.networks.policy
         self.critic = self.networks.critic
         self.novelty_critic = rl.Critic(self.spec, c.net)
-        self.random, self.predictor = (self.features(obs.shape[0]) for _ in range(2))
-        self.random.requires_grad_(False)
+        self.novelty = Novelty(obs.shape[0], c.features).to(self.device)
         # running mean square of novelty
         self.register_buffer("square", torch.ones((), device=self.device))
         self.all_optimizer = self.optimizer(
             "all",
-            [self.policy, self.critic, self.novelty_critic, self.predictor],
+            [self.policy, self.critic, self.novelty_critic, self.novelty.predictor],
             learning_rate=self.schedule("learning_rate"),
             max_grad_norm=self.schedule("max_grad_norm"),
         )
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
         self.predict_novelty = rl.fast_forward(self.novelty_critic, self.inference_backend)
-
-    def features(self, inputs: int) -> nn.Module:
-        return nn.Sequential(
-            nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, self.config.features)
-        ).to(self.device)
+        self.measure_novelty = rl.fast_forward(self.novelty)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         return rl.PolicyAgent(
@@ -95,7 +111,7 @@ class RND(rl.Algorithm[rl.Rollout]):
             now.gae_lambda,
         )
         samples = batch.samples(now.ext_coef * advantage + now.int_coef * new, target, self.device)
-        novelty = torch.from_numpy(new_target.reshape(-1)).to(self.device)
+        novelty = rl.to_tensors(new_target.reshape(-1), self.device)
         samples = replace(
             samples, extras={**samples.extras, "novelty": novelty}, share=samples.counts
         )
@@ -105,28 +121,19 @@ class RND(rl.Algorithm[rl.Rollout]):
                 norm = self.all_optimizer.minimize(loss, clock)
         valid = batch.weight > 0
         if valid.any():
-            self.square.lerp_(torch.tensor(float(np.square(reward[valid]).mean()) + 1e-8), 0.05)
+            self.square.lerp_(torch.tensor(float((reward[valid] ** 2).mean()) + 1e-8), 0.05)
         return rl.Result(
             {**metrics, "loss/gradient_norm": norm, "rnd/novelty": float(reward.mean())}
         )
 
     def intrinsic(self, batch: rl.Rollout) -> rl.Array:
         """Return the novelty [T, N] of the successor of each step; 0 after a termination or for an absent row."""
-        _, novelty = batch.values(self.novelty)
+        _, novelty = batch.values(self.measure_novelty)
         valid = batch.weight > 0
         ended = batch.terminated | batch.truncated
-        has_successor = ended | np.concatenate([valid[1:], np.ones_like(valid[:1])])
-        return np.where(valid & has_successor & ~batch.terminated, novelty, 0).astype(np.float32)
-
-    @torch.no_grad()
-    def novelty(self, obs: rl.Array) -> rl.Array:
-        """Return squared errors of the predictor [B], averaged over features."""
-        errors: rl.Array = self.errors(torch.from_numpy(obs).to(self.device)).cpu().numpy()
-        return errors
-
-    def errors(self, obs: Tensor) -> Tensor:
-        error: Tensor = (self.predictor(obs.float()) - self.random(obs.float())).square().mean(1)
-        return error
+        reward = novelty * (valid & ~batch.terminated)
+        reward[:-1] *= ended[:-1] | valid[1:]  # else the successor is in a row that is absent
+        return reward
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: RNDConfig) -> tuple[Tensor, dict[str, Tensor]]:
@@ -142,7 +149,7 @@ class RND(rl.Algorithm[rl.Rollout]):
             "loss/novelty_value": (
                 self.novelty_critic(batch.obs) - batch.extras["novelty"]
             ).square(),
-            "loss/predictor": self.errors(batch.obs),
+            "loss/predictor": self.novelty(batch.obs),
         }
         loss = batch.mean(torch.stack(list(terms.values())).sum(0))
         return loss, {name: batch.mean(term.detach()) for name, term in terms.items()}

@@ -94,7 +94,11 @@ class WorldAgent(rl.NetworkAgent):
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> rl.Array:
         """Draw uniform actions and standard normal numbers, [draws, N, 2, dims]."""
         uniform = 2 * generator.random((*shape, self.head.dims), np.float32) - 1
-        return np.stack([uniform, generator.standard_normal(uniform.shape, np.float32)], 2)
+        normal = generator.standard_normal(uniform.shape, np.float32)
+        # An environment on a device gives the agent a generator of tensors.
+        stack = torch.stack if isinstance(uniform, Tensor) else np.stack
+        both: rl.Array = stack([uniform, normal], 2)
+        return both
 
     def act(
         self,

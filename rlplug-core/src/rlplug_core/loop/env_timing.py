@@ -42,8 +42,10 @@ def choose_env_workers(plan: Plan) -> tuple[Plan, str]:
         return plan, ""
     bare = plan.bare_env(1)
     bare.close()
-    if complete(bare).threads:
-        said = f"{plan.env} is stepped by threads of its own: --env-workers 1"
+    on_device = bare.spec.device is not None
+    if on_device or complete(bare).threads:
+        how = f"on {bare.spec.device}" if on_device else "by threads of its own"
+        said = f"{plan.env} is stepped {how}: --env-workers 1"
         return replace(plan, options=replace(plan.options, env_workers=1)), said
     env = plan.make_env(1)
     with closing(env):

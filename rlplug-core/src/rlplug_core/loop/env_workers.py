@@ -68,6 +68,10 @@ class EnvWorkers:
             raise UsageError(
                 f"{spec.id} has many agents, stepped in one process; leave out --env-workers"
             )
+        if spec.device is not None:
+            raise UsageError(
+                f"{spec.id} gives tensors on {spec.device}, stepped in one process; leave out --env-workers"
+            )
         num_envs = self.spec.num_envs
         self.spec = replace(spec, num_envs=num_envs, goals=self._goals(told[0]))
         self._block = block = Block(self.spec)

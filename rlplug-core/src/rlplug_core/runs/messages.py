@@ -24,6 +24,7 @@ from rlplug_core.errors import (
     Stopped,
     quote_all,
 )
+from rlplug_core.loop.actor import start
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_kind import kind_of
@@ -270,7 +271,7 @@ def walk(agent: Agent, env: Env) -> Walk:
     """Step an environment until enough is seen of it; without the agent's time."""
     found = Walk()
     with preserve_generators():
-        memory = agent.initial(env.spec.num_envs)
+        agent, memory = start(agent, env.spec)
         now = env.reset(0)
         while found.steps < STEPS and found.seconds < ENOUGH:
             act = agent.act(now.obs, now.is_first, memory, Clock(1))

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from rlplug_core.arrays import to_device, to_host
-from rlplug_core.errors import BadEnv, UsageError
+from rlplug_core.errors import BadEnv, PluginError, UsageError
 from rlplug_core.plugins.device_episodes import EndedRows
 from rlplug_core.plugins.env_base import EnvBase
 from rlplug_core.plugins.tensor_world import select_rows
@@ -93,6 +93,7 @@ class TensorAdapter(EnvBase):
 
     def step(self, action: Array) -> Timestep:
         """Step every row with its action [N, ...], a tensor on the device."""
+        self._check_action(action)
         obs, reward, terminated, truncated, info = self.env.step(self._to_env(action))
         obs = self._own(obs)
         self._check_tensors(reward=reward, terminated=terminated, truncated=truncated)
@@ -125,6 +126,15 @@ class TensorAdapter(EnvBase):
         if self._show is not None:
             self._show(bool(now.is_first[0]), self._picture)
         return now
+
+    def _check_action(self, action: object) -> None:
+        """Raise PluginError if an agent has returned actions that are no tensor."""
+        if not isinstance(action, Tensor):
+            raise PluginError(
+                f"{self.spec.id} takes actions as tensors on {self.device}, and the agent of this algorithm has "
+                f"returned actions of type {type(action).__name__}; use another algorithm, or an environment on the "
+                "host; if the agent is yours, compute with torch where its observations are tensors"
+            )
 
     def show(self, show: Show) -> None:
         """Call `show` for the first row after every reset and step; the last frame of an episode is not drawn."""
