@@ -231,7 +231,7 @@ def test_an_environment_that_returns_arrays_is_refused() -> None:
 def test_an_agent_that_returns_arrays_is_refused() -> None:
     adapter: Any = Tensors().make("tensor/Pendulum-v1", 2)
     adapter.reset(0)
-    with pytest.raises(PluginError, match="takes actions as tensors on cpu, and the agent .* of type ndarray"):
+    with pytest.raises(PluginError, match=r"takes actions as tensors on cpu, and the agent .* of type ndarray"):
         adapter.step(np.zeros((2, 1), np.float32))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
