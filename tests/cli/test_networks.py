@@ -222,9 +222,21 @@ def test_a_function_is_given_from_python(place: Path) -> None:
     assert second == f"{place}/script.py:make [4]"
 
 
-def test_completion_offers_files() -> None:
-    words = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": "rlplug run ppo CartPole-v1 --net ", "COMP_CWORD": "5"}
-    assert CliRunner().invoke(app, env=words, prog_name="rlplug").output.split() == ["file,"]
+def test_completion_offers_files_and_names() -> None:
+    """Wherever a file may be typed, also in a list."""
+    lines = {
+        "run ppo CartPole-v1 --net ": "file,", "check env ./m": "file,./m", "check env cartp": "CartPole-v1",
+        "sweep ./a": "file,./a", "sweep a2c,dq": "a2c,dqn", "sweep a2c cartpole-v1,./m": "file,cartpole-v1,./m",
+        "sweep a2c ./m": "file,./m", "tune ac": "acktr", "evolve pp": "ppo", "info ./m": "file,./m",
+        "info cartp": "CartPole-v1", "run cql Pendulum-v1 --dataset d": "file,d",
+        "run a2c CartPole-v1 --wrap ./m": "file,./m",
+        "run a2c CartPole-v1 --log ./m": "file,./m", "run a2c CartPole-v1 --init ./r": "file,./r",
+    }  # fmt: skip
+    for line, word in lines.items():
+        count = str(len(f"rlplug {line}x".split()) - 1)
+        words = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": f"rlplug {line}", "COMP_CWORD": count}
+        found = CliRunner().invoke(app, env=words, prog_name="rlplug").output.split()
+        assert any(one.endswith(word) for one in found), (line, found)
 
 
 def test_the_name_is_reserved() -> None:

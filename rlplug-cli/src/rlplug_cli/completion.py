@@ -9,15 +9,18 @@ import click
 from click.shell_completion import CompletionItem
 
 from rlplug_core.plugins import env_families
+from rlplug_core.plugins import ids as plugin_ids
 
 #: The default directory of runs, and the words for a checkpoint that are not names.
 OUT = Path("runs")
 KINDS = ("best", "final", "latest")
+#: The first characters of a word that is a path, not a name.
+PATH = (".", "/", "~")
 
 
 def runs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of runs, including `SWEEP/RUN`; a word that looks like a path is completed as a path."""
-    if incomplete.startswith((".", "/", "~", f"{OUT}/")):
+    if incomplete.startswith((*PATH, f"{OUT}/")):
         return [CompletionItem(incomplete, type="dir")]
     return _beginning(run_names(), incomplete)
 
@@ -55,13 +58,40 @@ def checkpoints(
 def environments(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete ids of installed environments, ignoring case; a word that looks like a path is completed as a file."""
-    if incomplete.startswith((".", "/", "~")):
-        return [CompletionItem(incomplete, type="file")]
+    """Complete ids of installed environments, ignoring case, in a list after its last comma; paths as files."""
     ids = {
         id for family in env_families() if family.installed for id in family.ids if "*" not in id
     }
-    return [CompletionItem(id) for id in sorted(ids) if id.lower().startswith(incomplete.lower())]
+    return _in_list(sorted(ids), incomplete)
+
+
+def algorithms(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete ids of algorithms, in a list after its last comma; paths as files."""
+    return _in_list(plugin_ids("algorithms"), incomplete)
+
+
+def algorithms_and_environments(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete ids of algorithms and of environments, and paths as files."""
+    if incomplete.startswith(PATH):
+        return [CompletionItem(incomplete, type="file")]
+    return [
+        *algorithms(ctx, parameter, incomplete),
+        *environments(ctx, parameter, incomplete),
+    ]
+
+
+def _in_list(ids: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Return the ids for the last word of a list, ignoring case; a word that is a path is completed as a file."""
+    before, comma, word = incomplete.rpartition(",")
+    if word.startswith(PATH):
+        return [CompletionItem(incomplete, type="file")]
+    return [
+        CompletionItem(f"{before}{comma}{id}") for id in ids if id.lower().startswith(word.lower())
+    ]
 
 
 def assignments(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -73,6 +73,11 @@ class Value(_ParamType):
     ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
+        from rlplug_cli.completion import PATH
+
+        is_file = incomplete.startswith(PATH) or self.option.name == "dataset"
+        if is_file and self.option.type in ("str", "target", *REPEATABLE):
+            return [CompletionItem(incomplete, type="file")]
         words = self.option.choices or self.complete()
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 

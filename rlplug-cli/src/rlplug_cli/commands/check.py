@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import click
 
 from rlplug_cli.commands.run import options_of
+from rlplug_cli.completion import algorithms_and_environments
 from rlplug_cli.output import echo, echo_json, global_options
 from rlplug_cli.parameters import from_pairs
 from rlplug_core.errors import UsageError, clean
@@ -51,6 +52,7 @@ CHECKS = {
     nargs=-1,
     required=True,
     metavar="[env|wrapper|controller|memory|network|population|hooks] NAME",
+    shell_complete=algorithms_and_environments,
 )
 @click.option(
     "--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Check it with this option value."

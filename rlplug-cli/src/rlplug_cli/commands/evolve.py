@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlplug_cli.commands.tune import search_goal
-from rlplug_cli.completion import environments
+from rlplug_cli.completion import algorithms, environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.shared_options import many_runs
@@ -25,7 +25,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("evolve", context_settings={"ignore_unknown_options": True})
-@click.argument("algorithm")
+@click.argument("algorithm", shell_complete=algorithms)
 @click.argument(
     "env",
     shell_complete=environments,

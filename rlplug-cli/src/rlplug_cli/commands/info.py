@@ -12,7 +12,7 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, single_env_arguments
 from rlplug_cli.commands.run import options_of
-from rlplug_cli.completion import OUT, environments
+from rlplug_cli.completion import OUT, algorithms_and_environments, environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import type_text, value_text
 from rlplug_cli.render.environment import tell_environment
@@ -52,7 +52,7 @@ OPTION: dict[Group, str] = {
 
 
 @click.command("info", cls=TakesArguments)
-@click.argument("name")
+@click.argument("name", shell_complete=algorithms_and_environments)
 @click.argument(
     "env",
     required=False,

@@ -13,6 +13,7 @@ import click
 from rlplug_cli.arguments import option_name
 from rlplug_cli.commands.run import AlgorithmCommand
 from rlplug_cli.commands.run import command as run
+from rlplug_cli.completion import algorithms, environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import REPEATABLE, SchemaOption
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
 @click.argument(
     "algorithms",
     metavar="ALGORITHM,…",
+    shell_complete=algorithms,
 )
 @click.argument(
     "envs",
     metavar="ENV,…",
+    shell_complete=environments,
 )
 @click.option(
     "--seeds", "numbers", default="5", metavar="N|A,B,…", help="How many seeds, or which  [5]"

@@ -12,7 +12,7 @@ import click
 from rlplug_cli.arguments import argument_words, split_arguments
 from rlplug_cli.commands.run import AlgorithmCommand
 from rlplug_cli.commands.sweep import algorithm_command, option_of, refuse_value
-from rlplug_cli.completion import environments
+from rlplug_cli.completion import algorithms, environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption, flag_of
@@ -32,7 +32,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("tune", context_settings={"ignore_unknown_options": True})
-@click.argument("algorithm")
+@click.argument("algorithm", shell_complete=algorithms)
 @click.argument(
     "env",
     shell_complete=environments,
