@@ -75,10 +75,10 @@ def test_sound_algorithms_keep_equal_weights_on_all_learners(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "options", "sentence"), [
-    ("ppo", {"target_kl": 0.02}, "target_kl ends an update by what one learner's batch shows"),
-    ("a2c", {"replay_ratio": 1.0}, "replay_ratio draws how many steps a learner takes, each for itself"),
-    ("ppo", {"desired_kl": 0.02}, "desired_kl changes the learning rate by what one learner's batch shows"),
-    ("ppo", {"popart": True}, "popart scales values by what one learner has seen"),
+    ("ppo", {"target_kl": 0.02}, "target_kl ends an update depending on the batch of one learner"),
+    ("a2c", {"replay_ratio": 1.0}, "with replay_ratio each learner takes its own random number of steps"),
+    ("ppo", {"desired_kl": 0.02}, "desired_kl changes the learning rate depending on the batch of one learner"),
+    ("ppo", {"popart": True}, "popart scales values by the statistics of one learner"),
     ("trpo", {}, "trpo does not say that it is sound with several learners"),
     ("vpg", {}, "vpg does not say that it is sound with several learners"),
     ("nstep-q", {}, "add --runner sync"),

@@ -232,7 +232,7 @@ def test_values_of_an_absent_row_change_no_update(learner: Callable[..., Any]) -
 def test_conflicting_options_are_refused(learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig, match=r"leave priority\.eviction at oldest"):
         learner("r2d2", "Chain", **{"priority.eviction": "sampled"})
-    with pytest.raises(UsageError, match=r"acting in numpy has no form of a memory; leave --inference-backend at auto"):
+    with pytest.raises(UsageError, match=r"NumPy cannot compute a memory; leave --inference-backend at auto"):
         learner("r2d2", "Chain", inference_backend="numpy").agent()
 
 

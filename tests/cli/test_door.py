@@ -148,10 +148,10 @@ def test_a_lambda_trains_here_and_nowhere_else(mine: str) -> None:
     with pytest.raises(UsageError, match=r"trained in lambda, a lambda, which no other process can import"):
         open_run(run.path).evaluate(2)
     assert open_run(run.path, env=lambda: Count(6)).evaluate(2).lengths == (6, 6)
-    with pytest.raises(UsageError, match=r"workers make environments of their own, .* use --inline"):
+    with pytest.raises(UsageError, match=r"each worker makes its own environments, .* use --inline"):
         trained(lambda: Count(4), "a3c", runner="async", workers=2)
     assert trained(lambda: Count(4), "a3c", runner="async", inline=True).evaluate(2).lengths == (4, 4)
-    with pytest.raises(UsageError, match=r"workers make environments of their own, .* use --runner sync"):
+    with pytest.raises(UsageError, match=r"each worker makes its own environments, .* use --runner sync"):
         trained(Count(4), "a3c", runner="async", inline=True)
 
 

@@ -71,7 +71,7 @@ def test_workers_are_refused_and_not_chosen(rlplug: Callable[..., Done]) -> None
     words = ("--num-envs", "4", "--total-timesteps", "500", "--eval-episodes", "1", "--final-eval-episodes", "1")
     done = rlplug("run", "ppo", CART, *words, "--env-workers", "2")
     assert done.code == 2
-    assert f"{CART} is stepped by threads of its own; leave out --env-workers" in done.err
+    assert f"{CART} steps in its own threads; leave out --env-workers" in done.err
     done = rlplug("run", "ppo", CART, *words, "--env-workers", "0")
     assert done.code == 0
-    assert f"{CART} is stepped by threads of its own: --env-workers 1" in done.out + done.err
+    assert f"{CART} steps in its own threads: --env-workers 1" in done.out + done.err

@@ -68,7 +68,7 @@ def tree_bytes(tree: Any) -> Any:
 def test_values_that_cannot_be_pickled_are_refused() -> None:
     env: Any = env_of("CartPole-v1", 2)
     try:
-        with pytest.raises(UsageError, match="does not travel to other processes; leave --env-workers at 1"):
+        with pytest.raises(UsageError, match="cannot be sent to other processes; leave --env-workers at 1"):
             env.inside(lambda env: env)
     finally:
         env.close()

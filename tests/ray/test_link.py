@@ -117,7 +117,7 @@ def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
     finally:
         runner.close()
     assert not alive(victims[0])
-    how = "was lost" if number is signal.SIGKILL else "gave no sign of life for 4 s"
+    how = "was lost" if number is signal.SIGKILL else "sent no message for 4 s"
     assert how in capsys.readouterr().err
 
 

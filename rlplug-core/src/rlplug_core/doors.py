@@ -3,7 +3,7 @@
 The names are in the room's stub, `__init__.pyi`, which type checkers and editors read too. One line a name:
 `from MODULE import NAME as NAME`, or `as OTHER_NAME` if the name is unclear outside its module; such a stub lists its
 names in `__all__`, too. `Old = New` keeps a former name for one version; using it warns. A module is imported when one
-of its names is first imported or used. So a door costs nothing, but `from ROOM import NAME` loads the module of NAME:
+of its names is first imported or used. So a door is fast, but `from ROOM import NAME` loads the module of NAME:
 import a name that needs torch inside the function that uses it.
 
 No name equals a module of the room, because importing that module would replace the name.

@@ -113,7 +113,7 @@ class Interrupted(RlplugError):
 
 
 class Stopped(KeyboardInterrupt):
-    """A second signal came before the first one had its checkpoint; no `except Exception` holds it up."""
+    """A second signal came before the checkpoint of the first one; `except Exception` does not catch it."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
@@ -121,7 +121,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'a' or 'b'?"` for the nearest known words, or an empty string."""
+    """Return `"; did you mean 'a' or 'b'?"` with the nearest known words, or an empty string."""
     from difflib import get_close_matches  # 4 ms, and most input is right
 
     lower = {name.lower(): name for name in known}
@@ -131,7 +131,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-#: Characters that a sentence may have on a terminal, however long the foreign text in it is.
+#: The most characters of a sentence on a terminal, with any foreign text in it.
 LONGEST = 4000
 
 
@@ -143,7 +143,7 @@ def warn(sentence: str) -> None:
 
 
 def clean(text: str) -> str:
-    """Foreign text for a terminal: no control characters but the ends of lines, and so no escape codes."""
+    """Return foreign text for a terminal: without control characters except line ends, so without escape codes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
@@ -156,6 +156,6 @@ def quote_all(names: Iterable[object]) -> str:
 
 
 def plain(text: str, limit: int = 200) -> str:
-    """Foreign text as a part of a sentence: cleaned, in one line of at most `limit` characters."""
+    """Return foreign text as a part of a sentence: cleaned, in one line of at most `limit` characters."""
     line = " ".join(clean(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -19,7 +19,7 @@ class LearnerDataset:
     Attributes:
         sha256: the hash of the data set.
         obs, action, reward, next_obs: [M, ...] arrays in the order of time; do not change them.
-        terminated, truncated: [M] bool, whether the transition ended its episode in the task, or by a cut.
+        terminated, truncated: [M] bool, whether the transition ended its episode by termination, or by truncation.
         generator: draws the batches.
         device: the device of the batches.
     """

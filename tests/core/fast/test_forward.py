@@ -130,7 +130,7 @@ def test_vectors_and_numbers_of_places_go_through_numpy(name: str) -> None:
 def test_layers_without_numpy_form_use_torch_or_are_refused(name: str) -> None:
     module = build("policy", OBSERVATIONS[name], Net())
     assert fast_forward(module).backend == "torch"
-    with pytest.raises(UsageError, match="acting in numpy needs fully connected layers on the CPU"):
+    with pytest.raises(UsageError, match="NumPy computes only fully connected layers on the CPU"):
         fast_forward(module, "numpy")
 
 

@@ -22,7 +22,7 @@ from tests.core.fakes import ENVS, TINY, assert_same, make_runner
     ({"on": "ray://"}, "--on ray://: write local, ray, or ray://HOST:PORT"),
     ({"on": "ray", "runner": "sync"}, "places the actors of the runner 'decoupled'; use --runner decoupled"),
     ({"on": "ray", "inline": True}, "places the actors of the runner 'decoupled'; leave out --inline"),
-    ({"gpus": 1}, "--gpus is what Ray keeps for the learner; it goes with --on ray"),
+    ({"gpus": 1}, "--gpus reserves GPUs in Ray for the learner; it needs --on ray"),
     ({"on": "ray", "gpus": 1}, "a learner that computes on the CPU; add --device cuda"),
 ])  # fmt: skip
 def test_places_that_cannot_be_are_refused(options: dict[str, Any], sentence: str) -> None:

@@ -212,7 +212,7 @@ def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
         assert [seat.generation for seat in again.fleet.seats] == [0, 1]  # the next one draws other numbers than that
     finally:
         again.close()
-    how = "was killed by SIGKILL" if number is signal.SIGKILL else "gave no sign of life for 1 s"
+    how = "was killed by SIGKILL" if number is signal.SIGKILL else "sent no message for 1 s"
     assert capsys.readouterr().err == f"rlplug: actor 1 {how}; another one takes its place\n"
 
 

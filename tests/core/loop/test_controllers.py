@@ -89,7 +89,7 @@ def test_early_stop_stops_once() -> None:
     """A run that was told to go on past it is not stopped again."""
     controller, clock = EarlyStopping(EarlyStoppingConfig(2)), Clock(100)
     assert [stop for _, stop in feed(controller, [5.0, 4.0, 4.0], clock)] == [False, False, True]
-    assert controller.reason == "2 evaluations brought nothing better than 5.0 (--early-stopping-patience 2)"
+    assert controller.reason == "2 evaluations did not improve on 5.0 (--early-stopping-patience 2)"
     clock.stop = False
     assert not any(stop for _, stop in feed(controller, [4.0] * 5, clock))
 

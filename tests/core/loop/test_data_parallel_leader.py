@@ -160,7 +160,7 @@ def test_algorithms_unsound_with_several_learners_are_refused(case: str) -> None
 
 
 def test_running_moments_which_each_would_have_of_its_own_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"running moments of what one of them has seen; leave out net\.normalize_obs"):
+    with pytest.raises(UsageError, match=r"the running moments of one learner; leave out net\.normalize_obs"):
         two(**{"net.normalize_obs": True})
 
 
@@ -176,7 +176,7 @@ def test_rows_that_hold_no_transition_are_refused_at_the_first_one() -> None:
 def test_an_algorithm_that_says_that_it_is_sound_and_is_not_is_found_out() -> None:
     runner = two(f"{HERE}:Drifting", total_timesteps=10**5)
     try:
-        with pytest.raises(RlplugError, match=r"no longer have the same 'policy\.\S+'.*beside Optimizer.minimize"):
+        with pytest.raises(RlplugError, match=r"no longer have the same 'policy\.\S+'.*outside Optimizer.minimize"):
             runner.run(lambda: runner.clock.updates > 3 and runner.state_dict())
     finally:
         runner.close()
@@ -185,7 +185,7 @@ def test_an_algorithm_that_says_that_it_is_sound_and_is_not_is_found_out() -> No
 def test_learners_that_take_different_numbers_of_steps_end_in_a_sentence() -> None:
     runner = two(f"{HERE}:Uneven", worker_timeout=2.0)
     try:
-        with pytest.raises(RlplugError, match=r"waited in vain for the others; .* or another one hangs$"):
+        with pytest.raises(RlplugError, match=r"waited too long for the others: .* or one hangs$"):
             runner.run(lambda: None)
     finally:
         runner.close()

@@ -137,9 +137,9 @@ def test_as_many_workers_as_are_worth_their_messages(
 
 
 def test_environments_with_threads_of_their_own_get_no_workers() -> None:
-    with pytest.raises(UsageError, match="is stepped by threads of its own; leave out --env-workers"):
+    with pytest.raises(UsageError, match="steps in its own threads; leave out --env-workers"):
         env_of(f"{HARMFUL}Threaded")
     plan = Plan.make(TINY, f"{HARMFUL}Threaded", {**WORKERS, "env_workers": 0})
     chosen, said = choose_env_workers(plan)
     assert chosen.options.env_workers == 1
-    assert said.endswith("Threaded is stepped by threads of its own: --env-workers 1")
+    assert said.endswith("Threaded steps in its own threads: --env-workers 1")

@@ -149,7 +149,7 @@ def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int)
 UNSEEN = {
     "async": ({"runner": "async", "workers": 2}, "each worker would train one of its own"),
     "inline": ({"runner": "async", "inline": True}, "each worker would train one of its own"),
-    "learners": ({"learners": 2}, "each learner would train it by its own gradient alone"),
+    "learners": ({"learners": 2}, "each learner would train it with its own gradient only"),
 }
 
 
@@ -159,7 +159,7 @@ def test_a_parameter_that_no_optimizer_has_is_refused_where_several_processes_tr
 ) -> None:
     """Each would train a copy, and neither evaluations nor checkpoints would see one of them."""
     options, why = UNSEEN[case]
-    sentence = rf"OwnOptimizer trains 'scale' by no optimizer of self\.optimizer\(\.\.\.\), so {why}.*--runner sync"
+    sentence = rf"trains 'scale' without one of self\.optimizer\(\.\.\.\), so {why}.*--runner sync"
     with pytest.raises(UsageError, match=sentence):
         train(f"{HERE}:OwnOptimizer", f"{ENVS}:Chain", {"total_timesteps": 100, **options}, out=tmp_path, hooks=False)
     assert not [*tmp_path.iterdir()]

@@ -210,7 +210,9 @@ def test_convolutions_are_those_that_are_named() -> None:
 
 
 def test_images_too_small_for_the_convolutions_are_refused() -> None:
-    with pytest.raises(UsageError, match="convolution 2 looks at 9 x 9, and 8 a side are left of an image of 20"):
+    with pytest.raises(
+        UsageError, match="convolution 2 is 9 x 9, but its input has only 8 pixels a side, from images of 20"
+    ):
         encoder(IMAGE, Net(channels=(4, 6), kernels=(5, 9), strides=(2, 1)))
 
 

@@ -221,7 +221,7 @@ def test_numpy_cannot_be_asked_for(cell: str) -> None:
             UsageError, match="has no form of a memory; leave --inference-backend at auto, or --memory at none"
         ):
             fast_forward(module, "numpy")
-    with pytest.raises(UsageError, match="acting in numpy has no form of a memory"):
+    with pytest.raises(UsageError, match="NumPy cannot compute a memory"):
         MemoryAgent(both.policy, Seeds(0), "numpy")
 
 

@@ -73,5 +73,5 @@ def test_environments_whose_state_is_saved_go_on_as_they_are(tmp_path: Path) -> 
 
 
 def test_it_is_refused_where_it_could_do_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--resume-exact makes environments anew, which needs --runner sync"):
+    with pytest.raises(UsageError, match="--resume-exact makes new environments, which needs --runner sync"):
         train(TINY, ENV, {**OPTIONS, "resume_exact": True, "runner": "async"}, out=tmp_path, hooks=False)

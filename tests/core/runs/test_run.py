@@ -582,7 +582,7 @@ REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
     (
         {"inference_backend": "numpy", "env": f"{ENVS}:Recall"},
         UsageError,
-        "acting in numpy needs fully connected layers",
+        "NumPy computes only fully connected layers",
     ),
 ]
 

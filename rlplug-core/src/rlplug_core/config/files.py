@@ -1,7 +1,7 @@
-"""Read files that anyone may have written: regular ones only, never through a link, never without a bound.
+"""Read untrusted files: only regular files, never through a link, never without a size limit.
 
-A run directory may come from a stranger, an archive or a shared disk. A named pipe in it would be waited for without
-end, a link would lead out of it, and a file with a large hole would fill the memory.
+A run directory may come from a stranger, an archive or a shared disk. A named pipe in it would block forever, a link
+would lead out of it, and a sparse file would fill the memory.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import IO, Any, Literal, TypeVar
 from rlplug_core.errors import BadFile, plain
 
 T = TypeVar("T")
-#: Flags of `os.open` that Windows lacks: do not wait for the writer of a pipe, do not pass the file to children.
+#: Flags of `os.open` that Windows lacks: do not wait for the writer of a pipe, do not let children inherit the file.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-#: Bytes that a file of JSON or TOML may have, one that holds the state of a run's part, and one that is only streamed.
+#: The most bytes of a file of JSON or TOML, of a file with the state of a part of a run, and of a file that is
+#: streamed.
 TEXT = 64 << 20
 STATE = 1 << 30
 LARGE = 1 << 40
@@ -53,7 +54,7 @@ def open_regular(
     Links are followed only with `follow`.
 
     Raises:
-        BadFile: it is something else, or larger. FileNotFoundError and other OSErrors of the system.
+        BadFile: it is not a regular file, or larger. OSError: it is missing or cannot be opened.
     """
     kind = (
         os.O_RDONLY
@@ -96,10 +97,10 @@ def open_lock(path: Path) -> IO[bytes]:
 
 
 def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
-    """All bytes of a regular file.
+    """Return all bytes of a regular file.
 
     Raises:
-        BadFile: as `opened`. OSError: it cannot be read.
+        BadFile: as `open_regular`. OSError: it cannot be read.
     """
     with open_regular(path, limit=limit, follow=follow) as file:
         return file.read(
@@ -207,7 +208,7 @@ def as_type(value: object, kind: type[T], path: Path) -> T:
     Raises:
         BadFile: something is missing or of a wrong type.
     """
-    import msgspec  # 15 ms, which completion has no need of
+    import msgspec  # takes 15 ms, and completion does not need it
 
     try:
         return msgspec.convert(value, kind)
@@ -223,7 +224,7 @@ def from_toml(path: Path) -> dict[str, Any]:
     Raises:
         OSError: it cannot be read. ValueError: it is not TOML, nests too deep, or is too large.
     """
-    import tomllib  # 5 ms, which completion has no need of
+    import tomllib  # takes 5 ms, and completion does not need it
 
     with open(path, "rb") as file:
         text = file.read(TEXT + 1)
@@ -231,11 +232,9 @@ def from_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"it has more than {TEXT:,} bytes")
     try:
         found = tomllib.loads(text.decode())
-        json.dumps(
-            found
-        )  # as every option can be written, and none that only its reader would meet too deep
+        json.dumps(found)  # fails if it nests too deep
     except TypeError:
-        raise ValueError("it holds a date or a time, which no option takes") from None
+        raise ValueError("it contains a date or a time, which no option accepts") from None
     except RecursionError:
         raise ValueError("it nests too deep") from None
     except ValueError as error:

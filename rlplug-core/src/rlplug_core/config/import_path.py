@@ -9,8 +9,8 @@ from types import FunctionType, ModuleType
 
 from rlplug_core.config.import_string import FROM_FILE, absolute, has_guard
 
-#: Why no name rebuilds an object.
-UNNAMED = "an object of this process, which no name rebuilds"
+#: Why an object has no import path.
+UNNAMED = "an object of this process, which cannot be imported by name"
 
 
 def import_path(code: object) -> tuple[str, str]:
@@ -23,7 +23,7 @@ def import_path(code: object) -> tuple[str, str]:
     if not isinstance(code, type | FunctionType):
         return short, UNNAMED
     if not name.isidentifier():
-        return short, "made inside a function or a class, where no other process can import it"
+        return short, "defined inside a function or a class, where no other process can import it"
     if module == "__main__":
         return _in_script(sys.modules[module], name)
     if module.startswith(FROM_FILE):

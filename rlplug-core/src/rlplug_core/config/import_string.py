@@ -45,7 +45,7 @@ def is_target(name: str) -> bool:
 
 
 def source_file(name: str) -> Path | None:
-    """Return the file of a `./file.py:Name`, which a run keeps a copy of; None for anything installed."""
+    """Return the file of a `./file.py:Name`, which a run copies; None for anything installed."""
     place = name.rpartition(":")[0]
     return Path(place).resolve() if place.endswith(".py") else None
 
@@ -132,11 +132,11 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
                 f"{what} cannot be loaded: {_display_name(module)} has no '{attribute}'"
                 f"{did_you_mean(attribute, _own(module))}"
             ) from error
-        except ModuleNotFoundError as error:  # of a module that makes its names when asked
+        except ModuleNotFoundError as error:  # from a module with `__getattr__`
             raise MissingPackage(
                 f"{what} needs the module '{error.name}', which is not installed{nowhere()}"
             ) from error
-        except Exception as error:  # a foreign module may raise anything when asked for a name
+        except Exception as error:  # `__getattr__` of a foreign module may raise anything
             raise PluginError(
                 f"{what} cannot be loaded: {describe(error)}; --traceback shows where"
             ) from error
@@ -144,7 +144,7 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
 
 
 def _display_name(module: ModuleType) -> str:
-    """Return the name of a module for a user, which of a file is the file's."""
+    """Return the name of a module for messages; for a file, the name of the file."""
     return (
         Path(str(module.__file__)).name
         if module.__name__.startswith(FROM_FILE)
@@ -202,7 +202,7 @@ def place_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception, or that it has none to show."""
+    """Return the message of an exception, or a sentence if the message cannot be shown."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  # a foreign exception runs foreign code for its message
@@ -210,6 +210,6 @@ def message_of(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception as part of a sentence: its kind, its message, and the place of a syntax error."""
+    """Return an exception as part of a sentence: its class, its message, and the place of a syntax error."""
     message = plain(message_of(error))
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -1,4 +1,4 @@
-"""Whole numbers as people write them: 1000000, 1_000_000, 1e6, 1M, 50k."""
+"""Parse whole numbers as people write them: 1000000, 1_000_000, 1e6, 1M, 50k."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rlplug_core.errors import plain as plain_text
 
 #: Factors of the letters after a number.
 LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
-#: As many digits has no number of anything; 1e999999999 would be a number of a gigabyte.
+#: The most digits of a number; 1e999999999 would take a gigabyte of memory.
 DIGITS = 300
 
 
 @runtime_checkable
 class SupportsList(Protocol):
-    """An array or a tensor, or a number of numpy's: it knows itself in Python's own lists and numbers."""
+    """An array, a tensor or a numpy number, which can be converted to Python lists and numbers."""
 
     def tolist(self) -> object: ...
 
 
 def whole(text: str) -> int:
-    """Return the whole number that a text means.
+    """Return the whole number in a text.
 
     Raises:
-        ValueError: it means none.
+        ValueError: the text is not a whole number.
     """
     word = text.strip().lower()
     try:
@@ -41,7 +41,7 @@ def whole(text: str) -> int:
             number = Decimal(found[1]) * LETTERS.get(
                 found[2], 1
             )  # 4.1 * 10**6 is not a whole float
-        except ArithmeticError:  # as Decimal says that something is none, or has too many digits
+        except ArithmeticError:  # of Decimal
             raise ValueError(f"{text} is not a number") from None
         if number.adjusted() > DIGITS or number != number.to_integral_value():
             raise ValueError(f"{text} is not a whole number") from None

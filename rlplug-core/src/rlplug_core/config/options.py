@@ -51,7 +51,7 @@ class Follows:
 
 #: A number that may follow a schedule, such as `Scheduled[Positive]`; any other option refuses one.
 Scheduled = Annotated[T, Follows]
-#: Texts that are typed one by one, because each may hold commas.
+#: Texts that are typed one by one, because each may contain commas.
 Repeated = Annotated[tuple[str, ...], "repeated"]
 #: A text that names something to import: `./file.py:name` or `module:name`, for some options also a plugin by its name.
 #: Options of its own follow as `:option=value,…`. A run keeps a copy of the file.
@@ -67,22 +67,22 @@ class Range:
 
 
 def log(low: float, high: float) -> Range:
-    """Log-uniform between two positive numbers."""
+    """Return a log-uniform range between two positive numbers."""
     return Range("log", (low, high))
 
 
 def uniform(low: float, high: float) -> Range:
-    """Uniform between two numbers."""
+    """Return a uniform range between two numbers."""
     return Range("uniform", (low, high))
 
 
 def integer(low: int, high: int) -> Range:
-    """Uniform over the integers from `low` to `high`, both included."""
+    """Return a uniform range of the integers from `low` to `high`, both included."""
     return Range("integer", (low, high))
 
 
 def choice(*values: object) -> Range:
-    """One of the values."""
+    """Return a choice among the values."""
     return Range("choice", values)
 
 
@@ -132,7 +132,7 @@ def watch(config: C, seen: set[str]) -> C:
         seen |= names
         return config
 
-    class Watched(type(config)):  # type: ignore[misc]  # a class that is known when it is asked for
+    class Watched(type(config)):  # type: ignore[misc] # the base class is only known here
         def __getattribute__(self, name: str) -> object:
             if name in names:
                 seen.add(name)

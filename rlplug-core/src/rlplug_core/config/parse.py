@@ -18,7 +18,7 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
 
 C = TypeVar("C")
-#: Repeated options for which `none` differs from the default: evaluations then do not use training's wrappers.
+#: Repeated options for which `none` differs from the default: evaluations then use no wrappers.
 SAYS_NONE = {"eval_wrap"}
 #: The names of a file's types in msgspec's messages.
 BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}

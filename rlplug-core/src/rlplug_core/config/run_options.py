@@ -27,7 +27,7 @@ class RunOptions(Config):
     seed: Seed = 1  # seed of all random numbers; 0 is a seed like any other
     # stop after this many episodes, over all environments and workers; 0 for no limit
     max_episodes: Natural = 0
-    # stop after this many seconds, those before a resume included; 0 for no limit
+    # stop after this many seconds, including those before a resume; 0 for no limit
     max_seconds: NonNegative = 0.0
     # stop at the first evaluation with at least this mean return
     target_return: float | None = None
@@ -56,8 +56,8 @@ class RunOptions(Config):
     actor_device: str = "cpu"  # device of decoupled actors: cpu, cuda, cuda:1
     # place of decoupled actors: local, ray, or ray://HOST:PORT, a Ray cluster's address
     on: str = "local"
-    cpus_per_actor: Positive = 1.0  # CPUs that Ray keeps for each actor
-    gpus: Natural = 0  # GPUs of the learner's machine that Ray keeps for it
+    cpus_per_actor: Positive = 1.0  # CPUs that Ray reserves for each actor
+    gpus: Natural = 0  # GPUs of the learner's machine that Ray reserves for it
     # learners of the sync runner, with num_envs environments each; they share every gradient step
     learners: Count = 1
     # run workers or actors in turn in one process: deterministic, resumes bit for bit

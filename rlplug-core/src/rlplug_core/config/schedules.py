@@ -32,7 +32,7 @@ class Constant:
 
 
 def constant(value: float) -> Schedule:
-    """`value` throughout."""
+    """Return the schedule that is always `value`."""
     return Constant(value)
 
 
@@ -42,19 +42,19 @@ def throughout(value: Schedule | float) -> Schedule:
 
 
 def linear(start: float, end: float, until: float = 1.0) -> Schedule:
-    """From `start` to `end` in a straight line, reached at progress `until` and kept from there."""
+    """Return the schedule from `start` to `end` in a straight line; it stays at `end` after progress `until`."""
     return lambda progress: start + (end - start) * min(1.0, progress / until)
 
 
 def cosine(start: float, end: float) -> Schedule:
-    """From `start` to `end` along half a cosine (Loshchilov and Hutter, 2017, arXiv:1608.03983)."""
+    """Return the schedule from `start` to `end` along half a cosine (Loshchilov and Hutter, 2017, arXiv:1608.03983)."""
     return lambda progress: (
         end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
     )
 
 
 def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
-    """Straight lines between `(progress, value)` points; constant before the first and after the last.
+    """Return straight lines between `(progress, value)` points, constant before the first and after the last.
 
     Two points at one progress make a jump: the first value up to it, the second value after it.
     """
@@ -92,7 +92,7 @@ def schedule_text(text: object) -> Written | None:
     kind, inside, closed = found.groups()
     try:
         if not closed:
-            raise ValueError("a bracket is open")
+            raise ValueError("a bracket is not closed")
         schedule, values = _piecewise(inside) if kind == "piecewise" else _line(kind, inside)
     except (ValueError, TypeError) as error:
         raise BadConfig(f"'{found.string.strip()}' is not a schedule; write {FORMS}") from error

@@ -34,7 +34,7 @@ _MARK = object()
 
 @dataclass
 class Record:
-    """An object of a class that was not made: the name of the class, its arguments and its state.
+    """A record of an object that was not constructed: the name of its class, its arguments and its state.
 
     Attributes:
         name: the module and the class, such as `numpy.dtype`; "" if it is not a name.

@@ -1,2 +1,2 @@
-"""The fast room: the same results as the plain rooms, sooner. Arrays that know their gradients, traced networks, numba
-loops, CUDA graphs. Plain rooms import nothing of it; they reach it by `accelerator` only."""
+"""The fast room computes the results of the plain rooms in less time: arrays with gradients, traced networks, numba
+loops, CUDA graphs. Plain rooms do not import it; they reach it by `accelerator` only."""

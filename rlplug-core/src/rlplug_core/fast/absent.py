@@ -1,6 +1,6 @@
 """The attributes of tensors that FastTensors do not have: reading one raises `NoFastPath`.
 
-A method `__getattr__` would do the same, but with one Python reads every attribute of the class in its slow way.
+A method `__getattr__` would do the same, but it makes Python read every attribute of the class more slowly.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ class FastLoss(Tensor):
 
     @property
     def by_autograd(self) -> Tensor:
-        """The same loss, computed again from tensors."""
+        """Return the same loss, computed again from tensors."""
         return self.results.by_autograd(self.place)
 
     @classmethod
@@ -379,7 +379,7 @@ def _fill_gradient(loss: FastLoss, parameters: list[nn.Parameter], gradient: Ten
         return
     into.zero |= into.every
     array = loss.array
-    if array.backward_of is None:  # an earlier step has used the gradient up
+    if array.backward_of is None:  # an earlier step has already used the gradient
         backward(loss.by_autograd, parameters, gradient)
         return
     array.backward_into(into)

@@ -3,7 +3,7 @@
 Torch uses MKL, which uses AVX-512 only on Intel processors; oneDNN uses every instruction that the processor has. On an
 AMD EPYC of family 26 that is 210 GFLOPS per core instead of 106 (`bench/notes/measured-once.md`). The choice depends
 only on the machine and the size, so a run that is resumed there has the same bits; a measurement at the start could
-choose differently on a busy day.
+choose differently on a busy machine.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from rlplug_core.types import Array
 Pair: TypeAlias = tuple[
     Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]
 ]
-#: Two threads must not use the simplest of numba's thread pools at once.
+#: Two threads must not use numba's simplest thread pool at once.
 TURN = Lock()
 
 

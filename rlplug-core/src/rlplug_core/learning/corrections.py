@@ -24,11 +24,11 @@ def log_probs(
 ) -> Array:
     """Compute log-probabilities of a rollout's actions under a policy, without a gradient.
 
-    A policy with noisy layers has the noise that the rollout was acted with. A memory starts with the rollout's.
+    A policy with noisy layers uses the noise of the rollout. A memory starts with the recurrent state of the rollout.
 
     Args:
         rollout: T steps of N environments.
-        policy: which policy.
+        policy: the policy.
         outputs: its forward pass, `fast_noisy` of it; a policy with a memory does not use it.
 
     Returns:
@@ -73,7 +73,7 @@ def vtrace(
     clip_c: float = 1.0,
     center: bool = False,
 ) -> tuple[Array, Array]:
-    """V-trace: advantages of the policy gradient and value targets (Espeholt et al., 2018, arXiv:1802.01561, eq. 1).
+    """Compute V-trace advantages and value targets (Espeholt et al., 2018, arXiv:1802.01561, eq. 1).
 
     `terminated` zeroes the bootstrap; `terminated` or `truncated` cuts the recursion at the value of the true
     successor. Rows of weight 0 are skipped; their advantage is 0.
@@ -86,7 +86,7 @@ def vtrace(
         lam: factor of each trace coefficient (remark 2).
         clip_rho, clip_c: largest weights of the TD errors and of the traces (rho and c with a bar).
         center: subtract a baseline m, the mean of the advantages weighted by rho, so that they add up to 0. Losses that
-            standardize need it: the plain mean of rho A is not a baseline, and biases the gradient off policy.
+            standardize advantages need it: subtracting the plain mean of rho A would bias an off-policy gradient.
 
     Returns:
         advantage: [T, N] rho_t (r_t + gamma v_(t + 1) - V(s_t) - m), with m = 0 unless `center` is on.
@@ -124,7 +124,7 @@ def retrace(
     gamma: float,
     lam: float = 1.0,
 ) -> Array:
-    """Retrace targets of Q(s, a) (Munos et al., 2016, arXiv:1606.02647, eq. 3 and 4).
+    """Compute Retrace targets of Q(s, a) (Munos et al., 2016, arXiv:1606.02647, eq. 3 and 4).
 
     Episode ends and rows of weight 0 as in `vtrace`; the target of such a row has no meaning.
 

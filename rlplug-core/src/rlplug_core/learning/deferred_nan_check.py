@@ -13,7 +13,7 @@ Check: TypeAlias = Callable[[Tensor, Tensor, str], None]
 
 
 class DeferredNanCheck:
-    """Does `check` one step later, or at `look`, which comes before the result of a step is saved."""
+    """Calls `check` one step later, or at `look`, which is called before the result of a step is saved."""
 
     def __init__(self, check: Check, ago: str = "a step ago") -> None:
         self.check = check
@@ -24,7 +24,7 @@ class DeferredNanCheck:
         self.send(torch.stack([norm, loss.detach()]), name)
 
     def send(self, numbers: Tensor, name: str) -> None:
-        """Check a norm and a loss [2] at the next call; those that were sent before are looked at now."""
+        """Check a norm and a loss [2] at the next call, and now those of the previous call."""
         self.look(self.ago)
         self.sent = (*_send(numbers), name)
 

@@ -11,7 +11,7 @@ from rlplug_core.arrays import cast, copy_of, namespace
 from rlplug_core.batches import Rollout
 from rlplug_core.types import Array
 
-#: Up to how many environments Python's lists are faster than numpy's calls on so few numbers.
+#: The most environments for which Python lists are faster than numpy calls.
 FEW = 8
 
 
@@ -19,10 +19,11 @@ FEW = 8
 def gae(
     rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float
 ) -> tuple[Array, Array]:
-    """Generalized advantage estimation: advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
+    """Compute GAE advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
 
-    The targets are λ-returns: n-step returns with `lam` = 1, one-step ones with 0. `terminated` zeroes the bootstrap,
-    it or `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage, 0, changes no other.
+    The targets are λ-returns: n-step returns with `lam` = 1, one-step ones with 0. `terminated` zeroes the bootstrap;
+    `terminated` or `truncated` ends the recursion. Rows of weight 0 are skipped: their advantage is 0 and does not
+    affect others.
 
     Args:
         rollout: T steps of N environments.
@@ -53,9 +54,9 @@ def gae(
 
 
 def _backwards(delta: Array, decay: Array, found: Array) -> Array:
-    """a[t] = delta[t] + decay[t] a[t + 1], [T, N], written into `found`.
+    """Write a[t] = delta[t] + decay[t] a[t + 1], [T, N], into `found`.
 
-    Few long columns go as lists, which have less to do for a number; the bits are the same.
+    A few long columns are computed as lists, which have less overhead per number; the result is the same.
     """
     few = delta.shape[1] <= min(FEW, len(delta))
     if few and not isinstance(delta, Tensor):
@@ -77,7 +78,7 @@ def _backwards(delta: Array, decay: Array, found: Array) -> Array:
 
 
 def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> Array:
-    """Successor values that skip rows of weight 0, whatever these hold: V of the next valid row of the same chain."""
+    """Return successor values that skip rows of weight 0: V of the next valid row of the same episode."""
     xp = namespace(value)
     next_value = copy_of(next_value)
     upcoming = next_value[-1]
@@ -92,7 +93,7 @@ def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> A
 def explained_variance(rollout: Rollout, advantage: Array, target: Array) -> float | Tensor:
     """Return the share of the variance of value targets that the critic explained: 1 - Var(advantage) / Var(target).
 
-    1 is a perfect critic, 0 one as good as a constant, below 0 a worse one. Rows of weight 0 do not count.
+    1 means a perfect critic, 0 one as good as a constant, below 0 a worse one. Rows of weight 0 do not count.
 
     Args:
         rollout: T steps of N environments.

@@ -36,7 +36,7 @@ class Layer:
         return torch.cat([matrix, flat[start : start + self.outputs].unsqueeze(1)], 1)
 
     def write(self, flat: Tensor, matrix: Tensor) -> None:
-        """The inverse of `matrix`, in place."""
+        """Write a matrix back into the layer's part of a flat tensor; the inverse of `matrix`."""
         weights = self.outputs * self.inputs
         flat[self.offset : self.offset + weights] = matrix[:, : self.inputs].reshape(-1)
         if self.bias:
@@ -77,9 +77,10 @@ class KFAC:
     arXiv:1602.01407), as an `UpdateRule`, each module no further than a trust region allows (Wu et al., 2017,
     arXiv:1708.05144, section 3.3).
 
-    The Fisher matrix of a layer is taken to be A x G, the second moments of its inputs and of the log-likelihood's
-    gradient in its outputs; other parameters, also those of grouped convolutions, have the identity. The learner calls
-    `capture` and `observe` to update the moments, and `refresh` from time to time to use them.
+    The Fisher matrix of a layer is approximated by A x G, the second moments of its inputs and of the
+    log-likelihood's gradient by its outputs; for other parameters, also those of grouped convolutions, by the
+    identity. The learner calls `capture` and `observe` to update the moments, and `refresh` from time to time to use
+    them.
 
     Args:
         regions: the modules, in the optimizer's order, each with the largest KL divergence of a step by the quadratic
@@ -135,7 +136,7 @@ class KFAC:
         return self.state
 
     def tune(self, radii: Sequence[float | None], damping: float, momentum: float) -> None:
-        """From now on other numbers than it was made with, `radii` in the order of the regions."""
+        """Change the options for all later steps; `radii` are in the order of the regions."""
         self.spans = [(span, radius) for (span, _), radius in zip(self.spans, radii, strict=True)]
         self.damping = max(damping, TINY)
         self.momentum = momentum
@@ -145,7 +146,7 @@ class KFAC:
         return Capture(self.layers)
 
     def observe(self, capture: Capture, log_likelihood: Tensor, weight: Tensor) -> None:
-        """Take the moments of a batch into the running ones.
+        """Update the running moments with those of a batch.
 
         Args:
             capture: of the forward pass that led to the log-likelihoods.

@@ -1,4 +1,4 @@
-"""The mean of gradients over several learners, by `torch.distributed`: what `Optimizer.minimize` does with one more."""
+"""The mean of gradients over several learners, by `torch.distributed`; `Optimizer.minimize` calls it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOPBACK = {
 }
 
 
-#: Waits for the others within the timeout; time in which this process is suspended does not count.
+#: Seconds to wait for the other learners; time in which this process is suspended does not count.
 LOOKS = 10
 #: The timeout of the group itself; its clock runs while the processes are stopped.
 ENDLESS = timedelta(days=365)
@@ -38,7 +38,7 @@ class Mean(Protocol):
 
 
 class LearnerLost(RlplugError):
-    """The learners of a run no longer take their gradient steps together; one of them is gone, or does others."""
+    """The learners of a run are out of step: one of them is gone, or takes other gradient steps."""
 
 
 class MeanGradient:
@@ -59,7 +59,7 @@ class MeanGradient:
         self.look = self.timeout / LOOKS
 
     def join(self, file: Path) -> None:
-        """Join the other processes, which give the same new `file`.
+        """Join the other processes, which pass the same new `file`.
 
         Raises:
             LearnerLost: they do not come within the timeout.
@@ -85,7 +85,7 @@ class MeanGradient:
         gradient.div_(self.ranks)
 
     def _wait(self, work: Any) -> None:
-        """Wait for the others in short waits; one that takes too long counts once, since this process was suspended.
+        """Wait for the others in short intervals; one during which this process was suspended counts once.
 
         Raises:
             RuntimeError: they do not come within the timeout, or one of them is gone.
@@ -93,7 +93,7 @@ class MeanGradient:
         looks = 0
         while not work.is_completed() and looks < LOOKS:
             looks += 1
-            # A look that ends without a result raises; the work continues, and the next look says more.
+            # An interval without a result raises; the work continues until the next one.
             with suppress(RuntimeError):
                 work.wait(self.look)
         work.wait(self.look)
@@ -101,7 +101,7 @@ class MeanGradient:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Talk over the loopback interface, unless the environment names another one."""
+    """Use the loopback interface, unless the environment names another one."""
     added = [name for name in LOOPBACK if name not in os.environ]
     os.environ.update({name: LOOPBACK[name] for name in added})
     try:
@@ -113,10 +113,10 @@ def _loopback() -> Iterator[None]:
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """Say in a sentence what torch.distributed raises when others are gone or late: a RuntimeError with C++ in it."""
+    """Replace errors of torch.distributed about lost or late learners, which contain C++ details, by one sentence."""
     try:
         yield
     except RuntimeError as error:
         raise LearnerLost(
-            "a learner waited in vain for the others; they take other numbers of gradient steps, or another one hangs"
+            "a learner waited too long for the others: they take different numbers of gradient steps, or one hangs"
         ) from error

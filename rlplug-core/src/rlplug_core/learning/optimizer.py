@@ -187,7 +187,7 @@ class Optimizer:
         free = [(part, self.target[part].clone()) for part in undecayed]
         # Weight decay would change frozen parts, too.
         held = [(part, self.target[part].clone()) for part in self.frozen]
-        # Weight decay of 0 is 0, and the rest of a step does not depend on the parameter.
+        # The weight decay of a parameter of 0 is 0, and the rest of a step does not depend on the parameter.
         for part, _ in free:
             self.target[part] = 0
         self.rule.step(self.target, self.gradient, self.state, lr)  # type: ignore[arg-type]  # see `takes_tensors`

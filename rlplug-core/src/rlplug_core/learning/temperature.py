@@ -1,4 +1,4 @@
-"""The weight of the entropy in soft actor-critic, learned or given, and the policy's loss with it."""
+"""The weight of the entropy in soft actor-critic, learned or constant, and the policy's loss with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Temperature(nn.Module):
         self.log = nn.Parameter(torch.tensor([start]), requires_grad=autotune)
 
     def forward(self, ent_coef: float) -> Tensor:
-        """Return alpha [1] without gradient: the learned one, or the option's present value."""
+        """Return alpha [1] without gradient: the learned value, or the current value of the option."""
         return self.log.detach().exp() if self.autotune else torch.full_like(self.log, ent_coef)
 
     @overridable

@@ -1,4 +1,4 @@
-"""Rules: how a flat gradient changes flat parameters, by name and with options."""
+"""Update rules: how a flat gradient changes flat parameters, by name and with options."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class Torch:
         return made
 
     def _state_tensors(self, parameters: Tensor) -> dict[str, Tensor]:
-        """Return the tensors that the class keeps, of the right shapes."""
+        """Return the state tensors of the class, in the right shapes."""
         copy = parameters.detach().clone()
         try:
             made = self._fresh(copy)
@@ -312,12 +312,12 @@ def takes_tensors(rule: UpdateRule) -> bool:
 
 
 def decays(rule: UpdateRule) -> bool:
-    """Return whether a rule of this file has weight decay; a foreign one's is not known here."""
+    """Return whether a rule of this file has weight decay; that of a foreign rule is unknown."""
     return isinstance(rule, SGD | Adam | Torch) and rule.weight_decay > 0
 
 
 def rule_names() -> str:
-    """Return the rules with names of their own, as a list to choose from."""
+    """Return the names of rlplug's own rules, as a list for messages."""
     return ", ".join(RULES)
 
 
@@ -375,7 +375,7 @@ def _adams(cls: type[object], usual: dict[str, object]) -> dict[str, object]:
 def _arguments(
     name: str, cls: type[object], given: dict[str, object], usual: dict[str, object]
 ) -> dict[str, object]:
-    """Return the keyword arguments of a class; refuses a given option that would be without effect."""
+    """Return the keyword arguments of a class; refuse an option that would have no effect."""
     taken = set(inspect.signature(cls).parameters)
     fitting = [one.name for one in fields(OptimizerOptions) if one.name in taken]
     for option in given:

@@ -34,7 +34,7 @@ from rlplug_core.types import (
 
 
 class StepAgent:
-    """One agent that plays without learning; the environment starts from `seed`.
+    """Steps an environment with an agent, without learning; the environment starts from `seed`.
 
     Attributes:
         now: the last timestep.
@@ -90,7 +90,7 @@ def carry_over(
 ) -> tuple[Array, RecurrentState]:
     """Return `is_first` [N] and the memory for the agents' next observation.
 
-    A row that was absent in this step has seen nothing; if its episode had not started, it still has to.
+    A row that was absent in this step has no new observation; if its episode had not started, it still has to.
 
     Args:
         now: the environment's timestep.
@@ -105,7 +105,7 @@ def carry_over(
 
 #: The most steps on a device that wait to be read.
 MOST_UNREAD = 1_024
-#: The entries that lead to environments in the state of a runner.
+#: The keys that lead to environments in the state of a runner.
 _TO_ENVS = ("actor", "actors", "workers", "all", "env")
 
 
@@ -132,7 +132,7 @@ class Actor:
         self.unread: list[tuple[int, EndedRows]] = []
 
     def reset(self, seed: int) -> None:
-        """Begin every environment for the first time, by the run's seed of environments."""
+        """Reset every environment for the first time, with the run's seed of environments."""
         self.seed = seed
         self._open(seed)
 
@@ -183,7 +183,7 @@ class Actor:
         )
 
     def _keep(self, episodes: EndedRows) -> None:
-        """Keep episodes that have just ended on a device; many are read at once, later."""
+        """Store episodes that have just ended on a device; many are read together later."""
         self.unread.append((self.clock.steps, episodes))
         if len(self.unread) == MOST_UNREAD:
             self._read()
@@ -195,7 +195,7 @@ class Actor:
             self.signals.check()
 
     def take_episodes(self) -> list[tuple[int, Episode]]:
-        """Return the episodes that finished since the last call, each with the clock's steps at that moment."""
+        """Return the episodes that finished since the last call, each with the clock's steps at its end."""
         self._read()
         taken = self.episodes
         self.episodes = []
@@ -239,9 +239,9 @@ class Actor:
             self.signals.load_state_dict(state.get("signals", {}))
 
     def _begin_anew(self, env: State) -> None:
-        """Start fresh episodes, not joined to the old ones: the environment's state could not be captured.
+        """Start new episodes that do not continue the old ones, because the environment's state could not be saved.
 
-        What its wrappers have learned they keep.
+        Wrappers keep their learned state.
         """
         if complete(self.env).learned():
             self.env.load_state_dict(env)

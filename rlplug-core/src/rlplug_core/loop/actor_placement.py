@@ -1,4 +1,4 @@
-"""The places of a run's actors: this machine, or wherever a Ray cluster has room for them."""
+"""The machines of a run's actors: this one, or those of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def address_of(on: str) -> str:
     """Return the address in `ray://HOST:PORT`; nothing for `ray`, a cluster on this machine that ends with the run.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is none of these.
     """
     scheme, slashes, address = on.partition("://")
     if scheme != RAY or bool(slashes) != bool(address):

@@ -23,7 +23,7 @@ OVER = 2
 
 @dataclass(frozen=True)
 class ActorTask:
-    """Everything an actor process needs; the plan travels as the words the user typed, so that no class is pickled.
+    """The input of an actor process. The plan is sent as the words that the user typed, so that no class is pickled.
 
     Attributes:
         values: the options by dotted name.
@@ -43,12 +43,12 @@ class ActorTask:
 
 
 def work(task: ActorTask, parent: Connection, lifeline: Connection) -> None:
-    """Build an actor, tell the parent, and follow its messages until it ends the process."""
+    """Build an actor, notify the parent, and follow its messages until it ends the process."""
     attend(lambda: _Acting(task, parent).run(), parent, lifeline)
 
 
 class _Acting:
-    """An actor, and its talk with the parent: each message in is a permit for a chunk, or asks for the state."""
+    """An actor and its messages: the parent sends a permit for a chunk, or a request for the state."""
 
     def __init__(self, task: ActorTask, parent: Connection) -> None:
         self.remote = RemoteActor(task.algorithm, task.env, task.values, task.rank)
@@ -80,7 +80,7 @@ class _Acting:
                 self.remote.configure(content)
 
     def act(self, slot: int, steps: int, total: int) -> None:
-        """Act a chunk into a slot, unless the run is over before."""
+        """Write a chunk of steps into a slot, unless the run is over."""
         version = self.weights.get(self.remote.own)
         store = self.slots[slot]
         for t, step in enumerate(self.remote.steps(steps, total)):

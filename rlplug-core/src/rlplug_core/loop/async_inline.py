@@ -1,7 +1,7 @@
 """The asynchronous runner: the synchronous loop once per worker, over shared parameters (Mnih et al., 2016).
 
-The seam is `Optimizer.minimize`: a worker's gradients are applied to the shared parameters without a lock, and the
-result is pulled back. `Inline` runs the workers in turn in one process, deterministically;
+Only `Optimizer.minimize` differs: a worker's gradients are applied to the shared parameters without a lock, and
+the result is copied back. `Inline` runs the workers in turn in one process, deterministically;
 `async_processes.Processes` runs them at once.
 """
 
@@ -87,7 +87,7 @@ def share(
 
 
 def _others(learner: nn.Module) -> dict[str, Tensor]:
-    """Targets and moments: the tensors of a learner that no optimizer trains, under each of their names."""
+    """Return the tensors of a learner that no optimizer trains (targets and moments), under each of their names."""
     fixed = {
         name: p
         for name, p in learner.named_parameters(remove_duplicate=False)
@@ -124,7 +124,7 @@ class Worker:
         self.meter = Meter()
 
     def state_dict(self) -> State:
-        """Return the worker's own state; shared state still changes while other workers are asked for theirs."""
+        """Return the worker's own state; shared state may still change until all workers pause."""
         return {
             "clock": self.clock.state_dict(),
             "learner": {
@@ -146,7 +146,7 @@ class Worker:
 
 
 class Inline:
-    """The workers one vector step each in turn, in this process: deterministic; one worker gives the bits of `sync`."""
+    """Runs the workers in this process, one vector step each in turn: deterministic; one worker equals `sync`."""
 
     name = "async"
     on_device = False
@@ -247,7 +247,7 @@ def pull_copy(master: AnyLearner) -> AnyLearner:
 
 
 def mean_of(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over the workers that have it."""
+    """Return the mean of each metric over the workers that report it."""
     names = dict.fromkeys(name for part in parts for name in part)
     columns = {name: [part[name] for part in parts if name in part] for name in names}
     return {name: sum(values) / len(values) for name, values in columns.items()}

@@ -1,4 +1,4 @@
-"""The asynchronous runner's parent: starts worker processes, hears them, and ends with all of them or none."""
+"""The parent of the asynchronous runner: starts worker processes, reads their messages, and fails if one fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlplug_core.loop.worker import CLOSE, GO_ON, PAUSE, SETTINGS, STOP, Task, f
 from rlplug_core.protocols import AnyLearner
 from rlplug_core.types import Episode, State
 
-#: Seconds between two looks at the workers when they are silent.
+#: Seconds between two checks of silent workers.
 GLANCE = 0.05
 #: Seconds a worker may take to import its plugin and build its environment, unless it may be silent for longer.
 STARTUP = 120.0
@@ -41,10 +41,8 @@ def patience(ready: bool, timeout: float) -> float:
 def silence(ready: bool, limit: float) -> str:
     """Return the reason why a process was silent for that long, as the rest of a sentence."""
     if ready:
-        return f"gave no sign of life for {limit:g} s"
-    return (
-        f"was not ready within {limit:g} s; it hung as it was built, in its plugin or environment"
-    )
+        return f"sent no message for {limit:g} s"
+    return f"was not ready within {limit:g} s; it hung while its plugin or environment was built"
 
 
 class Remote:
@@ -59,7 +57,7 @@ class Remote:
         self.process = launch(target, (task, theirs, lifeline), (self.connection, self._lifeline))
         theirs.close()
         lifeline.close()
-        #: Seconds without a message, as far as the parent was there to hear one.
+        #: Seconds without a message while the parent was able to read one.
         self.silent = 0.0
         self.state: State | None = None
         self.ready = self.waiting = self.done = False
@@ -67,7 +65,7 @@ class Remote:
         self.inexact = ""
 
     def how_it_ended(self) -> str:
-        """Wait for a process that is about to end, and say what became of it, as the rest of a sentence."""
+        """Wait for a process that is about to end; return how it ended, as the rest of a sentence."""
         self.process.join(CLOSING)
         code = self.process.exitcode or 0
         return (
@@ -79,8 +77,8 @@ class Remote:
     def overdue(self, elapsed: float, limit: float) -> bool:
         """Return whether the process was silent for longer than `limit` seconds, `elapsed` since the last look.
 
-        A look that comes late says that this process was stopped, suspended or busy, maybe together with the other: it
-        counts as a tenth of the limit at most.
+        A late check means that this process was stopped, suspended or busy, maybe together with the other, so it
+        counts as at most a tenth of the limit.
         """
         self.silent += min(elapsed, limit / 10)
         return self.silent > limit
@@ -90,7 +88,7 @@ class Remote:
         return self.process.exitcode is None and (self.ready or self.connection.poll())
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process in any state."""
         if self.done:
             self.process.join(CLOSING)
         if self.process.is_alive():
@@ -115,13 +113,11 @@ def close(remotes: Sequence[Remote]) -> None:
 
 
 class Processes:
-    """Worker processes over shared parameters; resumed runs are state-complete, not bit-exact."""
+    """Worker processes on shared parameters. Their whole state is saved, but a resumed run is not bit-exact."""
 
     name = "async"
     on_device = False
-    inexact = (
-        "asynchronous worker processes arrive in an order that nothing fixes; --inline is exact"
-    )
+    inexact = "gradients of asynchronous workers arrive in any order; --inline is exact"
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.plan = plan
@@ -130,7 +126,7 @@ class Processes:
         probe = plan.make_env(1)
         self.master = plan.make_learner(probe.spec)
         probe.close()
-        #: Kept, as a lock is gone with the process's last hold on it, and a worker may come later.
+        #: Stored, because a lock is deleted with the last reference to it, and a worker may start later.
         self.shared = shared = share(self.master, share_tensor, lock)
         self.slots: Tensor = share_tensor(torch.zeros(plan.options.workers, dtype=torch.int64))
         self.flags: Tensor = share_tensor(torch.zeros(3, dtype=torch.int64))
@@ -177,7 +173,7 @@ class Processes:
         return mean_of([mean_of(parts) for parts in taken.values()])
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Tell the workers, which look at the number of messages between two vector steps."""
+        """Send the settings to the workers, which read messages between two vector steps."""
         self.settings = dict(settings)
         if self.began:
             for remote in self.remotes:
@@ -194,7 +190,7 @@ class Processes:
     def state_dict(self) -> State:
         """Return the state at a moment when every worker pauses between two vector steps.
 
-        Their last reports are not in their states, and were not read yet.
+        Their last reports are not in their states and are read later.
         """
         states = self._worker_states() if self.began else list(self.saved)
         state = {
@@ -247,7 +243,7 @@ class Processes:
             remote.end()
 
     def _until(self, reached: Callable[[Remote], bool], poll: Callable[[], None]) -> None:
-        """Hear the workers until each has `reached` something; between messages, `poll`."""
+        """Read messages until `reached` is true for each worker; call `poll` between messages."""
         while not all(reached(remote) for remote in self.remotes):
             self.flags[STOP], self.scales[0] = int(self.clock.stop), self.clock.scale
             open_ = {remote.connection: remote for remote in self.remotes if not remote.done}
@@ -264,7 +260,7 @@ class Processes:
         self.clock.updates = sum(remote.updates for remote in self.remotes)
 
     def _tell(self, remote: Remote, message: object) -> None:
-        """Send a waiting worker its task; from now on it must give signs of life."""
+        """Send a waiting worker its task; from now on it must send messages."""
         remote.waiting = False
         remote.silent = 0.0
         try:
@@ -315,6 +311,6 @@ class Processes:
     def _died(self, remote: Remote) -> WorkerFailed:
         how = remote.how_it_ended()
         return WorkerFailed(
-            f"worker {remote.rank} {how}; nothing it had to say arrived",
+            f"worker {remote.rank} {how}; its last message did not arrive",
             f"worker {remote.rank} {how}",
         )

@@ -1,4 +1,4 @@
-"""From a plan to its runner."""
+"""Build the runner of a plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlplug_core.protocols import (
 
 @notice("starting the environments and the processes of the run")
 def build(plan: Plan, clock: Clock) -> Trainable:
-    """Return the runner that the plan names, with environments reset and ready for the first step."""
+    """Return the runner of a plan, ready for the first step."""
     if plan.runner == "async":
         from rlplug_core.loop.async_inline import Inline
         from rlplug_core.loop.async_processes import Processes
@@ -85,7 +85,7 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
     """Return a buffer that takes a data set.
 
     Raises:
-        UsageError: it is of another kind.
+        UsageError: the buffer is of another kind.
     """
     if not isinstance(buffer, ReplayBuffer):
         raise UsageError(

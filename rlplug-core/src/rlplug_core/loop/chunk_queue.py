@@ -1,4 +1,4 @@
-"""Chunks between actors and a learner, limited by the policy lag that the algorithm bears."""
+"""Chunks between actors and a learner, limited by the largest policy lag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlplug_core.types import Chunk, Episode, State
 class Permit:
     """A permit for one chunk: its slot, its actor, and the version of the weights at the time.
 
-    Once the chunk is here, so are it, how many env steps it holds, and the episodes that ended in it.
+    When the chunk arrives, the permit also has the chunk, its number of env steps, and the episodes that ended in it.
     """
 
     slot: int
@@ -41,11 +41,11 @@ class Permits:
         self.version = 0
         self.free = list(range(min(slots, max_lag + 1)))
         self.out: list[Permit] = []
-        #: How many of those each source has.
+        #: The number of permits of each source.
         self.counts: Counter[int] = Counter()
 
     def grant(self, source: int) -> Permit | None:
-        """Return a permit for a chunk of `source`, unless as many are out as may be."""
+        """Return a permit for a chunk of `source`; None if the largest number of permits is in use."""
         if not self.free:
             return None
         self.counts[source] += 1
@@ -66,7 +66,7 @@ class Permits:
         return None
 
     def forget_source(self, source: int) -> None:
-        """The chunks that `source` was working on will never come."""
+        """End the permits of a source that was lost."""
         for permit in self.acting(source):
             self.end(permit)
 
@@ -84,10 +84,10 @@ class Permits:
 
 
 class Traffic:
-    """Permits for the actors of a run, and the chunks that came of them.
+    """Permits for the actors of a run, and their chunks.
 
     Args:
-        ahead: how many chunks of one actor may be on the way, however large the lag may be.
+        ahead: the most chunks of one actor without an update, for any largest lag.
         clock: counts the steps of the chunks that the learner gets.
     """
 
@@ -95,7 +95,7 @@ class Traffic:
         self.permits = Permits(max_lag, ahead * actors)
         self.ahead = ahead
         self.clock = clock
-        #: How many permits each actor was given.
+        #: The number of permits that each actor got.
         self.granted = [0] * actors
         self.pending: list[tuple[int, int, Episode]] = []
         #: The permit of the chunk that the learner is at.
@@ -106,8 +106,8 @@ class Traffic:
         return self.permits.version
 
     def grant(self, ready: Iterable[int]) -> Permit | None:
-        """Return a permit for that actor of the `ready` ones which has the fewest chunks on the way, or ever had."""
-        if not self.permits.free:  # actors may be many, and most calls end here
+        """Return a permit for the `ready` actor with the fewest chunks in progress, or else in total."""
+        if not self.permits.free:  # there may be many actors, and most calls end here
             return None
         out = self.permits.counts
         open_ = [rank for rank in ready if out[rank] < self.ahead]
@@ -119,7 +119,7 @@ class Traffic:
         return permit
 
     def receive_chunk(self, chunk: Chunk, count: int, episodes: list[Episode]) -> None:
-        """Take in the chunk of an actor's oldest permit: it holds `count` env steps, and the ends of `episodes`."""
+        """Store the chunk of an actor's oldest permit, with `count` env steps and the ends of `episodes`."""
         permit = self.permits.acting(chunk.source)[0]
         permit.chunk = chunk
         permit.count = count
@@ -136,9 +136,9 @@ class Traffic:
         return [permit.chunk]
 
     def finish_chunk(self) -> None:
-        """The learner is done with its chunk, which made the next version."""
+        """End the permit of the learner's chunk, which made the next version."""
         self.permits.version += 1
-        if self.current is not None:  # a resumed run may be at a chunk without a permit
+        if self.current is not None:  # a resumed run may continue in a chunk without a permit
             self.permits.end(self.current)
             self.current = None
 
@@ -148,7 +148,7 @@ class Traffic:
         return taken
 
     def state_dict(self) -> State:
-        """Return the version and the chunks that wait; no actor may be at one."""
+        """Return the version and the waiting chunks; no actor may be working on one."""
         waiting = [permit for permit in self.permits.out if permit is not self.current]
         return {"version": self.version, "waiting": [_permit_state(permit) for permit in waiting]}
 

@@ -61,14 +61,14 @@ def write(store: State, t: int, step: Step) -> None:
     store["ended"][t] = step.ended
     for name in FIELDS:
         arrays = store[name]
-        if type(arrays) is np.ndarray:  # a call for each would be a third of the time
+        if type(arrays) is np.ndarray:  # a call for each would take a third of the time
             arrays[t] = getattr(step, name)
         elif arrays is not None:
             put(arrays, t, getattr(step, name))
 
 
 def read(store: State, t: int) -> Step:
-    """Views of the step number `t` of a chunk."""
+    """Return views of the step number `t` of a chunk."""
 
     def row(tree: object, number: int = t) -> Any:
         return tree_map(lambda array: array[number], tree)
@@ -84,12 +84,12 @@ def read(store: State, t: int) -> Step:
 
 
 def pack(store: State) -> State:
-    """The arrays of a chunk without the rows of `final_obs` that were never written, for a link that copies them."""
+    """Return the arrays of a chunk for a link that copies them, without unwritten rows of `final_obs`."""
     return {**store, "final_obs": tree_map(lambda array: array[store["ended"]], store["final_obs"])}
 
 
 def unpack(data: State) -> State:
-    """The inverse of `packed`."""
+    """Return the arrays of a chunk; the inverse of `pack`."""
 
     def spread(array: Array) -> Array:
         whole = np.zeros((len(data["ended"]), *array.shape[1:]), array.dtype)
@@ -114,7 +114,7 @@ class Place:
 
 
 class Places:
-    """Gives arrays their places in a block, one after the other; `size` is how many bytes they take together."""
+    """Assigns arrays to places in a block, one after the other; `size` is their total number of bytes."""
 
     def __init__(self) -> None:
         self.size = 0

@@ -102,7 +102,7 @@ class PlateauConfig(Config):
 
 
 class Plateau:
-    """Multiply every learning rate by a factor after each so many evaluations without improvement."""
+    """Multiply every learning rate by a factor after a number of evaluations without improvement."""
 
     Config = PlateauConfig
     reason = ""
@@ -133,7 +133,7 @@ class EarlyStoppingConfig(Config):
 
 
 class EarlyStopping:
-    """Stop the run, once, after so many evaluations without improvement."""
+    """Stop the run, once, after a number of evaluations without improvement."""
 
     Config = EarlyStoppingConfig
 
@@ -147,7 +147,7 @@ class EarlyStopping:
             best = self.patience.best
             assert best is not None  # patience runs out after a best one
             self.reason = (
-                f"{count} evaluations brought nothing better than {figures(best)} "
+                f"{count} evaluations did not improve on {figures(best)} "
                 f"(--early-stopping-patience {count})"
             )
             clock.stop = True
@@ -161,7 +161,7 @@ class EarlyStopping:
 
 
 class Limits:
-    """Stops the run, once, when it has had so many episodes or taken so many seconds; 0 means unlimited."""
+    """Stops the run, once, after a number of episodes or seconds; 0 means unlimited."""
 
     def __init__(self, episodes: int = 0, seconds: float = 0.0) -> None:
         self.episodes = episodes
@@ -169,7 +169,7 @@ class Limits:
         self.reason = ""
 
     def spent(self, episodes: int, seconds: float, clock: Clock) -> None:
-        """Take note of the run's episodes and seconds so far, earlier sessions included."""
+        """Check the episodes and seconds of the run so far, including earlier sessions."""
         if self.reason:
             return
         if self.episodes and episodes >= self.episodes:
@@ -218,7 +218,7 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class ControllerGroup:
-    """Tells controllers of evaluations and episodes.
+    """Calls the controllers of a run after evaluations and episodes.
 
     Args:
         apply: receives changed settings of environments.
@@ -238,7 +238,7 @@ class ControllerGroup:
         self.settings = settings_of(self.controllers)
 
     def evaluated(self, evaluation: Evaluated) -> str:
-        """Tell of an evaluation; the first reason to stop that is new, or an empty string."""
+        """Call the controllers after an evaluation; return the first new reason to stop, or an empty string."""
         return self._tell(
             "evaluated",
             lambda one: (
@@ -249,7 +249,7 @@ class ControllerGroup:
         )
 
     def ended(self, episodes: Sequence[Episode]) -> str:
-        """Tell of episodes that ended; the first reason to stop that is new, or an empty string."""
+        """Call the controllers after episodes ended; return the first new reason to stop, or an empty string."""
         return self._tell(
             "ended",
             lambda one: one.ended(episodes, self.clock) if isinstance(one, SupportsEnded) else None,
@@ -283,7 +283,7 @@ class ControllerGroup:
 
 
 def settings_of(controllers: Iterable[Controller]) -> dict[str, object]:
-    """Return the attributes that controllers set in environments; of two for the same attribute, the last counts.
+    """Return the attributes that controllers set in environments; the last controller wins.
 
     Raises:
         RlplugError: a value is neither a number nor a text nor a list of them.

@@ -1,8 +1,8 @@
-"""Several learners that take every gradient step together: one process of them leads, the others keep pace with it.
+"""Several learners that take every gradient step together: one process leads, the others follow it.
 
-Each has environments, a buffer and a learner of its own and runs the synchronous loop; the seam is
-`Optimizer.minimize`, which takes the mean of their gradients (data-parallel, as in DD-PPO: Wijmans et al., 2020,
-arXiv:1911.00357). No learner starts a vector step or an update before the leader. So all of them are at the
+Each has its own environments, buffer and learner and runs the synchronous loop; only
+`Optimizer.minimize` differs, which takes the mean of their gradients (data-parallel, as in DD-PPO: Wijmans et al.,
+2020, arXiv:1911.00357). No learner starts a vector step or an update before the leader. So all of them are at the
 same point whenever the leader pauses, and a state is exact.
 """
 
@@ -35,12 +35,12 @@ class Coordinator(Protocol):
         ...
 
     def should_continue(self) -> bool:
-        """Return whether there is to be another one, as soon as that is known; in between, questions are answered."""
+        """Wait until it is known whether there is another step, and answer requests meanwhile."""
         ...
 
 
 class Member:
-    """One learner of several: the synchronous loop, in step with the others.
+    """One of several learners: the synchronous loop, in lockstep with the others.
 
     Args:
         clock: its own view of the run's clock, which counts the env steps of all learners.
@@ -64,7 +64,7 @@ class Member:
         self.meter = Meter()
 
     def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
-        """Train until the coordinator ends it; batches that a stop left over come first."""
+        """Train until the coordinator ends it, starting with the batches that were left at a stop."""
         self._train(coordinator)
         while coordinator.should_continue():
             poll()
@@ -99,7 +99,7 @@ class Member:
                 return
 
     def _check(self, env: Env) -> None:
-        """Refuse state that each learner would keep for itself and that the others would need.
+        """Refuse state that each learner would have separately, but that must be shared.
 
         Raises:
             UsageError: running moments, in the learner or in a wrapper; parameters that no optimizer has.
@@ -109,8 +109,8 @@ class Member:
         if moments or complete(env).learned():
             what = "its networks keep" if moments else "a wrapper keeps"
             raise UsageError(
-                f"several learners would scale what they see differently: {what} running moments of what one of them "
-                "has seen; leave out net.normalize_obs, PopArt and wrappers that normalize, or use one learner"
+                f"several learners would normalize differently: {what} the running moments of "
+                "one learner; leave out net.normalize_obs, PopArt and wrappers that normalize, or use one learner"
             )
 
     def state_dict(self) -> State:

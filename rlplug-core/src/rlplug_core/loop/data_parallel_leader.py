@@ -29,7 +29,7 @@ from rlplug_core.types import Episode, State
 
 
 class LearnerProcesses:
-    """The first of several learners, and the processes of the others, which get requests only while this one pauses.
+    """The first of several learners, and the processes of the others, which answer requests only while this one pauses.
 
     It sets the pace: the others follow.
     """
@@ -77,7 +77,7 @@ class LearnerProcesses:
     def start_step(self) -> None:
         self.scaled[0] = (
             self.clock.scale
-        )  # first: a reader of the count sees the scale that belongs to it
+        )  # first, so that a reader of the count sees the right scale
         self.counted[0] += 1
 
     def should_continue(self) -> bool:
@@ -105,7 +105,7 @@ class LearnerProcesses:
         return self.member.learner
 
     def state_dict(self) -> State:
-        """Return the state of all at one point.
+        """Return the state of all learners at the same point.
 
         Raises:
             RlplugError: their weights differ, so that the algorithm is not sound with several learners.
@@ -125,7 +125,7 @@ class LearnerProcesses:
         self.member.actor.env.close()
 
     def _join(self) -> None:
-        """Build the others and start them at this one's point, unless the run stops before."""
+        """Build the other learners and start them at this learner's point, unless the run stops before."""
         limit = patience(False, self.plan.options.worker_timeout)
         for remote in self.remotes:
             if not self._came(remote, limit, leaves=True):
@@ -149,7 +149,7 @@ class LearnerProcesses:
         self.joined = True
 
     def _ask(self, kind: str, content: object = None) -> list[Any]:
-        """Return the others' answers at this one's point; empty before they have started."""
+        """Return the answers of the other learners at this learner's point; empty before they have started."""
         if not self.joined:
             return []
         for remote in self.remotes:
@@ -165,7 +165,7 @@ class LearnerProcesses:
             raise self._died(remote) from None
 
     def _listen(self, remote: Remote, kind: str, limit: float) -> Any:
-        """Return the answer of a learner, which is of that kind unless it failed."""
+        """Return the answer of a learner, which has this kind unless the learner failed."""
         self._came(remote, limit)
         try:
             said, content = fetch(remote.connection)
@@ -179,7 +179,7 @@ class LearnerProcesses:
         return content
 
     def _came(self, remote: Remote, limit: float, leaves: bool = False) -> bool:
-        """Wait for a learner to say something; return whether it did, and not that the run is to stop and one `leaves`.
+        """Wait for a message of a learner; return False if the run stops first and `leaves` is set.
 
         Raises:
             WorkerFailed: it has ended, or said nothing for `limit` seconds.
@@ -232,5 +232,5 @@ class LearnerProcesses:
                 ):
                     raise RlplugError(
                         f"the learners 0 and {rank} no longer have the same '{name}': {self.plan.algorithm} changes "
-                        "it by what one of them has seen, beside Optimizer.minimize; use one learner"
+                        "it by the data of one learner, outside Optimizer.minimize; use one learner"
                     )

@@ -1,4 +1,4 @@
-"""Run a learner that keeps pace with another one, in a process of its own."""
+"""Run a learner that follows the leader, in a separate process."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ENDLESS = 2**62
 
 @dataclass(frozen=True)
 class FellowTask:
-    """Everything a fellow needs; the plan travels as the words that the user typed, so that no class is pickled.
+    """The input of a peer. The plan is sent as the words that the user typed, so that no class is pickled.
 
     Attributes:
         values: the options by dotted name.
         begun: [1] the number of vector steps and updates that the leader has started; only the leader writes it.
-        scale: [1] what multiplies every learning rate.
+        scale: [1] the factor of every learning rate.
     """
 
     algorithm: str
@@ -46,7 +46,7 @@ class FellowTask:
 
 
 def work(task: FellowTask, parent: Connection, lifeline: Connection) -> None:
-    """Build a fellow, tell the leader, keep pace with it until it ends the process."""
+    """Build a peer, notify the leader, and follow it until it ends the process."""
     attend(lambda: Peer(task, parent).run(), parent, lifeline)
 
 
@@ -86,7 +86,7 @@ class Peer:
 
     def should_continue(self) -> bool:
         wait = WAIT
-        # The leader often starts a step at once; a few looks take less time than one wait.
+        # The leader often starts a step at once; a few checks take less time than one wait.
         while not any(self.leader[0] > self.began for _ in range(LOOKS)):
             if self.question is None and self.parent.poll(wait):
                 self.question = fetch(self.parent)
@@ -94,7 +94,7 @@ class Peer:
                 return False
             if (
                 self.question is not None and self.leader[0] == self.began
-            ):  # it may have started more before it asked
+            ):  # the leader may have started more steps before its request
                 question = self.question
                 self.question = None
                 self._answer(*question)
@@ -120,7 +120,7 @@ class Peer:
     def _begin(
         self, clock: State, settings: dict[str, object], own: State | None, learner: State
     ) -> None:
-        """Take over the run's clock and weights, and this peer's own state if there is one."""
+        """Load the run's clock and weights, and this peer's own state if there is one."""
         member = self.member
         generator = member.learner.state_dict()["_extra_state"]["generator"]
         if settings:

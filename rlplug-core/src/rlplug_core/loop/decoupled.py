@@ -20,7 +20,7 @@ from rlplug_core.types import Chunk, Episode, State
 class Fleet(Link, Stateful, Protocol):
     """The learner's end of a link, and its actors; the clock counts the steps that it hands over."""
 
-    #: Why a resumed run would not give the same bits, or nothing.
+    #: Why a resumed run would not be bit-exact, or "".
     inexact: str
 
     @property
@@ -34,7 +34,7 @@ class Fleet(Link, Stateful, Protocol):
 
 
 class Decoupled:
-    """One learner, and actors somewhere: in line, in processes."""
+    """One learner, and actors in the same process, in other processes or on other machines."""
 
     name = "decoupled"
 
@@ -78,7 +78,7 @@ class Decoupled:
         self._learn()
 
     def _learn(self) -> None:
-        """Continue with the chunk and with batches that a stop left over; publish after the chunk."""
+        """Learn from the rest of the chunk and from due batches; publish weights after the chunk."""
         train(self.learner, self.buffer, self.clock, self.meter)
         while self.chunk is not None and not self.clock.stop:
             if self.steps_read == len(self.chunk.data["ended"]):
@@ -107,7 +107,7 @@ class Decoupled:
         return self.learner
 
     def state_dict(self) -> State:
-        fleet = self.fleet.state_dict()  # first: what arrives meanwhile moves nothing else
+        fleet = self.fleet.state_dict()  # first: later chunks change only it
         return {
             "clock": self.clock.state_dict(),
             "learner": self.learner.state_dict(),

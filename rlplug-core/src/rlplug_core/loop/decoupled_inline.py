@@ -20,8 +20,8 @@ from rlplug_core.types import Chunk, Episode, State, tree_map
 
 
 class InlineActors:
-    """Each actor acts a whole chunk, then it is the next one's turn; chunks wait until as many more were acted as the
-    lag says. Without a lag, chunks are learned from at once: one actor then gives the bits of the synchronous runner.
+    """Actors take turns of one chunk each. A chunk waits until as many more chunks exist as the lag. Without a lag,
+    the learner uses each chunk at once: with one actor this equals the synchronous runner, bit for bit.
     """
 
     def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, first: Env) -> None:
@@ -58,7 +58,7 @@ class InlineActors:
             self.began = self.version
 
     def receive(self) -> list[Chunk]:
-        """One vector step, unless a chunk waits that is due."""
+        """Take one vector step, unless a waiting chunk is due."""
         if len(self.waiting) <= self.lag:
             self._act()
         return [self.waiting.popleft()] if len(self.waiting) > self.lag else []

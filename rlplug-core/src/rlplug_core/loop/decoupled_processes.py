@@ -1,4 +1,4 @@
-"""Actors in processes of their own, as the learner's process sees them: started, heard, replaced, ended."""
+"""Actor processes, from the side of the learner: start, read messages, replace, end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rlplug_core.loop.worker import fetch, post
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map
 
-#: Chunks that one actor may be ahead of the learner, however large the lag may be: its share of the shared memory.
+#: The most chunks by which an actor is ahead of the learner, for any largest lag: its share of the shared memory.
 AHEAD = 16
 
 
@@ -47,14 +47,14 @@ class Seat:
 
 
 class ActorProcesses:
-    """The learner's end of the process link. Chunks are in slots of shared memory; only the number of a slot travels
-    through pipes, out as a permit and back with the chunk, so actors that are ahead of the learner wait for it.
+    """The learner's end of the process link. Chunks are in slots of shared memory; only the number of a slot is sent
+    through pipes, as a permit to the actor and back with the chunk, so actors that are ahead wait for the learner.
 
     There is a pipe for each actor and no lock, so a process that is killed leaves nothing locked; another one takes its
-    place. Resumed runs are state-complete.
+    place. Checkpoints contain the whole state.
     """
 
-    inexact = "actor processes arrive in an order that nothing fixes; --inline is exact"
+    inexact = "chunks of actor processes arrive in any order; --inline is exact"
 
     def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, probe: Env) -> None:
         self.plan = plan
@@ -81,7 +81,7 @@ class ActorProcesses:
         )
         self.finish_chunk = False
         self.checked = time.monotonic()
-        #: What controllers set in environments since they were made.
+        #: The settings of controllers so far.
         self.settings: dict[str, object] = {}
         self.saved: list[State | None] = [None] * plan.options.actors
         self.seats = [Seat(self._start(rank, 0)) for rank in range(plan.options.actors)]
@@ -95,7 +95,7 @@ class ActorProcesses:
         self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
-        """Return the next chunk that may be learned from; none after some time without one."""
+        """Return the next chunk for the learner; None if none arrives in time."""
         if not self.finish_chunk:
             self.task.weights.put(self.weights, self.version)
             self.finish_chunk = True
@@ -107,7 +107,7 @@ class ActorProcesses:
         return self.traffic.episodes()
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Tell the actors, which hear it between two chunks."""
+        """Send the settings to the actors, which read them between two chunks."""
         self.settings = dict(settings)
         for seat in self.seats:
             if seat.remote.ready:
@@ -156,7 +156,7 @@ class ActorProcesses:
         return Remote(rank, work, replace(self.task, rank=rank, values=values))
 
     def _grant(self) -> None:
-        """Hand out the permits that there are."""
+        """Send the available permits."""
         while permit := self.traffic.grant(
             seat.remote.rank for seat in self.seats if seat.remote.ready
         ):
@@ -166,7 +166,7 @@ class ActorProcesses:
             )
 
     def _tell(self, seat: Seat, message: tuple[str, object]) -> None:
-        """Say something to an actor; from now on it must give signs of life."""
+        """Send a message to an actor; from now on it must send messages."""
         seat.remote.silent = 0.0
         try:
             post(seat.remote.connection, message)
@@ -174,7 +174,7 @@ class ActorProcesses:
             self._replace(seat, seat.remote.how_it_ended())
 
     def _until(self, reached: Callable[[Seat], bool]) -> None:
-        """Hear the actors until each has `reached` something that they are asked for."""
+        """Read messages until `reached` is true for each actor."""
         while not all(map(reached, self.seats)):
             for seat in self.seats:
                 if seat.remote.ready and not seat.asked:
@@ -194,7 +194,7 @@ class ActorProcesses:
                 continue
             seat.remote.silent = 0.0
             self._understand(seat, kind, content)
-        if time.monotonic() >= self.checked + GLANCE:  # a look at a process takes some microseconds
+        if time.monotonic() >= self.checked + GLANCE:  # a check takes microseconds
             before = self.checked
             self.checked = time.monotonic()
             for seat in self.seats:
@@ -245,7 +245,7 @@ class ActorProcesses:
         """Give the seat to a new process; the old one's current chunk is lost.
 
         Raises:
-            WorkerFailed: the old one has never sent a chunk, so a new one would hardly do better.
+            WorkerFailed: the old one has never sent a chunk, so a new one would probably fail, too.
         """
         rank = seat.remote.rank
         if not seat.delivered:
@@ -262,7 +262,7 @@ class ActorProcesses:
 
 
 def example(learner: AnyLearner, env: Env) -> Step:
-    """Return a step with the shapes and types of those to come, from an environment that is closed afterwards."""
+    """Return a step with the shapes and types of all later ones, from an environment that is then closed."""
     actor = Actor(env, learner, learner.agent(), learner.buffer(), Clock(1))
     actor.reset(0)
     step = actor.step()

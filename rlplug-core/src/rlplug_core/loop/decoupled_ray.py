@@ -28,7 +28,7 @@ from rlplug_core.loop.ray_cluster import (
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
-#: Chunks that one actor may be ahead of the learner, however large the lag may be: one that it acts and one to come.
+#: The most chunks by which an actor is ahead of the learner, for any largest lag: the current and the next one.
 AHEAD = 2
 #: How often in a row an actor may be lost before it has sent a chunk.
 LOSSES = 3
@@ -61,12 +61,12 @@ class Seat:
 
 class RayActors:
     """The learner's end of the Ray link. Weights go into Ray's store once per version, on demand, and
-    every node fetches them once. An answer has the epoch of who gave it; those of a lost actor are dropped.
+    every node fetches them once. An answer has the epoch of its actor; those of a lost actor are dropped.
 
-    Placing, transport and the detection of lost nodes are Ray's. Resumed runs are state-complete.
+    Placing, transport and the detection of lost nodes are Ray's. Checkpoints contain the whole state.
     """
 
-    inexact = "actors arrive in an order that nothing fixes; --inline is exact"
+    inexact = "chunks of actors arrive in any order; --inline is exact"
 
     def __init__(self, plan: Plan, learner: AnyLearner, clock: Clock, probe: Env) -> None:
         probe.close()
@@ -78,7 +78,7 @@ class RayActors:
         self.calls: dict[Any, tuple[Seat, int]] = {}
         self.pulses: dict[Any, tuple[Seat, int]] = {}
         self.saved: list[State | None] = [None] * o.actors
-        #: What controllers set in environments since they were made.
+        #: The settings of controllers so far.
         self.settings: dict[str, object] = {}
         self.put: tuple[int, Any] = (-1, None)
         self.checked = time.monotonic()
@@ -107,7 +107,7 @@ class RayActors:
         self.traffic.finish_chunk()
 
     def receive(self) -> list[Chunk]:
-        """Return the next chunk that may be learned from; none after some time without one."""
+        """Return the next chunk for the learner; None if none arrives in time."""
         self._begin()
         self._grant()
         self._hear(0.0 if self.traffic.permits.next() else GLANCE)
@@ -117,7 +117,7 @@ class RayActors:
         return self.traffic.episodes()
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Tell the actors, which hear it between two chunks."""
+        """Send the settings to the actors, which read them between two chunks."""
         self.settings = dict(settings)
         for seat in self.seats:
             if seat.ready:
@@ -155,7 +155,7 @@ class RayActors:
         leave()
 
     def _begin(self) -> None:
-        """Build all actors, once the state that they continue from is known."""
+        """Build all actors when the state that they continue from is known."""
         if not self.begun:
             self.begun = True
             self.checked = time.monotonic()
@@ -163,7 +163,7 @@ class RayActors:
                 self._build(seat, self.saved[seat.rank])
 
     def _build(self, seat: Seat, state: State | None) -> None:
-        """Those that take another's place draw other random numbers."""
+        """Build an actor; a replacement draws other random numbers."""
         values = {**self.plan.flat, "device": "cpu", "on": "local", "gpus": 0}
         if seat.generation:
             values["seed"] = (
@@ -193,7 +193,7 @@ class RayActors:
             )
 
     def _weights(self) -> object:
-        """Return the weights of the present version in Ray's store."""
+        """Return the weights of the current version in Ray's store."""
         if self.put[0] != self.version:
             arrays = tree_map(lambda tensor: tensor.detach().cpu().numpy(), dict(self.weights))
             self.put = self.version, ray.put(arrays)
@@ -205,7 +205,7 @@ class RayActors:
         self.calls[getattr(seat.handle, method).remote(**arguments)] = seat, seat.epoch
 
     def _hear(self, timeout: float) -> None:
-        """Take in all answers that are here; wait for one if there is none."""
+        """Read all answers; wait for one if there is none."""
         open_ = [*self.calls, *self.pulses]
         if open_:
             ray.wait(open_, timeout=timeout)
@@ -262,7 +262,7 @@ class RayActors:
             raise NonFinite(f"in actor {seat.rank}, {content[0]}")
 
     def _check(self, seat: Seat, elapsed: float) -> None:
-        """Feel the pulse of an actor that is silent; replace one that has made no step for too long.
+        """Ask a silent actor for its number of steps; replace one that has not stepped for too long.
 
         An actor without a place waits for one, unless it is among the first.
         """
@@ -272,7 +272,7 @@ class RayActors:
         limit = patience(seat.ready, self.plan.options.worker_timeout)
         seat.silent += min(
             elapsed, limit / 10
-        )  # a look that comes late says that this process was stopped itself
+        )  # a late check means that this process was stopped itself
         if seat.silent > limit:
             self._replace(seat, silence(seat.ready, limit), " (--worker-timeout waits longer)")
         elif (
@@ -287,7 +287,8 @@ class RayActors:
         """Give the seat to a new actor; the old one's current chunk is lost.
 
         Raises:
-            WorkerFailed: none has ever sent a chunk, or several in a row have not, so another would hardly do better.
+            WorkerFailed: no actor has ever sent a chunk, or several in a row have not, so another would probably fail,
+                too.
         """
         seat.losses += 1
         if not seat.delivered or seat.losses > LOSSES:

@@ -1,4 +1,4 @@
-"""The memory that a run with an environment on a device needs at least: predicted and refused before it starts."""
+"""The least memory of a run with an environment on a device; a run that does not fit is refused early."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import AnyBuffer, AnyLearner, Env
 from rlplug_core.types import Space
 
-#: Bytes by what needs them, and the option that makes them fewer.
+#: The bytes of each part, and the option that reduces them.
 Needs: TypeAlias = dict[str, tuple[int, str]]
 #: Bytes of a stored step besides observations and action: in replay the reward and three masks; in a rollout also the
 #: weight and the log-probability.

@@ -17,14 +17,14 @@ from rlplug_core.loop.shared_memory import reserve_file
 from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.types import Array, Obs, Space, Spec
 
-#: Where files are memory, if this system has such a place.
+#: A directory in memory, if this system has one.
 MEMORY = Path("/dev/shm")
 #: Arrays start at multiples of this.
 LINE = 64
 
 
 class Block:
-    """Two sets of observations and rewards in turn, true successors, and actions; each [N, ...] for N environments.
+    """Two alternating sets of observations and rewards, true successors, and actions; each [N, ...] for N environments.
 
     Args:
         spec: of all rows.
@@ -49,7 +49,7 @@ class Block:
         )
 
     def unlink(self) -> None:
-        """Remove the file's name, once every process has it open: what remains ends with them."""
+        """Remove the name of the file when every process has opened it, so that it ends with them."""
         if os.name != "nt":
             Path(self.path).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""The time of an environment's step, and how many processes it is worth."""
+"""The time of an environment's step, and the best number of processes for it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def seconds_per_step(env: Env) -> float:
 
 
 def choose_env_workers(plan: Plan) -> tuple[Plan, str]:
-    """Return the plan with a number of environment workers if it left that open, and the reason for the number."""
+    """Return the plan with a number of environment workers if it is `auto`, and the reason for the number."""
     if plan.options.env_workers:
         return plan, ""
     bare = plan.bare_env(1)
     bare.close()
     on_device = bare.spec.device is not None
     if on_device or complete(bare).threads:
-        how = f"on {bare.spec.device}" if on_device else "by threads of its own"
-        said = f"{plan.env} is stepped {how}: --env-workers 1"
+        how = f"on {bare.spec.device}" if on_device else "in its own threads"
+        said = f"{plan.env} steps {how}: --env-workers 1"
         return replace(plan, options=replace(plan.options, env_workers=1)), said
     env = plan.make_env(1)
     with closing(env):
@@ -58,7 +58,7 @@ def choose_env_workers(plan: Plan) -> tuple[Plan, str]:
 def worthwhile(seconds: float, num_envs: int, cores: int) -> int:
     """Return the fastest number of workers for a vector step of `num_envs`, if one environment needs `seconds`.
 
-    One is the process itself, which needs no message; more must be a fifth better.
+    One is the process itself, which needs no messages; more must be a fifth faster.
     """
     times = {1: num_envs * seconds / 1.2}
     for workers in range(2, min(cores, num_envs) + 1):

@@ -23,15 +23,15 @@ from rlplug_core.protocols import (
 from rlplug_core.seeds import Seeds, global_state, load_global_state, seed_globals
 from rlplug_core.types import Array, Episode, Spec, State, Timestep, tree_map
 
-#: What asks for a step into the one or the other set of arrays; every other message is a pickled call.
+#: The requests for a step into the first or the second set of arrays; every other message is a pickled call.
 TURNS = (b"0", b"1")
-#: What ends a worker.
+#: The message that ends a worker.
 CLOSE = b"2"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a run's environments; the plan travels as the words the user typed."""
+    """Some of a run's environments. The plan is sent as the words that the user typed."""
 
     algorithm: str
     env: str
@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Told:
-    """The news of a worker of its environments: their spec without goals, if there are any, and if these end tasks."""
+    """A worker's first message: the spec of its environments, whether they have goals, and whether goals end tasks."""
 
     spec: Spec
     action_space: Any
@@ -70,7 +70,7 @@ def serve(part: Part, parent: Connection, lifeline: Connection) -> None:
 
 
 class _Server:
-    """The environments of one worker, and its talk with the parent."""
+    """The environments of one worker, and its messages."""
 
     def __init__(self, part: Part, parent: Connection) -> None:
         self.part = part
@@ -114,9 +114,7 @@ class _Server:
         seed_globals(plan.seeds().child("env-worker", self.part.rank))
         env = plan.bare_env(self.part.num_envs)
         if complete(env).threads:
-            raise UsageError(
-                f"{env.spec.id} is stepped by threads of its own; leave out --env-workers"
-            )
+            raise UsageError(f"{env.spec.id} steps in its own threads; leave out --env-workers")
         return self._set_env(env)
 
     def inside(self, wrap: Callable[[Any], Any]) -> Told:
@@ -162,7 +160,7 @@ class _Server:
         tree_map(np.copyto, self.obs[turn], self.env.reset(seed).obs)
 
     def step(self, turn: int) -> bytes:
-        now = self.env.step(self.action.copy())  # which an environment may keep
+        now = self.env.step(self.action.copy())  # a copy, because an environment may keep the array
         tree_map(np.copyto, self.obs[turn], now.obs)
         self.reward[turn][:] = now.reward
         told = [self.read_info(key) for key in self.keys]

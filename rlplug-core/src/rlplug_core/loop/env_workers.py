@@ -1,7 +1,7 @@
 """`EnvWorkers`: the environments of one actor in several processes; each steps several of them.
 
-One block of shared memory, and one message per worker and step in each direction: a message costs as much as many
-environments' step, which is why no worker has a single environment if it could have more.
+They use one block of shared memory, and one message per worker and step in each direction. A message takes as
+long as a step of many environments, so each worker steps several of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlplug_core.types import Array, Goals, Spec, State, Timestep, tree_map
 
 
 class EnvWorkers:
-    """A vector of environments like any other: the same transitions as in one process, in the same order.
+    """A vector environment with the same transitions as in one process, in the same order.
 
     Raises:
         WorkerFailed: a worker raised, hung or died; all others are ended. RlplugError: an environment refuses.
@@ -52,7 +52,7 @@ class EnvWorkers:
             )
             for rank, rows in enumerate(self._rows)
         ]
-        self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
+        self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type] # until a worker has sent it
         self._remotes = [Remote(part.rank, serve, part) for part in parts]
         self._startup = max(STARTUP, self._timeout)
         with ExitStack() as failing:
@@ -61,12 +61,12 @@ class EnvWorkers:
             failing.pop_all()
 
     def _adopt(self, told: list[Told]) -> None:
-        """Take the spaces that the workers tell, and memory for them."""
+        """Store the spaces that the workers send, and allocate memory for them."""
         spec = told[0].spec
         self.action_space = told[0].action_space
         if spec.agents:
             raise UsageError(
-                f"{spec.id} has many agents, stepped in one process; leave out --env-workers"
+                f"{spec.id} is a multi-agent environment, which steps in one process; leave out --env-workers"
             )
         if spec.device is not None:
             raise UsageError(
@@ -156,12 +156,12 @@ class EnvWorkers:
         return now
 
     def inside(self, wrap: Callable[[object], object]) -> EnvWorkers:
-        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
+        """Return the same environments, each wrapped by `wrap`; it replaces this one before the first reset."""
         try:
             pickle.dumps(wrap)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(
-                f"{wrap} does not travel to other processes; leave --env-workers at 1"
+                f"{wrap} cannot be sent to other processes; leave --env-workers at 1"
             ) from error
         self._adopt(self._ask("inside", wrap, limit=self._startup))
         return self
@@ -186,7 +186,7 @@ class EnvWorkers:
         return sorted({name for names in self._ask("info_names") for name in names})
 
     def translate(self, action: Array) -> object:
-        """Canonical actions [B, ...] as the environments take them."""
+        """Return canonical actions [B, ...] in the form of the environments."""
         return self._ask_first("translate", action)
 
     def state_dict(self) -> State:
@@ -289,7 +289,7 @@ class EnvWorkers:
         when = (
             f"in step {self._steps}"
             if self._steps
-            else "before the first step, where it is made and tried,"
+            else "before the first step, while it is made and tested,"
         )
         sentence = f"{self.spec.id}: {when} the worker of {where} {how}"
         self._end()

@@ -60,13 +60,13 @@ def _reasons(
             "change weights by more than the mean of gradients, or by the data of one batch; use one learner"
         )
     if values.get("target_kl") is not None:
-        yield "target_kl ends an update by what one learner's batch shows; leave it out"
+        yield "target_kl ends an update depending on the batch of one learner; leave it out"
     if values.get("desired_kl") is not None:
-        yield "desired_kl changes the learning rate by what one learner's batch shows; leave it out"
+        yield "desired_kl changes the learning rate depending on the batch of one learner; leave it out"
     if values.get("replay_ratio"):
-        yield "replay_ratio draws how many steps a learner takes, each for itself; leave it at 0"
+        yield "with replay_ratio each learner takes its own random number of steps; leave it at 0"
     if values.get("popart"):
-        yield "popart scales values by what one learner has seen; leave it at false"
+        yield "popart scales values by the statistics of one learner; leave it at false"
     yield from _reasons_of_options(learner, options)
 
 
@@ -76,7 +76,7 @@ def _reasons_of_options(learner: type[Any], options: RunOptions) -> Iterator[str
     if options.dataset and not gets_dataset(learner):
         yield "each learner would fill its replay buffer with the same data; leave out --dataset"
     if options.init and "buffer" in options.init_parts:
-        yield "each learner would begin with the same buffer; leave buffer out of --init-parts"
+        yield "each learner would start with the same buffer; leave buffer out of --init-parts"
     if options.inline:
         yield "each learner has a process of its own; leave out --inline"
     device = torch.device(options.device)
@@ -109,11 +109,11 @@ def check_optimized(learner: AnyLearner, runner: str, learners: int) -> None:
         each = (
             "worker would train one of its own"
             if workers
-            else "learner would train it by its own gradient alone"
+            else "learner would train it with its own gradient only"
         )
         raise UsageError(
-            f"{type(learner).__name__} trains '{own[0]}' by no optimizer of self.optimizer(...), so each {each}; make "
-            "one in build, say requires_grad_(False) of what nothing trains, or use --runner sync with one learner"
+            f"{type(learner).__name__} trains '{own[0]}' without one of self.optimizer(...), so each {each}; "
+            "make one in build, call requires_grad_(False), or use --runner sync with one learner"
         )
 
 

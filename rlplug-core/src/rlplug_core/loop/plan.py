@@ -48,7 +48,7 @@ from rlplug_core.types import Spec
 UNSOUND = {
     "async": "its workers would apply each other's stale gradients",
     "sync": "it is written for asynchronous workers",
-    "decoupled": "its actors lag behind the learner, which its loss does not correct, as that of impala or appo does",
+    "decoupled": "its loss does not correct for policy lag, as those of impala and appo do",
 }
 #: Vector steps that a decoupled actor sends at once if an algorithm has no rollout length `n_steps`.
 CHUNK_STEPS = 16
@@ -200,8 +200,8 @@ class Plan:
             check_learners(self.algorithm, self.learner, self.runner, self.options, self.flat)
         if self.options.resume_exact and (self.runner != "sync" or self.source.is_object):
             raise UsageError(
-                "--resume-exact makes environments anew, which needs --runner sync and environments that are no "
-                "objects; leave it out"
+                "--resume-exact makes new environments, which needs --runner sync and an environment that is not an "
+                "object; leave it out"
             )
         self._check_place()
         check_dataset(self.algorithm, self.learner, self.runner, self.options)
@@ -215,12 +215,12 @@ class Plan:
         usable_device(o.actor_device, "--actor-device")
         if o.actor_device != "cpu" and (self.runner != "decoupled" or o.inline or o.on != LOCAL):
             raise UsageError(
-                "--actor-device is where actor processes on this machine compute, those of the runner 'decoupled' "
-                "without --inline and --on; leave it out"
+                "--actor-device is for actor processes on this machine, which need --runner decoupled without "
+                "--inline and --on; leave it out"
             )
         if o.on == LOCAL:
             if o.gpus:
-                raise UsageError("--gpus is what Ray keeps for the learner; it goes with --on ray")
+                raise UsageError("--gpus reserves GPUs in Ray for the learner; it needs --on ray")
             return
         address_of(o.on)
         if self.runner != "decoupled" or o.inline:
@@ -230,7 +230,7 @@ class Plan:
             )
         if o.gpus and o.device == "cpu":
             raise UsageError(
-                "--gpus keeps GPUs for a learner that computes on the CPU; add --device cuda"
+                "--gpus reserves GPUs for a learner that computes on the CPU; add --device cuda"
             )
 
     def _check_source(self) -> None:
@@ -250,7 +250,7 @@ class Plan:
             way = "use --inline" if asynchronous or elsewhere else "leave out --env-workers"
             way = "leave out --learners" if self.options.learners > 1 else way
             raise UsageError(
-                f"workers make environments of their own, and {self.env} is {source.unnamed}; put it at the top of a "
+                f"each worker makes its own environments, but {self.env} is {source.unnamed}; put it at the top of a "
                 f"file or a module, or {'use --runner sync' if asynchronous and source.is_object else way}"
             )
 

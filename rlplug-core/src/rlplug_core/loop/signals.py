@@ -99,8 +99,9 @@ class _Listener:
             urgent += found[0] in URGENT
             if urgent == 2 and not self.reacted.wait(PATIENCE):
                 name = signal.Signals(found[0]).name
-                said = f"rlplug: ended by a second {name}, as the run did not react; to continue: rlplug resume RUN\n"
-                os.write(2, said.encode())
+                said = f"rlplug: ended by a second {name}, because the run did not react; "
+                remedy = "to continue: rlplug resume RUN\n"
+                os.write(2, f"{said}{remedy}".encode())
                 os._exit(128 + found[0])
 
 

@@ -66,7 +66,7 @@ SETTINGS = 2
 
 
 #: The remedy if a process does not know an environment id that the run's own process knows.
-UNREGISTERED = "an id that a script registers is known to its process alone: write MODULE:ID, of a module that does"
+UNREGISTERED = "other processes do not know an id that a script registers: register it in a module and write MODULE:ID"
 
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:

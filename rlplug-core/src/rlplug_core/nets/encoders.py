@@ -180,8 +180,8 @@ def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
     for number, (_, kernel, stride) in enumerate(kernels):
         if kernel > left:
             raise UsageError(
-                f"net.kernels: convolution {number + 1} looks at {kernel} x {kernel}, and {left} a side are left of an "
-                f"image of {side}; choose smaller kernels or strides"
+                f"net.kernels: the kernel of convolution {number + 1} is {kernel} x {kernel}, but its input has only "
+                f"{left} pixels a side, from images of {side}; choose smaller kernels or strides"
             )
         left = (left - kernel) // stride + 1
 
@@ -271,8 +271,7 @@ def _encoder(
         return image, image.features
     if net.channels and not has_images(space):
         raise UsageError(
-            f"net.channels, kernels and strides are of convolutions over images, and there are none in {space}; leave "
-            "them out"
+            f"net.channels, kernels and strides are for images, and {space} has none; leave them out"
         )
     vectors, width = _vectors(space, net, scales)
     layers = MLP(width, net, None if isinstance(vectors, Vector) else vectors)

@@ -45,12 +45,14 @@ def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
 def _no_numpy(module: nn.Module) -> str:
     """Return why a network does not act in NumPy."""
     if isinstance(module, RecurrentQ):
-        return "acting in numpy has no form of a memory; leave --inference-backend at auto"
+        return "NumPy cannot compute a memory; leave --inference-backend at auto"
     if isinstance(module, RecurrentPolicy | RecurrentCritic):
-        return "acting in numpy has no form of a memory; leave --inference-backend at auto, or --memory at none"
+        return (
+            "NumPy cannot compute a memory; leave --inference-backend at auto, or --memory at none"
+        )
     return (
-        "acting in numpy needs fully connected layers on the CPU, without gelu, layer norm or a factory of your "
-        "own; leave --inference-backend at auto"
+        "NumPy computes only fully connected layers on the CPU, without gelu, layer norm or a factory; leave "
+        "--inference-backend at auto"
     )
 
 
