@@ -127,7 +127,7 @@ class Processes:
         self.master = plan.make_learner(probe.spec)
         probe.close()
         #: Stored, because a lock is deleted with the last reference to it, and a worker may start later.
-        self.shared = shared = share(self.master, share_tensor, lock)
+        self.shared = share(self.master, share_tensor, lock)
         self.slots: Tensor = share_tensor(torch.zeros(plan.options.workers, dtype=torch.int64))
         self.flags: Tensor = share_tensor(torch.zeros(3, dtype=torch.int64))
         self.scales: Tensor = share_tensor(torch.ones(1, dtype=torch.float64))
@@ -137,21 +137,22 @@ class Processes:
         #: Settings that controllers have made in the environments; whether workers have started.
         self.settings: dict[str, object] = {}
         self.began = False
-        tasks = [
-            Task(
-                algorithm=plan.algorithm,
-                env=plan.env,
-                values=plan.flat,
-                rank=rank,
-                shared=shared,
-                slots=self.slots,
-                flags=self.flags,
-                scales=self.scales,
-            )
-            for rank in range(plan.options.workers)
-        ]
-        self.remotes = [Remote(task.rank, work, task) for task in tasks]
+        ranks = range(plan.options.workers)
+        self.remotes = [Remote(rank, work, self._task(rank)) for rank in ranks]
         self.checked = time.monotonic()
+
+    def _task(self, rank: int) -> Task:
+        """Return the input of a worker."""
+        return Task(
+            algorithm=self.plan.algorithm,
+            env=self.plan.env,
+            values=self.plan.flat,
+            rank=rank,
+            shared=self.shared,
+            slots=self.slots,
+            flags=self.flags,
+            scales=self.scales,
+        )
 
     def run(self, poll: Callable[[], None]) -> None:
         self._until(lambda remote: remote.ready or self.clock.stop, lambda: None)

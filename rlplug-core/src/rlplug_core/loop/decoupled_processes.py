@@ -63,28 +63,33 @@ class ActorProcesses:
         self.weights = learner.agent().weights()
         self.traffic = Traffic(plan.max_lag, AHEAD, plan.options.actors, clock)
         self.permits = self.traffic.permits
-        places = Places()
-        layout = chunk_arrays(example(learner, probe), plan.chunk_steps, places)
-        slots = share_tensor(torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8))
+        self.task = self._make_task(example(learner, probe))
         self.slots = [
-            tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()
+            tree_map(lambda place, m=memory: place.view(m), self.task.places)
+            for memory in self.task.slots.numpy()
         ]
-        self.task = ActorTask(
-            algorithm=plan.algorithm,
-            env=plan.env,
-            values={**plan.flat, "device": plan.options.actor_device},
-            rank=0,
-            places=layout,
-            slots=slots,
-            weights=SharedWeights.like(self.weights),
-            paused=share_tensor(torch.zeros(1, dtype=torch.int64)),
-        )
         self.finish_chunk = False
         self.checked = time.monotonic()
         #: The settings of controllers so far.
         self.settings: dict[str, object] = {}
         self.saved: list[State | None] = [None] * plan.options.actors
         self.seats = [Seat(self._start(rank, 0)) for rank in range(plan.options.actors)]
+
+    def _make_task(self, step: Step) -> ActorTask:
+        """Allocate the shared memory for chunks of steps like `step`; return the input of the actors."""
+        places = Places()
+        layout = chunk_arrays(step, self.plan.chunk_steps, places)
+        size = (len(self.permits.free), places.size)
+        return ActorTask(
+            algorithm=self.plan.algorithm,
+            env=self.plan.env,
+            values={**self.plan.flat, "device": self.plan.options.actor_device},
+            rank=0,
+            places=layout,
+            slots=share_tensor(torch.zeros(size, dtype=torch.uint8)),
+            weights=SharedWeights.like(self.weights),
+            paused=share_tensor(torch.zeros(1, dtype=torch.int64)),
+        )
 
     @property
     def version(self) -> int:

@@ -88,12 +88,7 @@ class RayActors:
             check_room(o.actors, o.cpus_per_actor)
             check_nodes(packages_of_nodes(plan))
             self.gpus = reserve(o.gpus)
-            self.kind = ray.remote(
-                num_cpus=o.cpus_per_actor,
-                max_restarts=0,
-                scheduling_strategy="SPREAD",
-                concurrency_groups={"pulse": 1},
-            )(RayActor)
+            self.kind = _actor_class(o.cpus_per_actor)
             self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(o.actors)]
         except BaseException:  # an interrupt too: this process must not stay in the cluster of a run that never started
             leave()
@@ -309,3 +304,9 @@ class RayActors:
         self.saved[seat.rank] = None
         seat.handle = self.kind.remote(seat.epoch)
         self._build(seat, None)
+
+
+def _actor_class(cpus: float) -> Any:
+    """Return `RayActor` as Ray's class of actors, each with so many CPUs reserved."""
+    options = {"num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+    return ray.remote(**options, concurrency_groups={"pulse": 1})(RayActor)

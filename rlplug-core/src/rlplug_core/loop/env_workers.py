@@ -33,25 +33,13 @@ class EnvWorkers:
     """
 
     def __init__(self, plan: Plan) -> None:
-        num_envs, workers = (
-            plan.options.num_envs,
-            min(plan.options.env_workers, plan.options.num_envs),
-        )
+        num_envs = plan.options.num_envs
+        workers = min(plan.options.env_workers, num_envs)
         self._timeout = plan.options.worker_timeout
         self._steps = 0
         ends = [num_envs * rank // workers for rank in range(workers + 1)]
         self._rows = [slice(*pair) for pair in pairwise(ends)]
-        parts = [
-            Part(
-                algorithm=plan.algorithm,
-                env=plan.env,
-                values=plan.flat,
-                rank=rank,
-                first=rows.start,
-                num_envs=rows.stop - rows.start,
-            )
-            for rank, rows in enumerate(self._rows)
-        ]
+        parts = [_part(plan, rank, rows) for rank, rows in enumerate(self._rows)]
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type] # until a worker has sent it
         self._remotes = [Remote(part.rank, serve, part) for part in parts]
         self._startup = max(STARTUP, self._timeout)
@@ -294,3 +282,15 @@ class EnvWorkers:
         sentence = f"{self.spec.id}: {when} the worker of {where} {how}"
         self._end()
         return WorkerFailed(sentence, details or sentence)
+
+
+def _part(plan: Plan, rank: int, rows: slice) -> Part:
+    """Return the input of the worker `rank`, which steps these rows."""
+    return Part(
+        algorithm=plan.algorithm,
+        env=plan.env,
+        values=plan.flat,
+        rank=rank,
+        first=rows.start,
+        num_envs=rows.stop - rows.start,
+    )

@@ -8,7 +8,7 @@ from rlplug_core.config.files import content
 from rlplug_core.config.import_string import absolute
 from rlplug_core.errors import BadFile, UsageError, plain
 from rlplug_core.export.bundle import write
-from rlplug_core.export.sb3 import policy_of, read_sb3
+from rlplug_core.export.sb3 import Sb3Model, policy_of, read_sb3
 from rlplug_core.export.sb3_inputs import MOST_STATISTICS, Statistics, read_statistics
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.env_source import source_of
@@ -50,10 +50,9 @@ def import_sb3(
     try:
         space = complete(made).action_space
         policy = policy_of(found, made.spec.obs, space, statistics)
-        algorithm = found.algorithm
         about = {
             "run": path.stem,
-            "algorithm": algorithm,
+            "algorithm": found.algorithm,
             "env": source.name,
             "checkpoint": "best",
             "step": found.steps,
@@ -61,18 +60,22 @@ def import_sb3(
             "wrap_each": [],
             "evaluation": {"env": source.name, "arguments": {}, "wrap": []},
         }
-        card = _CARD.format(
-            algorithm=algorithm,
-            algorithm_tag=tag(algorithm),
-            env=escape(env),
-            env_tag=tag(env),
-            steps=found.steps,
-        )
-        return write(Path(out), policy, made, about, card)
+        return write(Path(out), policy, made, about, _card(found, env))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     finally:
         made.close()
+
+
+def _card(model: Sb3Model, env: str) -> str:
+    """Return the model card of an imported policy."""
+    return _CARD.format(
+        algorithm=model.algorithm,
+        algorithm_tag=tag(model.algorithm),
+        env=escape(env),
+        env_tag=tag(env),
+        steps=model.steps,
+    )
 
 
 def _read_statistics(path: Path) -> Statistics:

@@ -11,7 +11,7 @@ from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.events import Progress
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.runs.api import resume, start
-from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read as read_journal
@@ -68,14 +68,9 @@ def reproduce(
         )
     extensions = _extensions(old)
     plan = with_dataset(plan_of(old), old.config.get("dataset"), old.path)
-    kept = Checkpoints(old.directory.checkpoints_path).kept("final")
-    if not kept:
-        raise UsageError(
-            f"run {old.name} has no final checkpoint left to compare with in {old.directory.checkpoints_path}; "
-            "bring it back, or train again with 'rlplug run'"
-        )
-    _, manifest = read(kept[0].path, "clock")
-    then = recorded_environment(kept[0].path.name, manifest)
+    final = _final_checkpoint(old)
+    _, manifest = read(final.path, "clock")
+    then = recorded_environment(final.path.name, manifest)
     surroundings = differences(then, environment(plan))
     if not manifest["exact"]:
         surroundings.append(f"the run could not be exact: {manifest['inexact']}")
@@ -92,6 +87,21 @@ def reproduce(
     for total, rescale in extensions:
         new = resume(new, total_timesteps=total, rescale=rescale, watch=watch, hooks=False)
     return Reproduction(new, compare(old.directory, new.directory), surroundings)
+
+
+def _final_checkpoint(run: Run) -> Saved:
+    """Return the final checkpoint of a run.
+
+    Raises:
+        UsageError: it was deleted.
+    """
+    found = Checkpoints(run.directory.checkpoints_path).kept("final")
+    if not found:
+        raise UsageError(
+            f"run {run.name} has no final checkpoint left to compare with in {run.directory.checkpoints_path}; "
+            "bring it back, or train again with 'rlplug run'"
+        )
+    return found[0]
 
 
 def _extensions(run: Run) -> list[tuple[int, bool]]:

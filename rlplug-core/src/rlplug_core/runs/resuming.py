@@ -14,6 +14,7 @@ from rlplug_core.runs.new_run import with_start
 from rlplug_core.runs.reproducibility import differences, environment, recorded_environment, writers
 from rlplug_core.runs.run import Run
 from rlplug_core.runs.session import Session
+from rlplug_core.types import State
 
 
 def resume_from_checkpoint(
@@ -41,9 +42,7 @@ def resume_from_checkpoint(
         plan, warm = with_start(plan)
         session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
         return
-    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
-    for warning in warnings:
-        warn(f"{warning}; falling back to {saved.path.name}")
+    saved, components, manifest = _newest(checkpoints)
     _check_total(run, saved, total_timesteps)
     if status != "finished":
         total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
@@ -51,13 +50,7 @@ def resume_from_checkpoint(
     if rescale:
         total_timesteps = limit  # recorded, so that a reproduction of the run rescales there too
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
-        ended = components["events"]["ended"]
-        if status != "finished":
-            session(plan).conclude(saved.step, ended)
-        elif run.directory.hooks_pending:
-            session(plan).call_hooks_again()
-        else:
-            raise _finish(run, saved, limit, ended)
+        _complete(run, lambda: session(plan), saved, limit, components["events"]["ended"])
         return
     then = recorded_environment(saved.path.name, manifest)
     now = environment(plan)
@@ -66,6 +59,30 @@ def resume_from_checkpoint(
     plan.make_env(1).close()  # one that cannot be made is reported before the run changes
     point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
     session(plan).train(point, total_timesteps, rescale)
+
+
+def _newest(checkpoints: Checkpoints) -> tuple[Saved, dict[str, State], dict[str, Any]]:
+    """Return the newest readable checkpoint, its components and its manifest; warn about damaged ones."""
+    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
+    for warning in warnings:
+        warn(f"{warning}; falling back to {saved.path.name}")
+    return saved, components, manifest
+
+
+def _complete(
+    run: Run, session: Callable[[], Session], saved: Saved, limit: int, ended: str
+) -> None:
+    """Do what is left after a final checkpoint: the final evaluation, or the hooks.
+
+    Raises:
+        UsageError: nothing is left.
+    """
+    if run.directory.left() != "finished":
+        session().conclude(saved.step, ended)
+    elif run.directory.hooks_pending:
+        session().call_hooks_again()
+    else:
+        raise _finish(run, saved, limit, ended)
 
 
 def _check_total(run: Run, saved: Saved, total_timesteps: int | None) -> None:

@@ -141,11 +141,7 @@ class Decoder:
         if kind == "scalar":
             return self._decode_array(state["value"], path)[0]
         if kind == "enum":
-            if not isinstance(current, enum.Enum):
-                raise Uncapturable(
-                    f"{describe_path(path)} was the enum member {state['name']}, here it is {current!r}"
-                )
-            return type(current)[str(state["name"])]
+            return _enum_member(state, current, path)
         if kind == "kept":
             if current is None:
                 raise Uncapturable(
@@ -176,22 +172,26 @@ class Decoder:
         elif kind == "deque":
             length = cast("int | None", state["maxlen"])
             value = deque(self._decode_items(state["items"], current, path), length)
-        elif kind == "generator":
-            value = build_generator(self._inner(state, path), path)
-        elif kind == "legacy":
-            legacy = np.random.RandomState()
-            legacy.set_state(self._inner(state, path))
-            value = legacy
-        elif kind == "random":
-            plain = random.Random()
-            plain.setstate(cast("tuple[object, ...]", self.decode(state["state"], None, path)))
-            value = plain
         else:
-            raise Uncapturable(
-                f"{describe_path(path)} was saved as '{kind}', which this version does not know"
-            )
+            value = self._decode_generator(kind, state, path)
         self.values[path] = value
         return value
+
+    def _decode_generator(self, kind: str, state: Record, path: Path) -> object:
+        """Decode a random generator of NumPy or Python."""
+        if kind == "generator":
+            return build_generator(self._inner(state, path), path)
+        if kind == "legacy":
+            legacy = np.random.RandomState()
+            legacy.set_state(self._inner(state, path))
+            return legacy
+        if kind == "random":
+            plain = random.Random()
+            plain.setstate(cast("tuple[object, ...]", self.decode(state["state"], None, path)))
+            return plain
+        raise Uncapturable(
+            f"{describe_path(path)} was saved as '{kind}', which this version does not know"
+        )
 
     def _inner(self, state: Record, path: Path) -> dict[str, object]:
         """Return the decoded state of a generator."""
@@ -347,3 +347,12 @@ def build_generator(state: Mapping[str, object], path: Path) -> np.random.Genera
     bits = getattr(np.random, name)()
     bits.state = state
     return np.random.Generator(bits)
+
+
+def _enum_member(state: Record, current: object, path: Path) -> enum.Enum:
+    """Return the saved member of the enum that the environment to restore has at this path."""
+    if not isinstance(current, enum.Enum):
+        raise Uncapturable(
+            f"{describe_path(path)} was the enum member {state['name']}, here it is {current!r}"
+        )
+    return type(current)[str(state["name"])]

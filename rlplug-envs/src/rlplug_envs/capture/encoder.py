@@ -53,6 +53,8 @@ from rlplug_envs.raw_return import RawReturn
 
 #: Types of plain values, which JSON holds unchanged.
 PLAIN = frozenset({bool, int, float, str, types.NoneType})
+#: Types of random generators.
+GENERATORS = frozenset({np.random.Generator, np.random.RandomState, random.Random})
 
 
 def capture(root: object) -> Captured:
@@ -153,12 +155,8 @@ class Encoder:
             return {KIND: "deque", "items": items, "maxlen": value.maxlen}
         if isinstance(value, spaces.Space):
             return self._encode_space(value, path)
-        if type(value) is np.random.Generator:
-            return {KIND: "generator", "state": self.encode(value.bit_generator.state, path)}
-        if type(value) is np.random.RandomState:
-            return {KIND: "legacy", "state": self.encode(value.get_state(legacy=False), path)}
-        if type(value) is random.Random:
-            return {KIND: "random", "state": self.encode(value.getstate(), path)}
+        if kind in GENERATORS:
+            return self._encode_generator(value, path)
         if type_name(kind) in SIMULATORS:
             return encode_simulator(value, path)
         if isinstance(value, types.FunctionType):
@@ -171,6 +169,15 @@ class Encoder:
         raise Uncapturable(
             f"{describe_path(path)} is a {type_name(kind)}, which cannot be captured"
         )
+
+    def _encode_generator(self, value: object, path: Path) -> Captured:
+        """Encode a random generator of NumPy or Python."""
+        if isinstance(value, np.random.Generator):
+            return {KIND: "generator", "state": self.encode(value.bit_generator.state, path)}
+        if isinstance(value, np.random.RandomState):
+            return {KIND: "legacy", "state": self.encode(value.get_state(legacy=False), path)}
+        assert isinstance(value, random.Random)
+        return {KIND: "random", "state": self.encode(value.getstate(), path)}
 
     def _encode_attributes(self, value: object, path: Path) -> Captured:
         self.values += OBJECT_COST
