@@ -215,7 +215,7 @@ def test_a_data_set_that_changed_is_refused(tmp_path: Path, data: Path) -> None:
     killed_at(run.path, 40)
     arrays = dict(read(str(copy)).arrays)
     np.savez(copy, **{**arrays, "rewards": arrays["rewards"] + 1})
-    sentence = r"the data set .*copy.npz has changed since the run began: its SHA-256 is .*; bring back the old one"
+    sentence = r"the data set .*copy.npz has changed since the run started: its SHA-256 is .*; bring back the old one"
     with pytest.raises(UsageError, match=sentence):
         resume(run, hooks=False)
     copy.unlink()

@@ -221,7 +221,9 @@ def test_convolutions_are_refused_without_images(learner: Callable[..., Any]) ->
         env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
         for net in ("net", "critic_net") if algorithm == "crossq" else ("net",):
             options = {f"{net}.{name}": [3] for name in ("channels", "kernels", "strides")}
-            with pytest.raises(UsageError, match=r"^net.channels, kernels and strides are of .* leave them out"):
+            with pytest.raises(
+                UsageError, match=r"^net.channels, kernels and strides are for images, .* leave them out"
+            ):
                 learner(algorithm, env, **options)
 
 

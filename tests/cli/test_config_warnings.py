@@ -41,7 +41,7 @@ def test_more_processes_than_cores_are_remarked_on(monkeypatch: pytest.MonkeyPat
     assert remarked("a3c", {"runner": "async", "workers": 2}) == []
     assert remarked("a3c", {"runner": "async", "workers": 64, "inline": True}) == []
     assert remarked("a3c", {"runner": "async", "workers": 64}) == [
-        "workers is 64, and this machine has 2 cores: they will take turns, at no more speed"
+        "workers is 64, and this machine has 2 cores: they will share cores and be no faster"
     ]
     (said,) = remarked("a2c", {"env_workers": 3, "num_envs": 3})
     assert said.startswith("env_workers is 3")
@@ -72,7 +72,7 @@ def test_more_processes_than_cores_are_remarked_on(monkeypatch: pytest.MonkeyPat
         (
             "a2c",
             {"env_workers": 4, "num_envs": 3},
-            "env_workers is 4, and there are 3 environments: each gets a process",
+            "env_workers is 4, and there are 3 environments: each gets only one process",
         ),
         (
             "cql",

@@ -203,9 +203,9 @@ def test_arguments_are_pythons_literals() -> None:
         (
             ["gymnasium:NormalizeReward:gamma=0.9"],
             UsageError,
-            "^what gymnasium:NormalizeReward learns would reach .*--wrap normalize-obs .*--net.normalize-obs .*-reward",
+            "^evaluations .*:NormalizeReward learns; .*--wrap normalize-obs .*--net.normalize-obs .*-reward",
         ),
-        ([f"{__file__}:Scaled"], UsageError, "^what .*Scaled learns would reach no evaluation and no loaded policy; "),
+        ([f"{__file__}:Scaled"], UsageError, "^evaluations and loaded policies would not get what .*Scaled learns; "),
         (["gymnasium:TransformReward"], PluginError, "give it: --wrap gymnasium:TransformReward:func=VALUE"),
         (
             ["gymnasium:RescaleObservation:min_obs=1"],

@@ -22,7 +22,8 @@ def test_an_id_that_only_this_process_knows_is_told_as_such(case: str) -> None:
         runner = make_runner(TINY, "Unheard-v0", **RUNNERS[case])
         try:
             with pytest.raises(
-                WorkerFailed, match=r"unknown environment 'Unheard-v0'.*; .* write MODULE:ID, of a module"
+                WorkerFailed,
+                match=r"unknown environment 'Unheard-v0'.*; .* register it in a module and write MODULE:ID",
             ):
                 runner.run(lambda: None)
         finally:

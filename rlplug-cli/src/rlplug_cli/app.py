@@ -13,7 +13,7 @@ from rlplug_core.errors import RlplugError, UsageError, did_you_mean
 #: Command to module and summary, in the order of the help.
 COMMANDS = {
     "run": ("run", "Train an algorithm on an environment."),
-    "resume": ("resume", "Continue an interrupted run, to the same bits."),
+    "resume": ("resume", "Continue an interrupted run, bit for bit."),
     "evaluate": ("evaluate", "Play episodes with a run's checkpoints and report the returns."),
     "play": ("play", "Watch a run's policy in a window or as a video."),
     "record": ("record", "Record a run's policy as a data set."),
@@ -100,7 +100,7 @@ the same for zsh and fish."""
 
 app = Root(
     name="rlplug",
-    help="Reinforcement learning algorithms as plugins: run them, compare them, resume them to the same bits.",
+    help="Reinforcement learning algorithms as plugins: run them, compare them, resume them bit for bit.",
     epilog=EPILOG,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

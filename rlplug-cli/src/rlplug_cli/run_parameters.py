@@ -82,7 +82,7 @@ def _seed_options() -> list[click.Parameter]:
             ["--until"],
             type=PositiveInt(),
             metavar="INTEGER",
-            help="Pause at this env step; 'rlplug resume' continues to the same bits.",
+            help="Pause at this env step; 'rlplug resume' continues bit for bit.",
         ),
     ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: The environment variable with the kernels of OpenBLAS.
 KERNELS = "OPENBLAS_CORETYPE"
-#: What Linux tells of the processors.
+#: The file in which Linux describes the processors.
 TOLD = Path("/proc/cpuinfo")
 #: The first family of AMD's processors with 512 bits wide units for AVX-512. Those of family 25 work through it in
 #: halves, and gain nothing by it.
@@ -34,9 +34,9 @@ def has(instructions: str) -> bool:
 
 
 def tell_openblas() -> None:
-    """Let the library of numpy's products use one thread and the best kernels, if the user has not chosen any.
+    """Let OpenBLAS, numpy's library for products, use one thread and the best kernels, unless the user set them.
 
-    It reads this once, when numpy is imported. On more threads small products take ten times as long.
+    It reads the settings once, when numpy is imported. On more threads small products take ten times as long.
     """
     if "numpy" in sys.modules:
         return
@@ -46,7 +46,7 @@ def tell_openblas() -> None:
 
 
 def kernels() -> str:
-    """Return the kernels of OpenBLAS for this processor if its own choice is slower; else nothing.
+    """Return the kernels of OpenBLAS for this processor if its default is slower; else "".
 
     It takes those for AVX-512 where there is AVX-512. With those for AVX2 a product of 64 x 256 by 256 x 256 turned
     takes 84 microseconds in place of 110 on AMD's family 25, and no other takes longer.
@@ -56,7 +56,7 @@ def kernels() -> str:
 
 @cache
 def read_cpuinfo() -> dict[str, str]:
-    """Read the facts about the first processor from Linux; other systems give none."""
+    """Read the description of the first processor on Linux; {} on other systems."""
     if not TOLD.exists():
         return {}
     found: dict[str, str] = {}
@@ -64,7 +64,7 @@ def read_cpuinfo() -> dict[str, str]:
         for line in lines:
             name, colon, value = line.partition(":")
             if not colon and found:
-                break  # the next ones are alike, and there may be hundreds
+                break  # the others are the same, and there may be hundreds
             found[name.strip()] = value.strip()
     return found
 

@@ -1,6 +1,6 @@
 """Every interface of rlplug on one page.
 
-Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, weights and priorities go back:
+Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, weights and priorities flow back:
 
     env = provider.make("CartPole-v1", num_envs=8)
     learner = A2C(env.spec, A2CConfig(), context)
@@ -48,7 +48,7 @@ Show: TypeAlias = Callable[[bool, Callable[[], Array]], None]
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Holds state that a checkpoint must carry; `load_state_dict(state_dict())` changes nothing."""
+    """Has state that checkpoints must contain; `load_state_dict(state_dict())` changes nothing."""
 
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: State, /) -> Any: ...
@@ -69,7 +69,7 @@ class Env(Stateful, Protocol):
 class TensorEnv(Protocol):
     """N environments as tensors [N, ...] on one device: Gymnasium's vector interface, with torch in place of numpy.
 
-    rlplug takes it wherever it takes a vector of Gymnasium's, and copies nothing to the host. `metadata
+    rlplug accepts it like a vector environment of Gymnasium, and copies nothing to the host. `metadata
     ["autoreset_mode"]` says when a finished row is reset; under SAME_STEP the last observations of episodes are in
     `info["final_obs"]` [N, ...]. With `state_dict` and `load_state_dict` of `Stateful`, runs resume exactly.
     """
@@ -96,7 +96,7 @@ class Agent(Stateful, Protocol):
     """Chooses actions. Its state is random generators and noise; it shares its weights with the learner."""
 
     def weights(self) -> State:
-        """Return live views of the weights that travel to actors and evaluators."""
+        """Return live views of the weights that are sent to actors and evaluators."""
 
     def initial(self, num_envs: int) -> RecurrentState:
         """Return the memory of `num_envs` environments before their first step: None, or a tree of arrays [N, ...]."""
@@ -216,7 +216,7 @@ class SupportsAdopt(Protocol):
 
 @runtime_checkable
 class SupportsAdoptWorlds(Protocol):
-    """A provider that can make a vector from a class of worlds with many agents."""
+    """A provider that can make a vector from a class of multi-agent worlds."""
 
     def adopt_worlds(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
         """Return `num_envs` worlds from `make`, which returns a new PettingZoo `ParallelEnv` or `AECEnv`."""
@@ -270,7 +270,7 @@ class SupportsArguments(Protocol):
 
 @runtime_checkable
 class SupportsFinish(Protocol):
-    """A learner with a last step before the final checkpoint."""
+    """A learner that takes a last step before the final checkpoint."""
 
     def finish(self, clock: Clock) -> None:
         """Take the last step, with the clock of the end."""
@@ -307,7 +307,7 @@ class SupportsInitial(Protocol):
 
 @runtime_checkable
 class SupportsPart(Protocol):
-    """Environments that can be a part of a larger vector, with the seeds that they have there."""
+    """Environments that can be a part of a larger vector, with their seeds in it."""
 
     def part(self, first: int) -> None:
         """Make its first environment number `first` of the whole; called before the first reset."""
@@ -315,7 +315,7 @@ class SupportsPart(Protocol):
 
 @runtime_checkable
 class SupportsEvaluation(Protocol):
-    """A wrapper with other options in evaluations, or one that evaluations leave out."""
+    """A wrapper with other options in evaluations, or one that evaluations do not use."""
 
     def in_evaluation(self, config: Any) -> object:
         """Return its options in evaluations; None leaves it out. Spaces must be the same."""
@@ -395,6 +395,6 @@ class SupportsSettings(Protocol):
     def settings(self) -> Mapping[str, object]:
         """Return attributes by name: numbers, texts, booleans, or lists of them; a function of its state only.
 
-        It is called before the first episode, and again after every event. If a value has changed, the
-        environments have it from each row's next episode on.
+        It is called before the first episode, and again after every event. If a value has changed,
+        each row uses it from its next episode on.
         """

@@ -14,7 +14,7 @@ from rlplug_core.types import Array, State
 
 
 class Seeds:
-    """A node of the seed tree; children are named, so adding one moves no other. Seed 0 is a seed like any other."""
+    """A node of the seed tree. Children have names, so adding one does not change others. Seed 0 is a valid seed."""
 
     def __init__(self, seed: int, path: tuple[int, ...] = ()) -> None:
         self.seed = seed
@@ -104,7 +104,7 @@ def global_state() -> State:
 
 
 def load_global_state(state: State) -> None:
-    """Put the process's generators back to what `global_state` read."""
+    """Restore the process's generators to the result of `global_state`."""
     torch.set_rng_state(state["torch"])
     legacy = state["numpy"]
     np.random.set_state(

@@ -177,7 +177,7 @@ FAULTS = {
     "CrashingWorker": ("worker [01] failed: RuntimeError: the environment broke after 20 steps", "Traceback.*in move"),
     "Exiting": (r"worker [01] exited with code 7; its last message did not arrive", "exited with code 7"),
     "Killed": ("worker [01] was killed by SIGKILL", "SIGKILL"),
-    "Hanging": (r"worker [01] sent no message for 2 s; .* \(--worker-timeout waits longer\)", "no sign of life"),
+    "Hanging": (r"worker [01] sent no message for 2 s; .* \(--worker-timeout waits longer\)", "sent no message"),
     "LosesItsPipe": ("worker [01] failed: EOFError: a simulator went away", "Traceback.*a simulator went away"),
     "Leaves": ("worker [01] failed: SystemExit: 5", "Traceback"),
     "FailsToBuild": (r"worker [01] failed: '\S+:FailsToBuild' cannot be made: ValueError: no display", "Traceback"),

@@ -110,8 +110,8 @@ def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, 
 
 def test_an_algorithm_that_does_not_correct_for_a_lag_is_refused_with_a_way_out() -> None:
     sentence = (
-        ".*:TinySync does not run under 'decoupled': its actors lag behind the learner, which its loss does not "
-        "correct, as that of impala or appo does; use --runner sync"
+        ".*:TinySync does not run under 'decoupled': its loss does not correct for policy lag \\(those of impala "
+        "and appo do\\); use --runner sync"
     )
     with pytest.raises(UsageError, match=f"^{sentence}$"):
         make_runner(f"{HERE}:TinySync", runner="decoupled")

@@ -112,7 +112,7 @@ def test_a_run_is_resumed_with_its_data_and_not_with_another(tmp_path: Path, dat
     run = train(IMITATES, CHAIN, options, out=tmp_path, hooks=False)
     resume(run.path, total_timesteps=200, hooks=False)
     write_chain(data, 31)
-    with pytest.raises(UsageError, match="has changed since the run began"):
+    with pytest.raises(UsageError, match="has changed since the run started"):
         resume(run.path, total_timesteps=300, hooks=False)
 
 

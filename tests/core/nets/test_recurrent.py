@@ -218,7 +218,7 @@ def test_numpy_cannot_be_asked_for(cell: str) -> None:
     both = network(cell)
     for module in (both.policy, both.critic):
         with pytest.raises(
-            UsageError, match="has no form of a memory; leave --inference-backend at auto, or --memory at none"
+            UsageError, match="cannot compute a memory; leave --inference-backend at auto, or --memory at none"
         ):
             fast_forward(module, "numpy")
     with pytest.raises(UsageError, match="NumPy cannot compute a memory"):

@@ -68,9 +68,9 @@ def test_a_resumed_run_goes_on_learning_to_the_same_bits(run: Run, tmp_path: Pat
 
 
 def test_an_export_and_workers_refuse_what_they_cannot_carry(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="learn as they go, which an export cannot carry"):
+    with pytest.raises(UsageError, match="have learned state, which an export cannot contain"):
         run.export(tmp_path / "export")
-    with pytest.raises(UsageError, match="each worker's would learn apart; use --runner sync"):
+    with pytest.raises(UsageError, match="each worker would learn separately; use --runner sync"):
         train(TINY, f"{ENVS}:Chain", {**OPTIONS, "runner": "async"}, out=tmp_path, hooks=False)
 
 

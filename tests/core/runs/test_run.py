@@ -578,7 +578,7 @@ REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
     ({"actor_device": "cuda"}, UsageError, "device 'cuda' is not available to this torch; use --actor-device cpu"),
     ({"cudagraphs": True}, UsageError, "replays gradient steps on a GPU; add --device cuda"),
     ({"cudagraphs": True, "compile": True}, UsageError, "replays gradient steps on a GPU; add --device cuda"),
-    ({"actor_device": "cpu:0"}, UsageError, "those of the runner 'decoupled' without --inline and --on; leave it out"),
+    ({"actor_device": "cpu:0"}, UsageError, "which need --runner decoupled without --inline and --on; leave it out"),
     (
         {"inference_backend": "numpy", "env": f"{ENVS}:Recall"},
         UsageError,

@@ -63,12 +63,12 @@ def test_a_later_edit_does_not_change_a_run(tmp_path: Path, capsys: pytest.Captu
     assert_same(learner(runs[0]), learner(runs[1]))
     said = capsys.readouterr().err
     assert said == (
-        f"rlplug: {tmp_path}/other/mine.py has changed since the run began; this uses the run's copy, "
+        f"rlplug: {tmp_path}/other/mine.py has changed since the run started; this uses the run's copy, "
         f"{runs[1].path / runs[1].config['sources']['algorithm']['copy']}\n"
     )
     assert runs[1].evaluate(episodes=2).episodes == 2
     assert load(runs[1]) is not None
-    assert capsys.readouterr().err.count("mine.py has changed since the run began") == 2
+    assert capsys.readouterr().err.count("mine.py has changed since the run started") == 2
 
 
 def test_a_run_whose_file_imports_what_lay_beside_it_says_where_that_was(
@@ -107,7 +107,8 @@ def test_a_copy_that_was_edited_is_named_and_used_if_it_is_trusted(
         run.evaluate(episodes=2)
     open_run(run.path, trust=True).evaluate(episodes=2)
     assert (
-        capsys.readouterr().err == f"rlplug: {copy} has changed since the run began; this will not give the same bits\n"
+        capsys.readouterr().err
+        == f"rlplug: {copy} has changed since the run started; this will not give the same bits\n"
     )
 
 

@@ -195,17 +195,12 @@ def lock_directory(directory: Path) -> IO[bytes]:
     except BlockingIOError:
         _wait_for_lock(file, directory)
     if not inheritable_locks(file.fileno()):
-        _wait_for_runs(directory)
+        while any(RunDirectory(path).running() for path in directory.iterdir()):
+            time.sleep(0.1)
     file.truncate(0)
     file.write(f"{os.getpid()} {psutil.Process().create_time()}".encode())
     file.flush()
     return file
-
-
-def _wait_for_runs(directory: Path) -> None:
-    """Wait until no run in a directory is written."""
-    while any(RunDirectory(path).running() for path in directory.iterdir()):
-        time.sleep(0.1)
 
 
 def _wait_for_lock(file: IO[bytes], directory: Path) -> None:

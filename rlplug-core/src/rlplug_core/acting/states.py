@@ -66,9 +66,10 @@ def to_dicts(tree: object, rows: int, tensors: bool = False, path: str = "") -> 
     if tree is None:
         return None
     if not isinstance(tree, np.ndarray | Tensor) or tree.shape[:1] != (rows,):
+        form = f" of shape {tuple(tree.shape)}" if hasattr(tree, "shape") else ""
         raise PluginError(
-            f"the agent's acting state{path} is {_describe(tree)}; give an array or a tensor [{rows}, ...], with one "
-            "entry for each row"
+            f"the agent's acting state{path} is of type {type(tree).__name__}{form}; give an array or a tensor "
+            f"[{rows}, ...], with one entry for each row"
         )
     return tree.detach().cpu().numpy() if isinstance(tree, Tensor) and not tensors else tree
 
@@ -103,11 +104,6 @@ def named_parts(tree: object) -> Mapping[str, object] | None:
         names = getattr(tree, "_fields", map(str, range(len(tree))))
         return dict(zip(names, tree, strict=True))
     return None
-
-
-def _describe(leaf: object) -> str:
-    kind = type(leaf).__name__
-    return f"a {kind} of shape {tuple(leaf.shape)}" if hasattr(leaf, "shape") else f"of type {kind}"
 
 
 class DictStateAgent:

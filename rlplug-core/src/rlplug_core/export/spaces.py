@@ -96,7 +96,9 @@ def to_env_action(space: Space, action: Array) -> object:
         numbers = action.reshape(len(action), *space.shape).astype(np.int64) + space.low
         return numbers.astype(space.dtype)
     if isinstance(space, spaces.Box):
-        return _rescale(space, action)
+        scale, shift = (one.astype(space.dtype) for one in scale_and_shift(space)[1:])
+        scaled = action.astype(space.dtype) * scale + shift
+        return np.clip(scaled, space.low, space.high)
     return action.astype(np.int8)
 
 
@@ -121,13 +123,6 @@ def _width(space: Space) -> int:
     if isinstance(space, spaces.Tuple):
         return sum(map(_width, space.spaces))
     return int(np.prod(space.shape or ()))
-
-
-def _rescale(space: spaces.Box[Any], action: Array) -> Array:
-    """Scale from [-1, 1] to the bounds if both are finite, and clip."""
-    scale, shift = (one.astype(space.dtype) for one in scale_and_shift(space)[1:])
-    clipped: Array = np.clip(action.astype(space.dtype) * scale + shift, space.low, space.high)
-    return clipped
 
 
 def _bound(values: Array) -> object:

@@ -110,7 +110,10 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
         into: if given, a contiguous array of the result's shape and type, for the result.
     """
     size = len(one) * other.size
-    if small_in_numpy() and (size <= WORTH or _alone(size)):
+    medium = size <= ALONE  # torch gains nothing on one thread without oneDNN
+    if small_in_numpy() and (
+        size <= WORTH or (medium and torch.get_num_threads() == 1 and not faster())
+    ):
         here: Array = one.dot(other, out=into)
         return here
     first = torch.from_numpy(one)
@@ -121,11 +124,6 @@ def matmul(one: Array, other: Array, into: Array | None = None) -> Array:
         return result
     into[...] = result
     return into
-
-
-def _alone(size: int) -> bool:
-    """Return whether NumPy computes products of so many multiplications: on one thread torch gains nothing."""
-    return small_in_numpy() and size <= ALONE and torch.get_num_threads() == 1 and not faster()
 
 
 @cache

@@ -48,7 +48,7 @@ from rlplug_core.types import Spec
 UNSOUND = {
     "async": "its workers would apply each other's stale gradients",
     "sync": "it is written for asynchronous workers",
-    "decoupled": "its loss does not correct for policy lag, as those of impala and appo do",
+    "decoupled": "its loss does not correct for policy lag (those of impala and appo do)",
 }
 #: Vector steps that a decoupled actor sends at once if an algorithm has no rollout length `n_steps`.
 CHUNK_STEPS = 16

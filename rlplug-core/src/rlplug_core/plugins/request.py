@@ -1,4 +1,4 @@
-"""`RunRequest`: the run that a user asks for; made once, by the command line or by `train`, and then only read."""
+"""`RunRequest`: the run that a user asks for, made once by the command line or by `train`, and immutable."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RunRequest:
         """Return the options of the run and of the algorithm; `eval_env` is the recorded name.
 
         Raises:
-            UsageError: no name rebuilds the environment for evaluations.
+            UsageError: the environment for evaluations has no import path.
         """
         prefixes = (TRAIN, EVAL)
         found = {name: one for name, one in self.values.items() if not name.startswith(prefixes)}
@@ -101,10 +101,10 @@ class RunRequest:
 
     @cached_property
     def eval_source(self) -> EnvSource:
-        """Return the environment for evaluations: `source` itself unless options say something else.
+        """Return the environment for evaluations: `source` itself unless options name another one.
 
         Raises:
-            UsageError: no name rebuilds it.
+            UsageError: the environment has no import path.
         """
         arguments = take_arguments(self.values, EVAL)
         given = self.values.get("eval_env") or None

@@ -45,7 +45,7 @@ def preset_results(env: str) -> list[PresetResult]:
 
 
 def _read(path: Path) -> list[PresetResult]:
-    """Return the rows of a file; a damaged one is reported and gives none."""
+    """Return the rows of a file; warn about a damaged file and return no rows."""
     try:
         return as_type(from_json(path, follow=True), list[PresetResult], path)
     except BadFile as error:

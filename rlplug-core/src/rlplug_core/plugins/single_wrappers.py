@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from rlplug_core.protocols import Env
     from rlplug_core.types import GymEnv
 
-#: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
+#: The short name of `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
 SHORT = "gymnasium:"
 #: What to use instead of wrappers that learn.
 INSTEAD = "--wrap normalize-obs or --net.normalize-obs scales observations, and --normalize-reward rewards"
 
-#: What to use instead of wrappers that repeat actions, which look at no mask, by the names of Gymnasium's classes.
+#: The replacements for wrappers that repeat actions and ignore action masks, by the names of Gymnasium's classes.
 REPEATING = {"MaxAndSkipObservation": "action-repeat", "StickyAction": "sticky-actions"}
 
 
 @dataclass(frozen=True)
 class Single:
-    """A wrapper of Gymnasium and its keyword arguments, as words, which travel to other processes."""
+    """A wrapper of Gymnasium and its keyword arguments, as words that can be sent to other processes."""
 
     name: str
     arguments: str
@@ -40,12 +40,12 @@ class Single:
         """Return the wrapper of `gymnasium:Name`, `module:Name` or `file.py:Name`.
 
         Raises:
-            UsageError: there is none, or it learns. BadConfig: an argument has no value.
+            UsageError: the wrapper does not exist, or it learns. BadConfig: an argument has no value.
         """
         found = cls(name, text)
         if learns(found.load()):
             raise UsageError(
-                f"what {name} learns would reach no evaluation and no loaded policy; {INSTEAD}"
+                f"evaluations and loaded policies would not get what {name} learns; {INSTEAD}"
             )
         found.keywords()
         return found
@@ -88,7 +88,7 @@ def around_each(env: Env, config: Single) -> Env:
     """Put a wrapper around each environment of a vector.
 
     Raises:
-        UsageError: it has no single environments, or other wrappers are around them already.
+        UsageError: it does not consist of single environments, or they are already wrapped.
     """
     from rlplug_core.plugins.env_base import complete  # imports torch
 
@@ -103,7 +103,7 @@ def is_single(code: object) -> bool:
 
 
 def learns(code: object) -> bool:
-    """Return whether a wrapper is one of Gymnasium's that learn as they go, or made of one."""
+    """Return whether a wrapper is one of Gymnasium's that learn while they run, or a subclass of one."""
     from gymnasium import wrappers
 
     kinds = wrappers.NormalizeObservation | wrappers.NormalizeReward
@@ -111,7 +111,7 @@ def learns(code: object) -> bool:
 
 
 def repeating(code: object) -> str:
-    """Return which of our wrappers to use instead of one that repeats actions; nothing for any other."""
+    """Return the wrapper of rlplug that replaces one that repeats actions; "" for any other wrapper."""
     from gymnasium import wrappers
 
     if not isinstance(code, type):
@@ -122,7 +122,7 @@ def repeating(code: object) -> str:
 
 
 def _parts(text: str, name: str) -> list[tuple[str, str]]:
-    """`key=value,…`; a part without `=` belongs to the value before it: `shape=(84,84)`."""
+    """Parse `key=value,…`; a part without `=` belongs to the value before it: `shape=(84,84)`."""
     found: list[tuple[str, str]] = []
     for part in text.split(",") if text else ():
         key, equals, value = part.partition("=")

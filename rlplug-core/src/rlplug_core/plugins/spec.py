@@ -62,7 +62,7 @@ class WrapperSpec:
         """Wrap `env`, or return `env` itself if the wrapper is only for training.
 
         Raises:
-            UsageError: it does not support this environment. PluginError: it raised, or returned no environment.
+            UsageError: it does not support this environment. PluginError: it raised, or did not return an environment.
         """
         from rlplug_core.protocols import (
             SupportsEvaluation,  # with torch and gymnasium, so only here
@@ -92,7 +92,7 @@ class WrapperSpec:
         """Raise UsageError if the environment gives tensors, and the wrapper does not say that it takes them."""
         try:
             device = env.spec.device
-        except (BadEnv, PluginError):  # it is not valid until a wrapper is around it
+        except (BadEnv, PluginError):  # it is only valid inside a wrapper
             return
         if device is not None and not getattr(self.wrapper, "takes_tensors", False):
             raise UsageError(
@@ -217,13 +217,13 @@ def call_plugin(call: Callable[[], T], failure: str) -> T:
 
 
 def split(words: str) -> tuple[str, str]:
-    """`NAME` and `option=value,…` of `NAME:option=value,…`; without options, the second is empty."""
+    """Split `NAME:option=value,…` into `NAME` and `option=value,…`; without options, the second is empty."""
     found = _WORDS.fullmatch(words)
     return (found["name"], found["options"] or "") if found else (words, "")
 
 
 def join_words(name: str, options: str) -> str:
-    """Return the inverse of `split`."""
+    """Return `NAME:option=value,…`; the inverse of `split`."""
     return f"{name}:{options}" if options else name
 
 
@@ -245,7 +245,7 @@ def close_on_error(env: Env) -> Iterator[None]:
 def wrap_env(env: Env, wrappings: Iterable[WrapperSpec], training: bool = True) -> Env:
     """Return `env` inside the wrappers, the first one innermost; close it if one of them refuses it."""
     for wrapping in wrappings:
-        with close_on_error(env):  # with the wrappers that are around it already
+        with close_on_error(env):  # including the wrappers that are already around it
             env = wrapping.around(env, training)
     return env
 

@@ -24,7 +24,7 @@ DISABLED = "RLPLUG_DISABLED_PLUGINS"
 
 @dataclass(frozen=True)
 class Switches:
-    """`disabled` maps canonical names to what switched them off; `allowed` None allows all."""
+    """`disabled` maps canonical names to the settings that disable them; `allowed` None allows all."""
 
     allowed: frozenset[str] | None = None
     disabled: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Switches:
         return cls(allowed, disabled)
 
     def reason(self, distribution: str, id: str) -> str:
-        """Return what switches a plugin off, or an empty string."""
+        """Return the setting that disables a plugin, or an empty string."""
         for name in (distribution, canonical(id), f"{distribution}/{canonical(id)}"):
             if name in self.disabled:
                 return f"'{name}' is disabled by {self.disabled[name]}"

@@ -82,7 +82,7 @@ class TensorWorld:
         return self.observe(self.rows), {}
 
     def step(self, action: Tensor) -> tuple[Obs, Tensor, Tensor, Tensor, State]:
-        """Step every row; start the ones again that have finished."""
+        """Step every row; reset the finished ones."""
         rows, reward, terminated = self.advance(self.rows, action, self.draw)
         final_obs = self.observe(rows)
         age = self.age + 1
@@ -110,7 +110,7 @@ class TensorWorld:
         self.draw.load_state_dict(state["draw"])
 
     def close(self) -> None:
-        """Holds nothing that must be closed."""
+        """Do nothing; there is nothing to close."""
 
 
 #: The next states, the rewards and which rows have terminated.

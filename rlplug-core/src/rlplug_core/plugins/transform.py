@@ -74,11 +74,11 @@ class Transform(EnvBase):
             self.env.load_state_dict(state["env"])
 
     def learned(self) -> State:
-        """Return what wrappers below have learned; one that learns adds its own, for any number of environments."""
+        """Return the learned state of the wrappers below, for any number of environments; a wrapper adds its own."""
         return complete(self.env).learned()
 
     def freeze(self, state: State) -> None:
-        """Give wrappers below the learned statistics of others and stop learning; each takes its own part."""
+        """Set the learned state of the wrappers below and stop learning; each wrapper takes its own part."""
         freeze(self.env, state)
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -129,7 +129,7 @@ def is_wrapper(env: Env) -> bool:
 
 
 def freeze(env: Env, state: State) -> None:
-    """Give the wrappers of an environment the learned statistics of another one, and stop learning.
+    """Set the learned state of the wrappers of an environment to that of another one, and stop learning.
 
     Raises:
         UsageError: the wrappers differ.

@@ -103,7 +103,7 @@ def check_arguments(code: object, name: str, arguments: Mapping[str, object]) ->
 
 
 def _beginning(first: object, make: Callable[[], object], name: str) -> Callable[[], object]:
-    """Return a function that returns `first`, which exists already, and then new ones.
+    """Return a function that returns `first` at its first call, and then new environments.
 
     It raises PluginError if a new one is the first one again: rows and evaluations would step the same world.
     """
@@ -129,7 +129,7 @@ def _beginning(first: object, make: Callable[[], object], name: str) -> Callable
 
 
 def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
-    """Single environments side by side."""
+    """Return several single environments as one vector."""
     from rlplug_core.protocols import SupportsAdopt
 
     adopter = build(usable("envs", DEFAULT))
@@ -141,7 +141,7 @@ def adopt(make: Callable[[], object], num_envs: int, name: str) -> Env:
 
 
 def adopt_vector(make: Callable[[], object], name: str) -> Env:
-    """Return a vector of Gymnasium as ours."""
+    """Return a vector environment of Gymnasium as one of ours."""
     from rlplug_core.protocols import SupportsAdoptVector
 
     adopter = build(usable("envs", DEFAULT))
@@ -209,7 +209,7 @@ def hold(env: object, name: str) -> Env:
 
 
 def is_environment(code: object) -> bool:
-    """Return whether a class is one of environments, and no wrapper's."""
+    """Return whether a class is an environment and not a wrapper."""
     from gymnasium import Env as Single  # heavy, so only here
     from gymnasium import Wrapper
 
@@ -217,7 +217,7 @@ def is_environment(code: object) -> bool:
 
 
 def check_env(env: Any, name: str, num_envs: int | None) -> Env:
-    """`env`, if it is an environment of ours with as many environments.
+    """Return `env` if it is an environment of ours with this number of environments.
 
     Raises:
         UsageError: it has another number. PluginError: it is something else.
@@ -230,7 +230,7 @@ def check_env(env: Any, name: str, num_envs: int | None) -> Env:
         raise PluginError(f"'{name}' made {what}, {_instead(env, missing)}")
     agents = (
         len(set(getattr(env.spec, "agents", ()))) or 1
-    )  # of many agents in one world each has a row
+    )  # in a multi-agent world each agent has a row
     found = getattr(env.spec, ROWS, num_envs)
     found = found // agents if found else found
     if num_envs is not None and found != num_envs:
@@ -257,7 +257,7 @@ def _instead(env: object, missing: list[str]) -> str:
 
 
 def wanting(make: Callable[..., object]) -> str:
-    """Return the first argument that a call without any would have to give, or an empty string."""
+    """Return the first required argument, or an empty string."""
     parameters = _parameters(make).values()
     return next(
         (one.name for one in parameters if one.kind in _NAMED and one.default is one.empty), ""
@@ -274,7 +274,7 @@ def call_user_code(make: Callable[[], T], name: str, code: Callable[[], object] 
         return make()
     except (RlplugError, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a user's code may raise anything
+    except BaseException as error:  # user code may raise anything
         missing = wanting(code or make) if isinstance(error, TypeError) else ""
         remedy = f"give it: --env.{missing} VALUE" if missing else "--traceback shows where"
         raise PluginError(f"'{name}' cannot be made: {describe(error)}; {remedy}") from error

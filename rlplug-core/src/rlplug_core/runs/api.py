@@ -1,4 +1,4 @@
-"""The functions for users: `train` a run, `resume` it, `load` its policy; `Run` reads what there is then.
+"""The functions for users: `train` a run, `resume` it, `load` its policy; `Run` reads the results.
 
 From Python:
 
@@ -81,8 +81,8 @@ def train(
 
     Args:
         algorithm: an id from `rlplug list`, `module:Class`, `./file.py:Class`, or the class itself.
-        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. No name
-            rebuilds an object or a lambda: pass it again to `resume`, `open_run` and `load`.
+        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. An
+            object or a lambda cannot be imported by name: pass it again to `resume`, `open_run` and `load`.
         options: run options (`options.RunOptions`), the algorithm's own, by dotted name, and under `env` keyword
             arguments for the environment; presets fill the rest.
         out: the folder of run directories; `name` is the directory's name.
@@ -91,7 +91,7 @@ def train(
         hooks: whether hook plugins (such as MLflow's) take part; objects with hooks in a list take part too.
         say: called at the start with a summary of an environment without a preset, with the layers of the networks,
             and with options that look like a mistake.
-        until: pause at this env step with a checkpoint; `resume` continues to the same bits.
+        until: pause at this env step with a checkpoint; `resume` continues bit for bit.
 
     Raises:
         UsageError, PluginError: it cannot be started. Nothing was written, unless the fault shows only with all
@@ -182,22 +182,22 @@ def resume(
     on: str | None = None,
     until: int | None = None,
 ) -> Run:
-    """Continue an interrupted run from its newest readable checkpoint, to the same bits as if it had never stopped.
+    """Continue an interrupted run from its newest readable checkpoint, as if it had never stopped, bit for bit.
 
     A run that was killed before its first checkpoint starts again in its own directory. A run that was killed after its
     last checkpoint plays its final evaluation, and a run that was killed after its end calls its hooks again.
 
     Args:
-        env: the environment, if no name rebuilds it or if it has moved.
-        total_timesteps: the new end; schedules keep the old total unless `rescale`.
+        env: the environment, if it cannot be imported by name or if it
+        has moved. total_timesteps: the new end; schedules keep the old total unless `rescale`.
         trust: whether to execute code that came with the run and that another account wrote.
         on: the machines of the actors from now on, as in the option `on`.
         until: pause at this env step with a checkpoint.
 
     Raises:
         Untrusted: there is such code.
-        UsageError: the run does not exist, it is running, no name rebuilds its environment, or it is finished and no
-            larger `total_timesteps` is given.
+        UsageError: the run does not exist, it is running, its environment cannot be imported by name, or it is
+            finished and no larger `total_timesteps` is given.
         BadCheckpoint: no checkpoint can be read.
     """
     total_timesteps = _steps("total_timesteps", total_timesteps)
@@ -208,7 +208,7 @@ def resume(
             f"{run.path} is an exported policy, which cannot be resumed; start a run with its weights: "
             "rlplug run ALGO ENV --init-parts policy --init …"
         )
-    with run.directory.locked():  # before anything is read, since another process may be at it
+    with run.directory.locked():  # before anything is read, because another process may write it
         plan = plan_of(run)
         if on is not None:
             plan = replace(plan, options=replace(plan.options, on=on))
@@ -224,10 +224,10 @@ def resume(
 
 
 def _steps(name: str, given: object) -> int | None:
-    """Return the number of env steps that was given as `name`, 1e6 and numbers of numpy's among them.
+    """Return the number of env steps that was given as `name`, also from 1e6 or a numpy number.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a whole number above 0.
     """
     found = plain(given, "int")
     if found is None or (type(found) is int and 0 < found < 2**63):
@@ -261,8 +261,8 @@ def load(
         trust: whether to execute code that came with the run and that another account wrote.
 
     Raises:
-        UsageError: the run or the checkpoint does not exist, or no name rebuilds its environment. Untrusted: it has
-            code that you have not trusted.
+        UsageError: the run or the checkpoint does not exist, or its environment cannot be imported by name. Untrusted:
+            it has code that you have not trusted.
     """
     return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)
 

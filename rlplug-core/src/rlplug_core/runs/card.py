@@ -120,7 +120,7 @@ def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
     if untrained:
         return (
             f"A policy that has learned nothing: after {taken}, {name} had made no update on {env}, "
-            "and the weights are those it began with."
+            "and the weights are the initial ones."
         )
     return f"A policy that {name} learned on {env} in {taken}."
 

@@ -38,14 +38,14 @@ def with_dataset(
         run: the run's directory, which may have moved together with the data set.
 
     Raises:
-        UsageError: there is none, or it is another one by now. BadFile: it cannot be read.
+        UsageError: the data set does not exist, or has changed. BadFile: it cannot be read.
     """
     if not plan.options.dataset:
         return plan
     found = read(plan.options.dataset if run is None else _find_moved(plan.options.dataset, run))
     if recorded is not None and found.sha256 != recorded["sha256"]:
         raise UsageError(
-            f"the data set {found.place} has changed since the run began: its SHA-256 is {found.sha256[:12]}… with "
+            f"the data set {found.place} has changed since the run started: its SHA-256 is {found.sha256[:12]}… with "
             f"{len(found):,} transitions, and was {recorded['sha256'][:12]}… with {recorded['transitions']:,}; "
             "bring back the old one"
         )
@@ -53,12 +53,12 @@ def with_dataset(
 
 
 def _find_moved(place: str, run: Path) -> str:
-    """Return a data set's path; if it is gone, the nearest file of its name in the folders above the run.
+    """Return the path of a data set; if it is gone, the nearest file of its name in the folders above the run.
 
-    Whether it is the same one is up to its hash.
+    The caller compares the hash.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such file.
     """
     path = Path(place)
     folders = run.absolute().parents
@@ -70,7 +70,7 @@ def _find_moved(place: str, run: Path) -> str:
     )
     if there is None:
         raise UsageError(
-            f"the data set {place} of run {run.name} is gone; bring it back, or put it beside the run"
+            f"the data set {place} of run {run.name} is gone; bring it back, or put it next to the run"
         )
     return str(there)
 
@@ -83,7 +83,7 @@ def unlike(dataset: Dataset, env: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Recording:
-    """Return a data set as stored, and the undiscounted returns of the episodes that ended in it."""
+    """A data set as stored, and the undiscounted returns of the episodes that ended in it."""
 
     dataset: Dataset
     returns: tuple[float, ...]
@@ -110,14 +110,14 @@ def record(
     seed: int | None,
     conditions: Conditions,
 ) -> Recording:
-    """Let a checkpoint act for `steps` steps, summed over `num_envs` environments, and write them to a new file.
+    """Play a checkpoint for `steps` steps, summed over `num_envs` environments, and write them to a new file.
 
-    Observations are those that the agent saw. Rewards and actions are the environment's, as in evaluations. One
-    environment's follow another's; the last step of each counts as truncated.
+    Observations are those that the agent saw. Rewards and actions are the environment's, as in evaluations. The
+    environments follow one after the other; the last step of each counts as truncated.
 
     Raises:
         UsageError: the file exists, a number makes no sense, or the checkpoint does not exist.
-        NotWritten: the disk takes no more.
+        NotWritten: the disk is full.
     """
     _check_recording(path, steps, num_envs)
     used = seed_of(plan, seed)
@@ -165,11 +165,11 @@ def _play_episodes(
 
 
 def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, object]:
-    """Copies of one transition of every row, and under `valid` which rows hold one."""
+    """Return copies of one transition of every row; `valid` marks the rows with a transition."""
     own = complete(env).translate(action)
     if not isinstance(own, np.ndarray):
         raise UsageError(
-            f"{env.spec.id} takes several actions at once, which data sets cannot hold yet"
+            f"{env.spec.id} has actions of several parts, which data sets cannot store yet"
         )
     values = (obs, own, now.reward, now.final_obs, now.terminated, now.truncated)
     copies = {name: tree_map(np.copy, value) for name, value in zip(FIELDS, values, strict=True)}
@@ -177,7 +177,7 @@ def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, o
 
 
 def _by_row(rows: list[dict[str, Any]]) -> dict[str, object]:
-    """Steps [T] of [N, ...] as transitions [M, ...]: all of one row, then all of the next, each cut at its end."""
+    """Return steps [T] of [N, ...] as transitions [M, ...], row after row; the last of each row is truncated."""
     valid = np.stack([one.pop("valid") for one in rows], 1)
     found: dict[str, Any] = tree_map(lambda *parts: np.stack(parts, 1)[valid], *rows)
     last = valid.sum(1).cumsum()[valid.any(1)] - 1
@@ -189,7 +189,7 @@ def _write(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write a new archive; a reader sees all of it or nothing.
 
     Raises:
-        NotWritten: the system refuses.
+        NotWritten: the system cannot write it.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -29,14 +29,14 @@ from rlplug_core.runs.schemas import RunConfig, read_config
 
 #: The first file of a run directory, and one of the two marks of its lock.
 LOCK = "lock"
-#: Seconds that a lock is waited for: a command that lists runs holds one for a moment.
+#: Seconds to wait for a lock: a command that lists runs holds one for a moment.
 PATIENCE = 0.5
 #: Whether a directory can be locked; Windows cannot open it.
 CAN_LOCK_DIRECTORY = hasattr(os, "O_DIRECTORY")
 #: The file of a directory that holds the runs of a sweep.
 SWEEP = "sweep.json"
 
-#: Options that place a run on machines and change nothing about its results.
+#: Options about the machines of a run, which do not change its results.
 PLACES = frozenset({"on", "cpus_per_actor", "gpus"})
 
 
@@ -49,8 +49,8 @@ class RunDirectory:
         self.journal_path = path / "journal.jsonl"
         self.checkpoints_path = path / "checkpoints"
         self._marks: list[int] = []
-        #: Whether hooks have not been called to their end: the process was killed before, or one of them failed.
-        #: Meanwhile the file `lock` holds the number of that process.
+        #: Whether some hooks must be called again: the process was killed before their end, or one of them
+        #: failed. Meanwhile the file `lock` contains the number of that process.
         self.hooks_pending = False
         _DIRECTORIES.add(self)
 
@@ -118,9 +118,9 @@ class RunDirectory:
             replace(self.config_path, json.dumps(config, indent=1).encode())
 
     def lock(self) -> None:
-        """Become the one process that writes this run; released at exit, however the process ends.
+        """Become the only process that writes this run; any exit of the process releases the lock.
 
-        Two marks bear the lock: the file `lock`, and the directory itself, which stays if the file is deleted.
+        The lock covers the file `lock` and the directory itself, which remains locked if the file is deleted.
 
         Raises:
             UsageError: another process holds it, or the directory cannot be written.
@@ -145,7 +145,7 @@ class RunDirectory:
         self.hooks_pending = os.fstat(self._marks[0]).st_size > 0
         with writing(self.path / LOCK):
             os.ftruncate(self._marks[0], 0)
-            os.write(self._marks[0], str(os.getpid()).encode())  # it appends
+            os.write(self._marks[0], str(os.getpid()).encode())  # appends
 
     def unlock(self) -> None:
         for mark in self._marks:
@@ -201,7 +201,7 @@ class RunDirectory:
             return "unknown"
 
     def status(self) -> str:
-        """`running`, or how the last process left it: `finished`, `failed`, `interrupted`, `killed` without a word."""
+        """Return `running`, or how the last process left it: `finished`, `failed`, `interrupted`, or `killed`."""
         return "running" if self.running() else self.left()
 
     def has_pending_hooks(self) -> bool:
@@ -243,7 +243,7 @@ def _is_locked(path: Path, directory: bool = False) -> bool:
 def is_foreign_lock(file: int, directory: bool) -> bool:
     """Return whether only other accounts hold the lock of a file: they can read a run, so lock it, but not write it.
 
-    False on Windows, and if the system does not say who holds it. A process that locked the file may be gone, and a
+    False on Windows, and if the system does not know the holder. A process that locked the file may be gone, and a
     child of it holds the lock: that may be a run's own child, unless the file is the run's directory, since it has the
     file `lock` too.
     """

@@ -33,10 +33,10 @@ class Conditions:
     Attributes:
         checkpoint: `best`, `final`, `latest`, or a name such as `step-000000010000`.
         stochastic: whether to explore as in training at the checkpoint's step.
-        epsilon: the chance of a random action per step, on top.
+        epsilon: an additional probability of a random action per step.
         env: another environment, with the same spaces, in any form that `train` takes.
-        arguments: keyword arguments for it; without `env` for the run's own, over those it was evaluated with.
-        wrap: other wrappers than the run's; a text is one, and `none` is none.
+        arguments: keyword arguments for it; without `env`, for the run's own environment, over the recorded ones.
+        wrap: other wrappers than the run's; a text is one wrapper, and `none` means no wrapper.
     """
 
     checkpoint: str = "best"
@@ -63,7 +63,7 @@ class Conditions:
         )
 
 
-#: As the run itself evaluates.
+#: The conditions of the run's own evaluations.
 USUAL = Conditions()
 
 
@@ -74,10 +74,10 @@ def evaluate_checkpoint(
     seed: int | None = None,
     conditions: Conditions = USUAL,
 ) -> Evaluation:
-    """Play `episodes` episodes, each in an environment of its own; the default seed is the final evaluation's.
+    """Play `episodes` episodes, each in its own environment; the default seed is that of the final evaluation.
 
     Raises:
-        UsageError: a number makes no sense, the checkpoint does not exist, or it does not fit the environment.
+        UsageError: a number is out of range, the checkpoint does not exist, or it does not fit the environment.
         BadCheckpoint: it cannot be read.
     """
     check_whole("episodes", episodes, 1)
@@ -93,7 +93,7 @@ def evaluate_checkpoint(
 def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict[str, object]:
     """Return the metrics of greedy episodes on new seeds: of the best checkpoint, and of the last weights (`last_…`).
 
-    Where both are the same weights they play once.
+    If both have the same weights, they play once.
 
     Raises:
         BadCheckpoint: one of them is gone or cannot be read.
@@ -132,10 +132,10 @@ def _returns(result: Evaluation) -> dict[str, float]:
 
 
 def seed_of(plan: Plan, given: int | None) -> int:
-    """Return the seed that was given, else that of a run's final evaluation, which no evaluation while it trained used.
+    """Return the given seed, else that of the final evaluation, which no evaluation during training used.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a whole number from 0.
     """
     if given is None:
         return plan.seeds().child("final_eval").integer()
@@ -185,10 +185,10 @@ def load_learner(
     try:
         learner = plan.make_learner(env.spec)
         learner.load_state_dict(state)
-    except UsageError:  # of an algorithm that cannot act there
+    except UsageError:  # the algorithm does not support the environment
         _check_spaces(plan, saved, env)
         raise
-    except UNFIT as error:  # as torch and plugins say that shapes or names differ
+    except UNFIT as error:  # errors of torch and plugins for other shapes or names
         _check_spaces(plan, saved, env)
         said = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])
         raise UsageError(
@@ -215,7 +215,7 @@ def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
 
 
 def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, object]]:
-    """Return the learner's part of the checkpoint that a word means.
+    """Return the learner's state in the checkpoint with this name.
 
     Raises:
         UsageError: the checkpoint does not exist. BadCheckpoint: none can be read.

@@ -18,7 +18,7 @@ SLOW = 60.0
 
 
 class Evaluator:
-    """Plays a run's evaluations in an environment of its own, which is made at the first one."""
+    """Plays a run's evaluations in a separate environment, which is made at the first one."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -35,7 +35,7 @@ class Evaluator:
 
         Args:
             wrappers: the learned state of the training environment's wrappers.
-            evaluations: how many the run plays.
+            evaluations: the number of evaluations of the run.
         """
         if self.env is None:
             self.env = self.plan.make_eval_env(self.plan.options.eval_episodes)

@@ -55,7 +55,7 @@ def take_checkpoint(path: Path, taken: Taken) -> None:
         before = list(config.get("exchanges", ()))
         if before and before[-1]["chunk"] >= taken.chunk:
             return
-        require(run.path, config)  # the new seal must not vouch for code of others
+        require(run.path, config)  # the new seal must not trust code of other accounts
         source = path.parent / taken.source if taken.source else path
         checkpoint = source / "checkpoints" / taken.checkpoint
         components, manifest = read(checkpoint)

@@ -1,4 +1,4 @@
-"""A run's policy as files of its own, and back."""
+"""Write a run's policy as separate files, and load it from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def export_policy(
 
     Raises:
         UsageError: the folder is not empty, or the policy cannot be exported.
-        MissingPackage: what writes ONNX is not installed.
+        MissingPackage: a package that writes ONNX is not installed.
     """
     config = directory.config
     found = readable_summary(directory.path)
@@ -44,7 +44,7 @@ def export_policy(
     try:
         if complete(env).learned():
             raise UsageError(
-                f"the wrappers of {found.name} learn as they go, which an export cannot carry; use the run itself: "
+                f"the wrappers of {found.name} have learned state, which an export cannot contain; use the run itself: "
                 f"rlplug_core.load('{directory.path}')"
             )
         agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
@@ -87,7 +87,7 @@ def load_export(directory: Path, deterministic: bool = True, trust: bool = False
     """Return the policy of an export, inside the wrappers that it was trained with.
 
     Raises:
-        UsageError: it shall not be deterministic, or a wrapper is missing. RlplugError: its files are damaged.
+        UsageError: a policy that explores is wanted, or a wrapper is missing. RlplugError: its files are damaged.
         Untrusted: a wrapper is not an installed plugin, and `trust` does not allow it.
     """
     if not deterministic:

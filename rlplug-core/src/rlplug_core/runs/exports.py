@@ -55,7 +55,7 @@ def export_agent(directory: Path, env: Env, checkpoint: str, explore: bool) -> t
     """Return the agent of an export for an environment, and the clock when it was written.
 
     Raises:
-        UsageError: another checkpoint than the only one is asked for, an agent that explores, or other spaces.
+        UsageError: another checkpoint or an agent that explores is wanted, or the spaces differ.
     """
     if checkpoint.partition("-")[0] not in ("best", "final", "latest"):
         raise UsageError(f"{directory} is an export, which has one policy; leave out --checkpoint")

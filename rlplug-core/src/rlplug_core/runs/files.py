@@ -13,7 +13,7 @@ from shlex import quote
 
 from rlplug_core.errors import NotWritten
 
-#: What to do about it, by the error's number.
+#: The remedies by the numbers of errors.
 REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some of your quota",
@@ -31,7 +31,7 @@ REMEDIES = {
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Do something to a file of a run.
+    """Convert errors of the block, which writes a file of a run.
 
     Raises:
         NotWritten: the system refused.

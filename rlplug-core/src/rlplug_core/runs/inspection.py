@@ -1,4 +1,4 @@
-"""Look at an environment before anything is trained in it."""
+"""Examine an environment before training."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Journal:
 
     Opened again, it drops a torn last line and continues the count. With `after`, the last valid record, it
     remembers later measurements: one that is made again at the same step keeps its first time, and a time
-    measurement its first value, so that mirrors stay free of duplicates.
+    measurement its first value, so mirrors have no duplicates.
     """
 
     def __init__(self, path: Path, after: int | None = None) -> None:
@@ -66,7 +66,7 @@ class Journal:
         """Append one record and hand it to the operating system.
 
         Raises:
-            NotWritten: the disk took less than all of it; nothing of it is left in the file.
+            NotWritten: the disk did not take all of it; the file then has no part of it.
         """
         moment = int(time.time() * 1000)
         kept = dict(data)
@@ -96,7 +96,7 @@ class Journal:
             return True
 
     def _append(self, line: bytes) -> None:
-        """All of a line or nothing: half of one would swallow the next."""
+        """Append a whole line or nothing: a partial line would damage the next one."""
         rest = memoryview(line)
         try:
             while rest:

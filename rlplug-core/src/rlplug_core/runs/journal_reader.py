@@ -27,7 +27,7 @@ BLOCK = 2**20
 
 
 def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Record]:
-    """Yield the whole records with a sequence number above `after` that no later start took back.
+    """Yield the complete records with a sequence number above `after` that no later start superseded.
 
     Lines that a loss of power damaged are skipped. With `kinds`, other kinds are skipped too, most of
     them without being parsed. Records that are written meanwhile are left out.
@@ -62,7 +62,7 @@ def read_backwards(path: Path, kinds: Collection[str] = ()) -> Iterator[Record]:
 
 
 def standing(records: Iterable[Record]) -> list[Record]:
-    """Return those of a journal's records that no later start took back."""
+    """Return the records of a journal that no later start superseded."""
     kept: list[Record] = []
     for record in records:
         if record.kind == "start" and kept:
@@ -91,7 +91,8 @@ def locate(path: Path, number: int) -> tuple[Record, int] | None:
     Numbers rise, so it is searched by halves. If damaged lines mislead the search, the whole journal is read.
     """
     with open_regular(path) as file:
-        found = _search(file, number)
+        low = _block_of(file, number)
+        found = None if low is None else _search_block(file, number, low)
     if found is None:
         found = next((one for one in tail(path, 0, 0) if one[0].seq >= number), None)
     return found if found is not None and found[0].seq == number else None
@@ -110,12 +111,6 @@ def last_number(path: Path) -> int:
         return max((record.seq for record, _ in tail(path, 0, 0)), default=0)
     records = ((parse_record(line + b"\n"), 0) for line in lines)
     return max(record.seq for record, _ in _in_order(records, agreeing - 1))
-
-
-def _search(file: IO[bytes], number: int) -> tuple[Record, int] | None:
-    """Search a record by halves; None if it is not found between numbers that fit."""
-    low = _block_of(file, number)
-    return None if low is None else _search_block(file, number, low)
 
 
 def _block_of(file: IO[bytes], number: int) -> int | None:
@@ -165,7 +160,7 @@ def _records_with_positions(path: Path, position: int) -> Iterator[tuple[Record 
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file, one that is too long in parts: a hole in a file would fill the memory."""
+    """Yield the lines of a file, a line that is too long in parts: a sparse file would fill the memory."""
     return iter(partial(file.readline, LINE), b"")
 
 
@@ -229,7 +224,7 @@ def _search_lines(
             end = block.find(b"\n", match.end()) + 1 or len(block)
             yield block[start:end], position + end
         position += len(block)
-        if not block:  # the file was cut off meanwhile
+        if not block:  # the file was truncated meanwhile
             return
 
 
@@ -242,7 +237,7 @@ def _lines_backwards(file: IO[bytes], size: int) -> Iterator[tuple[bytes, int]]:
         file.seek(start)
         block = file.read(end - start) + rest
         first = block.find(b"\n") + 1 if start else 0
-        if start and not first and len(block) < LINE:  # no whole line yet
+        if start and not first and len(block) < LINE:  # no complete line yet
             rest = block
             end = start
             continue
@@ -270,7 +265,7 @@ class _Starts:
             self.lowest[place] = min(self.lowest[place], self.lowest[place + 1])
 
     def supersede(self, record: Record, position: int) -> bool:
-        """Return whether a later start took back a record that ends at this position."""
+        """Return whether a later start superseded a record that ends at this position."""
         later = bisect_right(self.positions, position)
         if later == len(self.positions) or record.seq <= self.lowest[later]:
             return False

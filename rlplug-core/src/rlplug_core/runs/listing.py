@@ -16,9 +16,9 @@ from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import MEASURED, Record, read, read_backwards
 from rlplug_core.sharing.words import is_source
 
-#: Where run directories are made.
+#: The default directory of runs.
 OUT = Path("runs")
-#: How many runs a sentence names.
+#: The most runs that a sentence names.
 SHOWN = 3
 #: Exceptions for a configuration or a journal of another version or from a damaged disk.
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
@@ -59,7 +59,7 @@ def find(run: Path | str, out: Path = OUT) -> Path:
     """Return the directory of a run or an export: of a path, a name under `out`, or a source such as `hub:owner/name`.
 
     Raises:
-        UsageError: there is none, or there are several. RlplugError: a shared agent cannot be used.
+        UsageError: there is no such run, or several. RlplugError: a shared agent cannot be used.
     """
     if is_source(run):
         from rlplug_core.sharing.pull import pull  # with torch, which lists of runs do not need
@@ -197,7 +197,8 @@ def _best(evaluations: Sequence[Mapping[str, Any]]) -> float | None:
 def _extent(path: Path) -> tuple[int, float]:
     """Return how far a run has come, and how long it trained, over all its processes.
 
-    Steps of earlier processes count only if they were measured: others, as of a failure, may have been taken back.
+    Steps of earlier processes count only if they were measured: others, such as those before a failure, may be
+    superseded.
     """
     journal = RunDirectory(path).journal_path
     steps = 0

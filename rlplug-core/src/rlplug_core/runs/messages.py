@@ -39,7 +39,7 @@ from rlplug_core.runs.files import shell_word
 from rlplug_core.seeds import preserve_generators
 from rlplug_core.types import Array, Space, Spec
 
-#: Options of every run that only some runners look at.
+#: Options of every run that only some runners use.
 RUNNERS = {
     "workers": ("async",),
     "actors": ("decoupled",),
@@ -51,7 +51,7 @@ RUNNERS = {
 
 
 def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
-    """Sentences about options that have less, or other, effect than their values suggest.
+    """Return sentences about options that have less effect, or another one, than their values suggest.
 
     `origins` names the source of each option's value: `preset`, or the way the user set it.
     """
@@ -78,7 +78,7 @@ def _batches(plan: Plan) -> Iterator[str]:
 
 
 def _chunks(plan: Plan) -> Iterator[str]:
-    """A chunk of a decoupled actor is counted, and learned from, as a whole."""
+    """Warn about a run that ends in the middle of a chunk, because chunks are counted and used as a whole."""
     o = plan.options
     if (
         plan.runner == "decoupled"
@@ -93,7 +93,7 @@ def _chunks(plan: Plan) -> Iterator[str]:
 
 
 def _processes(plan: Plan) -> Iterator[str]:
-    """Processes that step environments all the time want a core each."""
+    """Warn about more processes than cores."""
     counts = {
         "async": ("workers", plan.options.workers),
         "decoupled": ("actors", plan.options.actors),
@@ -106,11 +106,11 @@ def _processes(plan: Plan) -> Iterator[str]:
     )
     name, count = counts.get(plan.runner, usual)
     if count > cores() and not plan.options.inline:
-        yield f"{name} is {count}, and this machine has {cores()} cores: they will take turns, at no more speed"
+        yield f"{name} is {count}, and this machine has {cores()} cores: they will share cores and be no faster"
 
 
 def _without_effect(plan: Plan, given: set[str]) -> Iterator[str]:
-    """An option of another runner changes nothing."""
+    """Warn about options that only other runners use."""
     for name, runners in RUNNERS.items():
         if name in given and plan.runner not in runners:
             able = [runner for runner in runners if runner in plan.learner.runners]
@@ -121,14 +121,16 @@ def _without_effect(plan: Plan, given: set[str]) -> Iterator[str]:
 
 
 def _idle(plan: Plan) -> Iterator[str]:
-    """A process that steps environments wants at least one."""
+    """Warn about environment workers without environments."""
     o = plan.options
     if o.offline and o.env_workers > 1:
         yield "env_workers has no effect in an offline run, which steps no environment to learn"
     elif o.num_envs == 1 < o.env_workers:
         yield f"env_workers is {o.env_workers}, which has no effect with a single environment; use --num-envs too"
     elif o.env_workers > o.num_envs:
-        yield f"env_workers is {o.env_workers}, and there are {o.num_envs} environments: each gets a process, no more"
+        yield (
+            f"env_workers is {o.env_workers}, and there are {o.num_envs} environments: each gets only one process"
+        )
 
 
 #: Options that make steps smaller, and the words for them in a message.
@@ -219,7 +221,7 @@ def _arrays(tree: object) -> Iterator[Array]:
         yield tree
 
 
-#: Steps that are timed, and the seconds after which enough is seen.
+#: Steps to measure, and the seconds after which the measurement ends.
 STEPS = 1_000
 ENOUGH = 0.3
 
@@ -227,7 +229,7 @@ ENOUGH = 0.3
 def survey(plan: Plan) -> str:
     """Return spaces, time limit, preset, normalization, number of environments and speed; "" if a preset names it.
 
-    An environment of its own is made and stepped with the actions of an untrained agent.
+    It makes a separate environment and steps it with the actions of an untrained agent.
     """
     if is_known(plan.algorithm, plan.env):
         return ""
@@ -249,10 +251,10 @@ def survey(plan: Plan) -> str:
 
 @dataclass
 class Walk:
-    """The steps that an agent made to find out about an environment.
+    """The results of an agent's steps that examine an environment.
 
     Attributes:
-        steps: of all rows together. seconds: time in the environment only.
+        steps: the sum over all rows. seconds: time in the environment only.
         low, high: the least and the largest reward among them.
     """
 
@@ -268,7 +270,7 @@ class Walk:
 
 
 def walk(agent: Agent, env: Env) -> Walk:
-    """Step an environment until enough is seen of it; without the agent's time."""
+    """Step an environment until enough steps are measured; the agent's time does not count."""
     found = Walk()
     with preserve_generators():
         agent, memory = start(agent, env.spec)

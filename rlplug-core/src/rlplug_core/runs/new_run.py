@@ -35,13 +35,13 @@ def probe(request: RunRequest) -> None:
     """Refuse a request that would not start; data sets and other runs are not read.
 
     Raises:
-        UsageError, PluginError: it would not.
+        UsageError, PluginError: it would not start.
     """
     check_plan(Plan.of(request))
 
 
 def check_plan(plan: Plan) -> tuple[AnyLearner, str]:
-    """Refuse what cannot be made, before anything is written.
+    """Refuse a plan that cannot run, before anything is written.
 
     Returns:
         The learner that it made, and a sentence about the memory of a device; "" without one.
@@ -73,11 +73,11 @@ def _fitting_learner(plan: Plan, env: Env) -> AnyLearner:
     """Return a learner for the environment, if runner, wrappers and data fit both."""
     if plan.options.offline and complete(env).learned():
         raise UsageError(
-            "a wrapper learns from environment steps, which an offline run has none of; leave it out"
+            "a wrapper learns from env steps, and an offline run has none; leave it out"
         )
     if plan.runner != "sync" and complete(env).learned():
         raise UsageError(
-            f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
+            f"a wrapper learns as it goes, and each worker would learn separately; use --runner sync with {plan.env}"
         )
     learner = plan.make_learner(env.spec)
     check_optimized(learner, plan.runner, plan.options.learners)
@@ -105,7 +105,7 @@ def with_start(plan: Plan) -> tuple[Plan, WarmStart | None]:
 def initial_buffer(
     warm: WarmStart | None, learner: AnyLearner, plan: Plan
 ) -> Mapping[str, object] | None:
-    """Return the buffer state that a run starts from, if it takes one over; it fits a learner of this run."""
+    """Return the buffer state that a run starts from, if any; it fits a learner of this run."""
     buffer = warm.buffer() if warm else None
     if warm and buffer is not None:
         warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
@@ -114,7 +114,7 @@ def initial_buffer(
 
 def with_checkpoints(plan: Plan, learner: AnyLearner) -> tuple[Plan, str]:
     """Return the plan with a number of checkpoints to keep, and a sentence about their size if it is large."""
-    if not isinstance(learner, Algorithm):  # its observations are not known
+    if not isinstance(learner, Algorithm):  # its observations are unknown
         return plan, ""
     count, disk = checkpoints_to_keep(plan.flat, learner.spec.obs)
     return replace(plan, options=replace(plan.options, keep_checkpoints=count)), disk

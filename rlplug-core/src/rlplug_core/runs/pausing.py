@@ -1,4 +1,4 @@
-"""Pauses a run at an env step; a resume gives the bits of a run without the pause. Also the data that a stop keeps."""
+"""Pauses a run at an env step; a resume gives the same bits as without the pause. Also the data that a stop saves."""
 
 from __future__ import annotations
 

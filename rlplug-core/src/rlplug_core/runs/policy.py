@@ -1,4 +1,4 @@
-"""`Policy`: loaded from a run; observation in, action out."""
+"""`Policy`: the trained agent of a run; takes observations and returns actions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from rlplug_core.types import MASK, Array, Obs, RecurrentState, Space
 
 
 class Policy:
-    """Observation in, action out, as in evaluation: for one observation or a batch, in the environment's own units.
+    """Maps observations to actions as in evaluation: one observation or a batch, in the units of the environment.
 
-    The agent does not explore: it takes the best action it knows, unless an option such as
-    `eval_eps` asks for a chance of another one; with `deterministic=False` it acts as in training at the
-    clock's progress. It starts with one row, whatever the batch size: an agent that draws random numbers then draws
-    for as many rows as come. The run's wrappers process the observations in turn, as if it were
-    playing.
+    The agent acts greedily, unless an option such as `eval_eps` sets the probability of
+    another action; with `deterministic=False` it acts as in training at the clock's progress. It starts
+    with one row for any batch size, and draws random numbers for as many rows as a call has. The run's wrappers process
+    the observations as in an
+    episode.
 
     Unpickled in another process, it is loaded again from its run or export, with the same weights and no memory.
 
@@ -75,13 +75,13 @@ class Policy:
         return self._origin, (self.deterministic,)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Policy:
-        """Return a copy in this process, which remembers the same."""
+        """Return a copy in this process, with the same memory."""
         memo[id(self)] = made = Policy.__new__(Policy)
         made.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return made
 
     def reset(self) -> None:
-        """Clear all memory; needed between episodes, and only by policies or wrappers with memory."""
+        """Clear all memory; needed between episodes if the policy or a wrapper has a memory."""
         self._state = self._agent.initial(1)
         self._first = np.ones(1, dtype=bool)
 
@@ -117,11 +117,11 @@ class Policy:
         episode_start: object = None,
         deterministic: bool | None = None,
     ) -> tuple[Any, RecurrentState]:
-        """Return the action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
+        """Return the action and None, for code written for Stable-Baselines3; the policy keeps its own memory.
 
         Args:
             state: not used. If `episode_start` [B], or one value for all, is true, the policy clears its memory.
-            deterministic: instead of how it was loaded, for this one action.
+            deterministic: overrides the argument of `load` for this action.
         """
         starts = np.atleast_1d(
             np.asarray(False if episode_start is None else episode_start, dtype=bool)
@@ -159,7 +159,7 @@ def policy_of(
     deterministic: bool,
     origin: Callable[[str, bool], Policy],
 ) -> Policy:
-    """Return the policy of a run's checkpoint; `origin` loads that of a checkpoint by its name, deterministic or not.
+    """Return the policy of a run's checkpoint; `origin` loads the policy of a checkpoint by name, deterministic or not.
 
     Raises:
         UsageError: the checkpoint does not exist. BadCheckpoint: it cannot be read.
@@ -172,7 +172,7 @@ def policy_of(
 
 
 def _canonical(space: Space, obs: object, place: str = "") -> Obs:
-    """Observations as agents know them: of a tuple a dictionary keyed "0", "1", …; `place` is that of a part."""
+    """Return observations in the form of agents: tuples as dictionaries with keys "0", "1", …; `place` is a path."""
     if not isinstance(space, spaces.Dict):
         return obs
     if isinstance(obs, tuple):
@@ -194,10 +194,10 @@ def _lacking(space: spaces.Dict, what: str) -> UsageError:
 
 
 def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
-    """Observations as rows [B, ...] of the space's types; a single one is one row.
+    """Return observations as rows [B, ...] with the types of the space; a single observation is one row.
 
     Raises:
-        UsageError: a wrong shape, a number that is none, or one that Discrete and MultiDiscrete do not have.
+        UsageError: a wrong shape, a NaN, or a number outside a Discrete or MultiDiscrete space.
     """
     if isinstance(space, spaces.Dict):
         return {

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from rlplug_core.errors import RlplugError
 
-#: An option as typed in a shell, and a whole command, which stays as it reads.
+#: An option as typed in a shell, and a whole command, which stays unchanged.
 TYPED = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9.-]*)")
 COMMAND = re.compile(r"'rlplug [^']*'")
-#: Options that are arguments of their own in Python, and those that need no word there.
+#: Options that are separate arguments in Python, and those that Python does not need.
 ARGUMENTS = {
     "out",
     "name",
@@ -25,7 +25,7 @@ ARGUMENTS = {
     "torchscript",
 }
 UNSAID = {"traceback", "trust", "set"}
-#: Python's own refusal of an option that is given as an argument, as other libraries take it.
+#: Python's error for an option that is passed as an argument, as in other libraries.
 UNASKED = re.compile(r"train\(\) got an unexpected keyword argument '(\w+)'")
 
 

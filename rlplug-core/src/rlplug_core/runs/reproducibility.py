@@ -1,4 +1,4 @@
-"""Record what bit-exact resume depends on besides the configuration: versions, machine, threads, device."""
+"""Record everything besides the configuration that bit-exact resume depends on: versions, machine, threads, device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlplug_core.processor import KERNELS, processor
 
 
 def environment(plan: Plan) -> dict[str, Any]:
-    """Return what bit-exact resume depends on, besides the configuration."""
+    """Return everything besides the configuration that bit-exact resume depends on."""
     name = plan.algorithm
     plugin = () if is_target(name) else (find("algorithms", name).distribution,)
     packages = ("rlplug-core", *plugin, "torch", "numpy", "gymnasium")
@@ -77,7 +77,7 @@ def writers(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def absent_writers(versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the packages of rlplug and its plugins that a run was made with and that are not here in this version.
+    """Return the packages of rlplug and its plugins that made a run and that are not installed in this version.
 
     Args:
         versions: the versions that the run recorded, by package.
@@ -101,7 +101,7 @@ def _version_here(package: str) -> str | None:
 
 @cache
 def _cpu() -> str:
-    """Return what products of matrices are computed by."""
+    """Return the processor and the kernels that compute matrix products."""
     maker, family = processor()
     kernels = f", {told} in OpenBLAS" if (told := os.environ.get(KERNELS)) else ""
     return f"{maker} {family} {torch.backends.cpu.get_cpu_capability()}{kernels}".strip()

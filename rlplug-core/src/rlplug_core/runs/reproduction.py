@@ -55,11 +55,11 @@ def reproduce(
 
     Args:
         name: of the new run's directory; without it the old one's and `-again`.
-        trust: whether to execute code that came with the run although this account has not written it.
+        trust: whether to execute code that came with the run and that another account wrote.
 
     Raises:
-        UsageError: it is not finished, has no final checkpoint, or got another total before its end. Everything that
-            training raises.
+        UsageError: it is not finished, has no final checkpoint, or got another total before its end. Also all errors
+            of training.
     """
     old = open_run(run, trust=trust)
     if old.status != "finished":
@@ -108,7 +108,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
     """Return the totals that a finished run was extended to, each with whether its schedules were stretched to it.
 
     Raises:
-        UsageError: it got one before its end, at a step that no repetition stops at.
+        UsageError: it got a new total before its end, at a step at which a repetition does not stop.
     """
     found: list[tuple[int, bool]] = []
     goal = (run.options["total_timesteps"], False)

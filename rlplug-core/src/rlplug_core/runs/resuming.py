@@ -1,4 +1,4 @@
-"""Continue a run: choose its checkpoint and its goal, and train on from there."""
+"""Continue a run: choose its checkpoint and its end, and continue training from there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resume_from_checkpoint(
     rescale: bool,
     session: Callable[[Plan], Session],
 ) -> None:
-    """Train a run on from its newest readable checkpoint, or from the start if it has none.
+    """Continue the training of a run from its newest readable checkpoint, or from the start if it has none.
 
     Args:
         plan: the run's plan; `session` makes a session of a plan.
@@ -56,7 +56,9 @@ def resume_from_checkpoint(
     now = environment(plan)
     for difference in differences(then, now):
         warn(f"this resume will not give the same bits: {difference}")
-    plan.make_env(1).close()  # one that cannot be made is reported before the run changes
+    plan.make_env(
+        1
+    ).close()  # an environment that cannot be made is reported before the run changes
     point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
     session(plan).train(point, total_timesteps, rescale)
 
@@ -112,9 +114,9 @@ def _check_none_gone(run: Run, status: str) -> None:
 def _goal(
     run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
 ) -> tuple[int | None, bool]:
-    """Return the limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
+    """Return the limit, and whether schedules are rescaled to it: those of this request, or of the last process.
 
-    That one may have died before a checkpoint knew of it.
+    The last process may have died before it saved them in a checkpoint.
     """
     starts = (
         list(read(run.journal, manifest.get("journal", 0), kinds=("start",)))

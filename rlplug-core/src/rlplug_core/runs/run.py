@@ -1,4 +1,4 @@
-"""`Run`: a run directory in a user's hands, to be read, evaluated, watched, loaded and exported.
+"""`Run`: a run directory, to read, evaluate, watch, load and export.
 
 run = open_run("a2c-CartPole-v1-s1-20260101-120000")
 steps, returns = run.curve("eval/return_mean")
@@ -35,10 +35,10 @@ from rlplug_core.types import Array
 
 
 class Run:
-    """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for.
+    """A run directory, by its path or as `RunDirectory`; its files are read when they are needed.
 
-    `env` is its environment, if no name rebuilds it or if it has moved. `trust` says that code which came with
-    the run may be executed although this account has not written it.
+    `env` is its environment, if it cannot be imported by name or if it has moved. `trust` allows executing
+    code that came with the run and that another account wrote.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Run:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options by dotted name."""
+        """Return all options by dotted name."""
         return self.directory.config["options"]
 
     @property
     def status(self) -> str:
-        """`running`, `finished`, `failed`, `interrupted`, or `killed`."""
+        """Return `running`, `finished`, `failed`, `interrupted`, or `killed`."""
         return self.directory.status()
 
     @property
@@ -90,7 +90,7 @@ class Run:
         return summary(self.path)
 
     def curves(self, *names: str) -> dict[str, Array]:
-        """Metrics by name as columns on the env steps in `step`; see `rlplug_core.runs.curves.columns`."""
+        """Return metrics by name as columns on the env steps in `step`; see `rlplug_core.runs.curves.columns`."""
         return tables.columns(self.journal, *names)
 
     def curve(self, name: str = "eval/return_mean") -> tuple[Array, Array]:
@@ -107,7 +107,7 @@ class Run:
         return steps, values
 
     def episodes(self) -> dict[str, Array]:
-        """Every training episode as columns: `steps`, `returns`, `lengths`, `workers`."""
+        """Return every training episode as columns: `steps`, `returns`, `lengths`, `workers`."""
         return tables.episodes(self.journal)
 
     @add_python_notes()
@@ -127,11 +127,11 @@ class Run:
         """Play episodes with a checkpoint's weights, on fresh environments.
 
         Args:
-            episodes: how many, each in a row of its own.
+            episodes: number of episodes, each in its own environment.
             seed: of the environments; without one, the seed of the run's final evaluation.
             checkpoint: `best`, `final`, `latest`, or one of `checkpoints`.
             stochastic: whether to explore as in training at the checkpoint's step; else greedily.
-            epsilon: the chance of a random action per step, on top.
+            epsilon: an additional probability of a random action per step.
             env: another environment with the same spaces, in any form that `train` takes.
             arguments: keyword arguments for it, or without `env` for the run's own.
             wrap: other wrappers than the run's; `"none"` for none.
@@ -149,9 +149,11 @@ class Run:
     @add_python_notes()
     @torch_defaults()
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
-        """Greedy episodes with every checkpoint that is left, by env step: a curve after the fact."""
+        """Play greedy episodes with every kept checkpoint; return evaluations by env step, a learning curve."""
         kept = reversed(Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best"))
-        names = {saved.step: saved.path.name for saved in kept}  # of one step the final one
+        names = {
+            saved.step: saved.path.name for saved in kept
+        }  # the final one, if two have the same step
         return {step: self.evaluate(episodes, seed, name) for step, name in names.items()}
 
     @add_python_notes()
@@ -169,14 +171,14 @@ class Run:
         arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
     ) -> Recording:
-        """Let a checkpoint act and write its transitions to a new data set, `path.npz`, to learn from offline.
+        """Play a checkpoint and write its transitions to a new data set, `path.npz`, for offline learning.
 
         Args:
             path: a file that does not exist yet.
             steps: environment steps, summed over `num_envs` environments; other arguments as in `evaluate`.
 
         Raises:
-            UsageError: the file exists, or the checkpoint does not. NotWritten: the system refuses the file.
+            UsageError: the file exists, or the checkpoint does not. NotWritten: the file cannot be written.
         """
         conditions = Conditions(
             checkpoint=checkpoint,
@@ -215,11 +217,11 @@ class Run:
         arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
     ) -> Evaluation:
-        """Play episodes one after the other and let them be seen: in a window, unless something is to be written.
+        """Play episodes one after the other and show them in a window, unless files are to be written.
 
         Args:
-            video: a film, `.mp4`, `.webp` or `.gif`. frames: a directory for numbered PNGs.
-            every: which frames of an episode these get, from the first.
+            video: a video file, `.mp4`, `.webp` or `.gif`. frames: a directory for numbered PNGs.
+            every: interval between the frames of an episode in both.
             fps: the film's frames per second; without it the environment's own.
             sheet: a PNG with frames of the best and the worst episode.
             others: as in `evaluate`.
@@ -266,13 +268,13 @@ class Run:
     ) -> Path:
         """Write the policy of a checkpoint into the new directory `out`: JSON, safetensors, a model card.
 
-        `rlplug_core.load(out)` gives it back without the algorithm's plugin; with `onnx` there is `policy.onnx` too,
-        with `torchscript` `policy.pt`.
+        `rlplug_core.load(out)` loads it without the algorithm's plugin. `onnx` also writes `policy.onnx`,
+        `torchscript` writes `policy.pt`.
         """
         if self.directory.is_export:
             raise UsageError(f"{self.path} is an export already; copy its files")
         from rlplug_core.runs.exporting import (
-            export_policy,  # what takes programs apart is of no use to runs
+            export_policy,  # runs do not need it
         )
 
         return export_policy(
@@ -283,14 +285,14 @@ class Run:
 def open_run(
     run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False
 ) -> Run:
-    """Return the run of this path, or of this name in `out`.
+    """Return the run with this path, or with this name in `out`.
 
     Args:
-        env: its environment, if no name rebuilds it.
-        trust: whether its own code may be executed, whatever its source.
+        env: its environment, if it cannot be imported by name.
+        trust: whether code that came with the run may be executed.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such run.
     """
     if isinstance(run, Run):
         return run if env is None else Run(run.directory, env, run.trust)
@@ -302,7 +304,7 @@ def plan_of(run: Run) -> Plan:
 
     Raises:
         Untrusted: it has code of its own that you have not trusted.
-        UsageError: no name rebuilds its environment, and `env` is missing.
+        UsageError: its environment cannot be imported by name, and `env` is missing.
     """
     if run.directory.is_export:
         from rlplug_core.runs.exports import export_plan  # runs do not need it

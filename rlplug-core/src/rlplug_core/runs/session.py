@@ -294,7 +294,7 @@ class Session:
         self.record("final_eval", steps, scores)
 
     def _fail(self, error: BaseException) -> None:
-        """Record `error`, which is about to be raised; a full disk does not raise another one."""
+        """Record `error`, which the caller raises next; a full disk must not raise another error."""
         if isinstance(error, OSError):
             error.add_note(f"continue with 'rlplug resume {shell_word(self.run.path)}'")
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Copies of source files in a run: the code that `./file.py:Name` named stays, whatever happens to the file."""
+"""Copies of source files in a run, so that the code of `./file.py:Name` remains if the file changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
             )  # two files of one name have different content
             with writing(run / copy):
                 (run / FOLDER).mkdir(exist_ok=True)
-                if not own_directory(run / FOLDER):  # as a stranger may have left it
+                if not own_directory(run / FOLDER):  # another account may have made it
                     raise BadFile(run / FOLDER, "it is not a directory of the run's own; delete it")
                 replace(run / copy, copied)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
@@ -83,7 +83,7 @@ def names(
 def identities(
     algorithm: str, env: str, options: Mapping[str, Any], targets: Iterable[str] = ()
 ) -> tuple[str, str, Mapping[str, object]]:
-    """Return the same for a comparison of runs: the hash of a file's content instead of its path."""
+    """Return the same as `names` for a comparison of runs: the hash of a file's content instead of its path."""
     lists = {
         role: [join_words(identity(name), values) for name, values in map(split, listed)]
         for role, listed in _lists(options).items()
@@ -100,7 +100,7 @@ def identity(name: str) -> str:
 
 
 def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
-    """Return the parts of a run's configuration that may name a file; of `targets`, those that the options hold."""
+    """Return the parts of a run's configuration that may name a file; `targets` only if they are among the options."""
     options = config["options"]
     listed = {
         f"{role}.{number}": split(words)[0]
@@ -114,7 +114,7 @@ def roles(config: RunConfig, targets: Iterable[str]) -> dict[str, str]:
 
 
 def _lists(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    """Return the options that list `NAME:option=value,…`, as far as a run has them."""
+    """Return the options of a run that are lists of `NAME:option=value,…`."""
     return {name: options[name] for name in LISTS if options.get(name)}
 
 
@@ -148,9 +148,9 @@ def _name(run: Path, config: RunConfig, role: str, name: str, say: Callable[[str
     source = config["sources"][role]
     importable(Path(source["file"]).parent)  # the copy imports modules next to the file
     if digest(copy) not in ("", source["sha256"]):
-        say(f"{copy} has changed since the run began; this will not give the same bits")
+        say(f"{copy} has changed since the run started; this will not give the same bits")
     elif _hash_of(Path(source["file"])) not in ("", source["sha256"]):
-        say(f"{source['file']} has changed since the run began; this uses the run's copy, {copy}")
+        say(f"{source['file']} has changed since the run started; this uses the run's copy, {copy}")
     return f"{copy}:{name.rpartition(':')[2]}"
 
 
@@ -166,7 +166,7 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a regular file, or "" if it does not exist.
 
     Raises:
-        BadFile: it is something else, or larger than a source file is.
+        BadFile: it is not a regular file, or larger than a source file.
     """
     try:
         return hashlib.sha256(content(path)).hexdigest()

@@ -20,24 +20,24 @@ from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
 from rlplug_core.sharing.words import is_source
 
-#: The parts that can be taken over. All weights of a learner without a policy, such as a Q-network, are its policy.
+#: The parts that can be loaded. All weights of a learner without a policy, such as a Q-network, are its policy.
 PARTS = ("policy", "critic", "optimizer", "buffer")
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Begin with a checkpoint or an export at `path`, with these `parts` of it. Called with a new learner."""
+    """Loads `parts` of the checkpoint or export at `path` into a new learner."""
 
     path: Path
     parts: tuple[str, ...]
 
     @classmethod
     def of(cls, words: str, parts: Sequence[str]) -> WarmStart:
-        """By a run's path or name, a checkpoint's path, or an export's; of a run its best checkpoint, or with the
-        buffer or the optimizers its latest.
+        """Return the warm start from a run, a checkpoint or an export; from a run its best checkpoint, or its
+        latest one for the buffer or the optimizers.
 
         Raises:
-            UsageError: there is nothing of this name, or no such part. BadCheckpoint: no checkpoint can be read.
+            UsageError: there is no such run or part. BadCheckpoint: no checkpoint can be read.
         """
         for part in parts:
             if part not in PARTS:
@@ -60,10 +60,10 @@ class WarmStart:
         )
 
     def __call__(self, learner: AnyLearner) -> None:
-        """Give a new learner the weights.
+        """Load the weights into a new learner.
 
         Raises:
-            UsageError: a shape or a name differs; it says which.
+            UsageError: a shape or a name differs; the message names it.
         """
         if not isinstance(learner, Algorithm):
             raise UsageError(
@@ -90,14 +90,14 @@ class WarmStart:
     def _give_optimizers(self, learner: Algorithm[Any], saved: object) -> None:
         try:
             learner.set_extra_state({**learner.get_extra_state(), "optimizers": saved})
-        except UNFIT as error:  # as other rules and sizes say it
+        except UNFIT as error:  # errors of other rules and sizes
             raise UsageError(
                 f"the optimizers at {self.path} do not fit: {message_of(error)}; use the same algorithm, network and "
                 "optimizer, or leave the optimizer out of --init-parts"
             ) from error
 
     def warn_of_wrappers(self) -> None:
-        """Warn if the wrappers of the other run have learned: their state is not taken over."""
+        """Warn if wrappers of the other run have learned state, which is not loaded."""
         if {"policy", "critic"} & {*self.parts} and (self.path / "wrappers.json").is_file():
             warn(
                 f"the wrappers of {self.path} have learned from its observations, which --init does not take over: "
@@ -105,10 +105,10 @@ class WarmStart:
             )
 
     def buffer(self) -> Mapping[str, object] | None:
-        """Return the state of the buffer that is to be taken over, if it is.
+        """Return the state of the buffer if it is among the parts, else None.
 
         Raises:
-            UsageError: this checkpoint holds none.
+            UsageError: this checkpoint has no buffer.
         """
         if "buffer" not in self.parts:
             return None
@@ -127,16 +127,16 @@ class WarmStart:
         """Refuse a buffer's state if its numbers have another meaning in this run.
 
         Args:
-            buffer: the state to take over.
-            own: the state of this run's, which is empty.
-            num_envs: how many environments this run has.
+            buffer: the state to load.
+            own: the state of this run's empty buffer.
+            num_envs: number of environments of this run.
 
         Raises:
-            UsageError: it was made with other options; it says which.
+            UsageError: it was made with other options; the message names them.
         """
         here = {"num_envs": num_envs, **own.get("made", {})}
         there = {**_rows(buffer), **buffer.get("made", {})}
-        names = [*here, *there] if "made" in buffer else there  # older checkpoints do not say it
+        names = [*here, *there] if "made" in buffer else there  # older checkpoints do not have it
         differ = [
             name
             for name in dict.fromkeys(names)
@@ -183,7 +183,7 @@ class WarmStart:
 
 
 def targets_of(learner: Algorithm[Any]) -> list[Target]:
-    """Return the target networks that a learner keeps as `Target`s, by themselves or in lists."""
+    """Return the target networks of a learner: its attributes of type `Target`, also in lists."""
     kept = [
         one
         for value in vars(learner).values()

@@ -1,4 +1,4 @@
-"""A run's policy at play, to be seen: in a window, as a film, as pictures, as a contact sheet."""
+"""Show a run's policy in a window, as a film, as pictures, or as a contact sheet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
 
 @dataclass(frozen=True)
 class Showing:
-    """Targets of shown episodes; default: a window. Fields as in `Run.play`."""
+    """The outputs for shown episodes; default: a window. Fields as in `Run.play`."""
 
     video: Path | None = None
     frames: Path | None = None
@@ -48,7 +48,7 @@ class Showing:
         return self.video is None and self.frames is None and self.sheet is None
 
     def films(self, fps: float) -> Films:
-        """Return what takes the frames."""
+        """Return the receivers of the frames."""
         found: list[Film] = []
         if self.frames is not None:
             found.append(Pictures(self.frames))
@@ -68,8 +68,8 @@ def show_episodes(
     """Play episodes with a checkpoint and show them.
 
     Raises:
-        UsageError: there is nothing to see, no display for a window, no such checkpoint, or a number makes no sense.
-        MissingPackage: what draws or writes films is not installed.
+        UsageError: the environment has no frames, there is no display, no such checkpoint, or a number is out of range.
+        MissingPackage: a package that draws frames or writes films is not installed.
     """
     if showing.in_window and not has_display():
         raise UsageError("there is no display for a window; write a film instead: --video film.mp4")
@@ -127,7 +127,7 @@ def drawing(id: str) -> Iterator[None]:
         yield
     except RlplugError:
         raise
-    except Exception as error:  # a renderer may raise anything, down to its graphics library
+    except Exception as error:  # a renderer and its graphics library may raise anything
         said = plain(str(error), 300)
         if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
             raise MissingPackage(f"{id} needs a package to be drawn: {said}") from error

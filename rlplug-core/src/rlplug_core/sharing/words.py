@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rlplug_core.errors import UsageError, plain
 
-#: The beginnings of source words.
+#: The prefixes of source words.
 KINDS = ("http", "https", "hub", "mlflow", "zoo")
 _WORD = re.compile(rf"(?:{'|'.join(KINDS)}):")
 #: The parts of a name; a part is never `.` or `..`, nor an option of a command.

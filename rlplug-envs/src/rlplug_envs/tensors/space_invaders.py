@@ -79,7 +79,8 @@ class SpaceInvaders(TensorWorld):
             "until_alien_shot": torch.where(due, ALIEN_RELOAD, rows["until_alien_shot"]) - 1,
             "action": action,
         }
-        return moved, killed.sum((1, 2)).float(), _any(reached) | _lands(rows)
+        landed = _turning(rows) & rows["aliens"][:, BOTTOM].any(1)
+        return moved, killed.sum((1, 2)).float(), _any(reached) | landed
 
     def observe(self, rows: Rows) -> Tensor:
         here = one_hot(torch.full_like(rows["cannon"], BOTTOM), rows["cannon"])
@@ -120,11 +121,6 @@ def _turning(rows: Rows) -> Tensor:
     left = rows["aliens"][:, :, 0].any(1)
     right = rows["aliens"][:, :, BOTTOM].any(1)
     return (rows["until_move"] == 0) & torch.where(rows["direction"] < 0, left, right)
-
-
-def _lands(rows: Rows) -> Tensor:
-    """Return which rows [N] have aliens in the bottom row that come down."""
-    return _turning(rows) & rows["aliens"][:, BOTTOM].any(1)
 
 
 def _march(rows: Rows) -> Rows:

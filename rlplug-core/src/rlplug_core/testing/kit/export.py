@@ -17,7 +17,7 @@ from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import Probe, Story
 from rlplug_core.testing.kit.short_run import TOTAL
 from rlplug_core.testing.kit.subject import Subject
-from rlplug_core.types import Array, Space
+from rlplug_core.types import Array
 
 #: Number of compared vector steps.
 TURNS = 100
@@ -31,7 +31,8 @@ def export(subject: Subject) -> None:
     if not isinstance(agent, SupportsExport):
         raise Skipped("its agents have no method exported()")
     try:
-        program = _program(agent, subject.spec.obs)
+        flat = Flat(greedy(agent), subject.spec.obs)
+        program = ProgramAgent(Program(*trace(flat, flat.example(), flat.names)), flat.memory)
     except UsageError as error:
         raise Failed(str(error)) from error
     pairs = _actions(subject, agent, program)
@@ -42,11 +43,6 @@ def export(subject: Subject) -> None:
             f"in step {wrong[0]} the exported policy takes {other}, and the agent takes {one} with explore=False; a "
             "module with a memory must reset the rows with `first`"
         )
-
-
-def _program(agent: Agent, space: Space) -> ProgramAgent:
-    flat = Flat(greedy(agent), space)
-    return ProgramAgent(Program(*trace(flat, flat.example(), flat.names)), flat.memory)
 
 
 def _actions(subject: Subject, agent: Agent, program: ProgramAgent) -> list[tuple[Array, Array]]:

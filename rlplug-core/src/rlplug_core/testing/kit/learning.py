@@ -48,7 +48,7 @@ class Aside(envs.Continuous):
 
 class Tempting(envs.Vector):
     """Observe one of four cues and act once: 1 for its action. After the other action, the next episode pays 3 for
-    nothing.
+    any action.
 
     All episodes have one step, which terminates in even rows and is truncated in odd ones; its successor looks empty.
     An agent that includes the next episode gets 3γ for the wrong action: through values if the present is visible

@@ -36,7 +36,7 @@ SPACES: dict[str, Space] = {
 
 
 def seeded(make: Callable[[], M], seed: int) -> M:
-    """Return what `make` makes after torch's generator was seeded; it is as before then."""
+    """Return the result of `make` after seeding torch's generator; then restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
@@ -56,7 +56,7 @@ class MemorySubject:
         """Return a new memory with initial weights of a seed.
 
         Raises:
-            UsageError, PluginError: there is none, or it cannot be made.
+            UsageError, PluginError: it does not exist, or it cannot be made.
         """
         return seeded(lambda: make_memory(self.name, FEATURES), seed)
 
