@@ -20,6 +20,7 @@ from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_core.loop import Evaluation
+    from rlplug_core.runs import Run
 
 
 @click.command("evaluate", cls=TakesArguments)
@@ -85,16 +86,20 @@ def command(
     }
     results = {name: found.evaluate(episodes, seed, name, **conditions) for name in names}
     if json:
-        from rlplug_core.runs import evaluation_seed, plan_of
-
-        used_seed = evaluation_seed(plan_of(found), seed)
-        about = {"run": str(find_run(run)), "seed": used_seed, **conditions}
+        about = {"run": str(find_run(run)), "seed": _used_seed(found, seed), **conditions}
         each = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
         echo_json({**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]})
     elif all_checkpoints:
         echo(_curve(results))
     else:
         echo(sentence(results[checkpoint], "greedy" if not (stochastic or epsilon) else "played"))
+
+
+def _used_seed(run: Run, seed: int | None) -> int:
+    """Return the seed of the environments; without an own one, that of the run's final evaluation."""
+    from rlplug_core.runs import evaluation_seed, plan_of
+
+    return evaluation_seed(plan_of(run), seed)
 
 
 def plain(result: Evaluation) -> dict[str, Any]:

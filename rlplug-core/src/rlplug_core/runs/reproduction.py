@@ -75,10 +75,8 @@ def reproduce(
     if not manifest["exact"]:
         surroundings.append(f"the run could not be exact: {manifest['inexact']}")
     algorithm, env, options = names(old.path, old.directory.config, warn)
-    options = {
-        **options,
-        **({"dataset": plan.options.dataset} if plan.dataset else {}),
-    }
+    if plan.dataset:
+        options = {**options, "dataset": plan.options.dataset}
     origins = dict.fromkeys(options, "record")
     request = RunRequest.make(algorithm, env if old.env is None else old.env, options, origins)
     new = start(

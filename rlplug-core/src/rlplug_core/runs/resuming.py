@@ -56,9 +56,7 @@ def resume_from_checkpoint(
     now = environment(plan)
     for difference in differences(then, now):
         warn(f"this resume will not give the same bits: {difference}")
-    plan.make_env(
-        1
-    ).close()  # an environment that cannot be made is reported before the run changes
+    plan.make_env(1).close()  # fails before the run changes
     point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
     session(plan).train(point, total_timesteps, rescale)
 
