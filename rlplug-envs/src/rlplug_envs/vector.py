@@ -240,9 +240,15 @@ class SerialEnvs:
         episodes = []
         totals = self.running_returns().tolist()
         for row in sorted(ended):
-            terminated[row] = ended[row]
-            first[row] = True
-            episodes.append(self._restart(obs, row, totals[row]))
+            terminated[row], first[row] = ended[row], True
+            # A copy: the reset may change the environment's own.
+            info = self._infos[row] = dict(self._infos[row])
+            episodes.append(
+                Episode(row, totals[row], time - self._begun[row], success(info), numbers(info))
+            )
+            self._totals[row], self._begun[row] = 0.0, time
+            self._settings.apply(row, self.envs[row])
+            self._open(obs, row, self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
         self._look(watch)  # at the observations of the resets
         return Timestep(
@@ -257,17 +263,6 @@ class SerialEnvs:
             ended=True,
             count=num_envs,
         )
-
-    def _restart(self, obs: Obs, row: int, total: float) -> Episode:
-        """Start a new episode in a row; return the one that ended with the return `total`."""
-        info = dict(self._infos[row])  # a copy, because the reset may change the environment's own
-        self._infos[row] = info
-        length = self._time - self._begun[row]
-        self._totals[row] = 0.0
-        self._begun[row] = self._time
-        self._settings.apply(row, self.envs[row])
-        self._open(obs, row, self.envs[row].reset())
-        return Episode(row, total, length, success(info), numbers(info))
 
     def _open(self, obs: Obs, row: int, result: object) -> None:
         """Write a first observation, and check its info."""
