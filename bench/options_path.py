@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import rlplug_core
@@ -40,8 +41,10 @@ def stays() -> list[tuple[Place | None, Place]]:
     found: dict[tuple[Place | None, Place], None] = {}
 
     def record(frame: FrameType, event: str, _: object) -> None:
-        place = place_of(frame)
-        if event == "call" and place is not None and any(map(has_options, arguments(frame))):
+        if event != "call":
+            return
+        place = place_of(frame.f_code)
+        if place is not None and any(map(has_options, arguments(frame))):
             found[caller_of(frame), place] = None
 
     with tempfile.TemporaryDirectory() as directory:
@@ -53,19 +56,20 @@ def stays() -> list[tuple[Place | None, Place]]:
     return list(found)
 
 
-def place_of(frame: FrameType) -> Place | None:
+@cache
+def place_of(code: CodeType) -> Place | None:
     """Return the place of a function of rlplug_core; None for comprehensions, lambdas and other code."""
-    path = Path(frame.f_code.co_filename)
-    if "<" in frame.f_code.co_name or not path.is_relative_to(CORE):
+    path = Path(code.co_filename)
+    if "<" in code.co_name or not path.is_relative_to(CORE):
         return None
-    return path.relative_to(CORE).as_posix(), frame.f_code.co_qualname
+    return path.relative_to(CORE).as_posix(), code.co_qualname
 
 
 def caller_of(frame: FrameType) -> Place | None:
     """Return the nearest function of rlplug_core below a frame on the stack."""
     above = frame.f_back
     while above is not None:
-        place = place_of(above)
+        place = place_of(above.f_code)
         if place is not None:
             return place
         above = above.f_back

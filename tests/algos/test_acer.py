@@ -209,7 +209,10 @@ def test_workers_move_one_average_policy(trained: Callable[..., Any]) -> None:
     assert len(set(draws)) == 3
 
 
-@pytest.mark.parametrize("options", [{"runner": "async", "workers": 2}, {"runner": "decoupled", "actors": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [{"runner": "async", "workers": 2}, pytest.param({"runner": "decoupled", "actors": 2}, marks=pytest.mark.slow)],
+)
 def test_processes_learn_the_chain(trained: Callable[..., Any], options: dict[str, Any]) -> None:
     runner = trained("acer", "Chain", **{**ACER, **options, "num_envs": 4, "total_timesteps": 8_000})
     try:

@@ -42,7 +42,9 @@ SCHEDULED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["c51", "qrdqn", "iqn"])
+@pytest.mark.parametrize(
+    "algorithm", ["c51", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qrdqn", "iqn"))]
+)
 def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algorithm: str) -> None:
     """Traced without a break, it gives what eager gives, noise and all, for one batch after another."""
     made = learner(

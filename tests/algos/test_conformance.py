@@ -11,13 +11,13 @@ from rlplug_core.testing import Check, checks
 from tests.algos.test_options import ALGORITHMS
 
 SMALL = {"net.hidden": [16, 16], "batch_size": 16}
-SHORT = {"n_steps": 32, "batch_size": 64, "n_epochs": 3}
-PLAYER = "ppo:n_steps=32,batch_size=64,n_epochs=3"
+SHORT = {"n_steps": 32, "batch_size": 64, "n_epochs": 2}
+PLAYER = "ppo:n_steps=32,batch_size=64,n_epochs=2"
 #: Every name, and options where the defaults take long.
 NAMES: dict[str, dict[str, object]] = {
     "a2c": {}, "a3c": {}, "ppo": SHORT, "dqn": SMALL, "vqn": {}, "pqn": SHORT, "vsarsa": {}, "nstep-q": {},
     "acer": {"replay_ratio": 1.0}, "acer-continuous": {"replay_ratio": 1.0}, "acktr": {}, "impala": {}, "appo": SHORT,
-    "trpo": {"n_steps": 64, "batch_size": 64, "n_critic_updates": 3}, "vac": {}, "vpg": {"n_steps": 100},
+    "trpo": {"n_steps": 64, "batch_size": 64, "n_critic_updates": 2}, "vac": {}, "vpg": {"n_steps": 100},
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "sac-discrete"), SMALL),
     **{key: {**SMALL, "learning_starts": 64, "train_freq": 1, "n_atoms": 11} for key in ("fast-td3", "fast-sac")},
@@ -26,7 +26,7 @@ NAMES: dict[str, dict[str, object]] = {
     "qrdqn": {**SMALL, "n_quantiles": 8},
     "mappo": SHORT, "independent": {"agent": [f"*={PLAYER}"]}, "self-play": {"player": PLAYER},
     "r2d2": {**SMALL, "sequence_length": 6, "burn_in": 2, "recurrent_hidden_size": 8, "n_step": 3},
-    "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 16, "n_steps": 32, "batch_size": 64, "n_epochs": 3},
+    "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 8, "n_steps": 16, "batch_size": 64, "n_epochs": 2},
 }  # fmt: skip
 #: Options that change the data of agents or buffers, each of one name.
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {

@@ -198,7 +198,9 @@ def check_resumed(algorithm: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("rerun")
-@pytest.mark.parametrize("algorithm", CASES)
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=() if name in ("ppo", "sac") else pytest.mark.slow) for name in CASES]
+)
 def test_a_resumed_run_takes_the_same_steps(algorithm: str) -> None:
     check_resumed(algorithm, {})
 

@@ -58,6 +58,8 @@ SUMMING: dict[str, dict[str, Any]] = {
     "rainbow-iqn": {**REPLAY, **NOISY, **PRIORITIZED, **IMPLICIT},
     "nstep-q": {**WORKERS, "n_steps": 3, "replay_ratio": 1.0, "exploration_final_eps": 0.6},
 }
+#: Sums of rewards with the parts of names that are in the trap; `rainbow` has both in the plain run.
+JOINED = ("apex", "rainbow-iqn")
 PROCESSES = {"trap": Trap, "drift": Drift}
 
 
@@ -113,7 +115,9 @@ def test_they_are_reached_however_an_online_learner_explores(trained: Callable[.
     assert error(trained("vqn", where(Trap), **{**ONLINE, **way}), Trap) < 0.01
 
 
-@pytest.mark.parametrize("name", SUMMING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in JOINED else ()) for name in SUMMING]
+)
 def test_sums_of_rewards_reach_them_where_later_actions_do_not_matter(trained: Callable[..., Any], name: str) -> None:
     """Over five seeds values were up to 0.016 off, of quantiles that are drawn, under noise on the weights, 0.03."""
     bar = 0.04 if name == "rainbow-iqn" else 0.02

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from inspect import unwrap
 from pathlib import Path
 from types import CodeType, FrameType
@@ -42,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@cache
 def name_of(code: CodeType) -> str | None:
     """The file of some code as the packages name it, or None for what is not rlplug's or a test environment's."""
     path = Path(code.co_filename)

@@ -48,7 +48,6 @@ STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what
 TELLING = {
     "dqn": (("update", 1), ("update", 186)),
     "ppo": (("update", 1), ("step", 139)),
-    "rainbow-gru": (("step", 303),),
 }
 
 

@@ -223,7 +223,9 @@ def value_errors(learner: Any) -> float:
     return float(error)
 
 
-@pytest.mark.parametrize("algorithm", list(SHORT))
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=() if name in ("ppo", "impala") else pytest.mark.slow) for name in SHORT]
+)
 def test_a_value_that_needs_the_privileged_key_is_learned(trained: Callable[..., Any], algorithm: str) -> None:
     options = {**SHORT[algorithm], **PRIVILEGED, "critic_net.hidden": [16], "total_timesteps": 6400}
     assert value_errors(trained(algorithm, ENV, **options).learner) < 0.5
@@ -234,7 +236,7 @@ def test_a_value_that_needs_the_privileged_key_is_learned(trained: Callable[...,
 
 def test_a_policy_with_a_memory_has_a_critic_without_one(trained: Callable[..., Any]) -> None:
     options = {**SHORT["ppo"], **PRIVILEGED, "critic_net.hidden": [16], "memory": "gru:units=8"}
-    learner = trained("ppo", ENV, **options, total_timesteps=6400).learner
+    learner = trained("ppo", ENV, **options, total_timesteps=3200).learner
     assert first_layers(learner.critic)[0] == (3, 16)
     coin = torch.tensor([[-1.0], [1.0]]).repeat(1, 3)
     values = learner.critic({"hint": torch.zeros(2, 2), "state": coin}).detach()

@@ -51,7 +51,7 @@ EXAMPLE = ROOT / "examples" / "my_algo.py"
 #: Pages whose commands the plain tests run; those of all others are `slow`, and the session `pages` runs all.
 CORE_PAGES = {
     "README", "walk-through", "algorithms", "evaluate", "goals", "normalization", "python", "resume", "training",
-    "words", "ppo", "classic", "off-policy", "signals", "state",
+    "words", "ppo", "dqn", "classic", "state",
 }  # fmt: skip
 
 #: Pages whose commands need packages that are large or not rlplug's: the session that has them, and their modules.
@@ -139,7 +139,7 @@ def shortened(command: Command) -> list[str]:
     verb, *rest = words[words.index("rlplug") + 1 :]
     if verb in ("run", "sweep", "tune"):
         few = ("--seeds", "2") if "--seeds" in words else ()
-        trials = ("--trials", "2") if verb == "tune" else ()
+        trials = ("--trials", "1") if verb == "tune" else ()
         return [*words, *(LONG if command.interrupted else SHORT), *few, *trials]
     if verb == "resume":
         return [*words, "--total-timesteps", str(newest(Path("runs") / rest[0]) + 1000)]

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.planted import environment, plant, ran
 
 FEW = ("--total-timesteps", "400", "--eval-episodes", "1", "--final-eval-episodes", "1")
@@ -31,6 +33,7 @@ def test_a_run_with_workers_and_mlflow_imports_nothing_of_the_working_directory(
     assert (synced.returncode, ran(place)) == (0, []), synced.stderr
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_imports_nothing_of_the_working_directory(place: Path) -> None:
     plant(place)
     swept = done(place, "run", "a2c", "CartPole-v1", *FEW, "--seeds", "1", "-P", "no:mlflow")

@@ -22,7 +22,6 @@ from rlplug_cli.mlflow import hook as tracking
 from rlplug_cli.mlflow import sender as sending
 from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.sender import NICE, Sender
-from rlplug_core.plugins import Hooks
 from rlplug_core.runs.directory import RunDirectory
 from tests.waiting import PATIENCE, until
 
@@ -75,7 +74,7 @@ def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[.
     assert state(run.path)["cursor"] == 17
 
 
-@pytest.mark.parametrize("server", ["refusing", "silent"])
+@pytest.mark.parametrize("server", [pytest.param("refusing", marks=pytest.mark.slow), "silent"])
 def test_a_server_that_does_not_answer_does_not_stop_a_run(
     server: str,
     request: pytest.FixtureRequest,
@@ -159,6 +158,7 @@ def test_reaping_tells_mlflow_which_runs_were_killed(
     assert state(run.path)["cursor"] == 16
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Path, with_store: str) -> None:
     words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
@@ -175,19 +175,6 @@ def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Pa
     assert status(with_store, saved["run_id"]) == "KILLED"
     lines = (place / "runs/one/journal.jsonl").read_bytes().count(b"\n")
     assert saved["cursor"] == lines
-
-
-def test_the_mirror_is_a_hook_plugin_like_any_other(with_store: str, written: Callable[..., Any]) -> None:
-    run = written()
-    reports: list[str] = []
-    hooks = Hooks(report=reports.append)
-    view: Any = SimpleNamespace(path=run.path, name=run.path.name, journal=run.path / "journal.jsonl")
-    hooks.run_start(view)
-    assert run.path in tracking._senders
-    run.end()
-    hooks.run_end(view, "finished")
-    assert reports == []
-    assert state(run.path)["cursor"] == 2
 
 
 def test_the_sender_of_a_resumed_run_waits_for_the_one_before(
@@ -227,17 +214,20 @@ def test_a_sender_asks_again_while_another_has_the_run(
         found.result().close()
 
 
-def test_a_run_that_was_resumed_is_not_said_to_be_killed(with_store: str, written: Callable[..., Any]) -> None:
-    """By the sender of the process before, which finds that its run is gone."""
+def test_a_sender_without_its_run_says_killed_unless_the_run_was_resumed(
+    with_store: str, written: Callable[..., Any]
+) -> None:
     run = written()
     ended = threading.Event()
     ended.set()
     with RunDirectory(run.path).locked():
         assert not Sender(Mirror(run.path), ended, 0.5).send()
     assert status(with_store, state(run.path)["run_id"]) == "RUNNING"
+    assert Sender(Mirror(run.path), ended, 60.0).send()
+    assert status(with_store, state(run.path)["run_id"]) == "KILLED"
 
 
-@pytest.mark.parametrize("spoil", ["mlflow.json", "mlflow.lock"])
+@pytest.mark.parametrize("spoil", [pytest.param("mlflow.json", marks=pytest.mark.slow), "mlflow.lock"])
 def test_the_sender_never_prints_a_traceback(
     with_store: str, written: Callable[..., Any], spoil: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,7 +81,13 @@ def test_a_plugin_trains(installed: Place, kind: str) -> None:
     assert lines[-1] == "finished"
 
 
-@pytest.mark.parametrize("kinds", [tuple(scaffold.KINDS), ("replay", "tensor")], ids=["kinds", "forms"])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(tuple(scaffold.KINDS), id="kinds"),
+        pytest.param(("replay", "tensor"), id="forms", marks=pytest.mark.slow),
+    ],
+)
 def test_a_type_checker_finds_nothing(installed: Place, kinds: tuple[str, ...]) -> None:
     """Two processes check them all with what one of them says for mypy; the forms have modules of the same names."""
     folders = [str(home(installed, kind) / folder) for kind in kinds for folder in ("src", "tests")]

@@ -48,6 +48,7 @@ def test_a_grid_shows_its_tiles_as_zeros_and_ones(id: str) -> None:
     assert image.max() == 1
 
 
+@pytest.mark.slow
 def test_minatar_continues_exactly_in_a_fresh_process(tmp_path: Path) -> None:
     pytest.importorskip("minatar", reason="the extra rlplug-envs[minatar] is not installed")
     told = continued_afresh([(f"MinAtar/{game}-v1", 1) for game in GAMES], tmp_path)

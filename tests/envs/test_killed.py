@@ -70,7 +70,9 @@ def final(run: Run, module: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")  # what SWIG made warns as it is imported, and crashes where that is an error
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize(
+    "env", [pytest.param(env, marks=pytest.mark.slow if env == "BipedalWalker-v3" else ()) for env in ENVS]
+)
 def test_a_killed_run_resumes_to_the_same_bits(env: str, tmp_path: Path) -> None:
     module, own = ENVS[env]
     if find_spec(module) is None:

@@ -65,12 +65,15 @@ def observations(space: object, rows: int = 1000) -> Any:
 
 @for_each("name, env", [*ENVS.items(), *OTHERS.items(), *NORMALIZED.items()])
 def test_an_imported_policy_acts_as_its_model(tmp_path: Path, name: str, env: str) -> None:
-    """The same action for each of 1,000 observations; the two libraries round continuous ones differently."""
+    """The same action for each observation; the two libraries round continuous ones differently."""
     statistics = HERE / f"{name}.pkl" if name in NORMALIZED else None
     policy = load(import_sb3(HERE / f"{name}.zip", env, tmp_path / name, statistics))
     expected = np.load(HERE / f"{name}.npy")
-    actions = policy(observations(policy.observation_space))
+    obs = observations(policy.observation_space)
     assert len(expected) == 1000
+    if name.endswith("pictures"):  # convolutions take a while
+        obs, expected = obs[:200], expected[:200]
+    actions = policy(obs)
     assert len(np.unique(expected)) > 1  # a constant policy would show nothing
     if expected.dtype.kind == "i":
         np.testing.assert_array_equal(actions, expected)
