@@ -34,7 +34,6 @@ FIRST = (
     "core/testing/test_kit_kinds.py",
     "core/testing/test_kit.py",
     "core/test_conflicts.py",
-    "ecosystem/test_tutorial.py",
 )
 RANKS = {Path(__file__).parent / name: rank for rank, name in enumerate(FIRST)}
 assert all(path.is_file() for path in RANKS), "FIRST names a file that has moved"

@@ -51,6 +51,8 @@ REPEATED = (
     "fast-sac",
 )
 SLOW = (*REPEATED, *VARIANTS)
+#: Checks that the plain tests leave to `test_resume.py`, which stops and resumes one case of each class.
+RESUMED = ("resume", "fresh-process")
 
 
 def failures(found: Iterable[Check]) -> dict[str, str]:
@@ -73,4 +75,12 @@ def test_an_algorithm_passes_every_check(case: str) -> None:
     name, options = CASES[case]
     found = checks(name, options=options)
     assert len(found) > 30
-    assert not failures(found)
+    assert {check.name for check in found} >= {*RESUMED}
+    assert not failures(check for check in found if check.name not in RESUMED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_algorithm_passes(case: str) -> None:
+    name, options = CASES[case]
+    assert not failures(check for check in checks(name, options=options) if check.name in RESUMED)

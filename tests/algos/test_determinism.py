@@ -48,7 +48,11 @@ def outcome(trained: Callable[..., Any], name: str, **options: Any) -> tuple[tor
     return runner.snapshot().optimizers[0].flat.clone(), episodes, obs.tolist()
 
 
-@pytest.mark.parametrize("name", RUNS)
+#: The kit checks the seeds of every algorithm.
+PLAIN = ("a2c", "a3c-inline")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in PLAIN else pytest.mark.slow) for name in RUNS])
 def test_a_seed_determines_the_run(trained: Callable[..., Any], name: str) -> None:
     """Seed 0 gives one run, and seed 1 another one, that of the default."""
     zero = outcome(trained, name, seed=0)

@@ -85,7 +85,6 @@ def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..
 def test_strict_lets_warnings_fail(
     rlplug: Callable[..., Any], algorithms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert rlplug("check", f"{algorithms}:Mine").code == 1
     monkeypatch.setattr("rlplug_core.testing.kit.examination.CONTRACT", 1)  # as the index of an older plugin says
     done = rlplug("check", f"{algorithms}:Mine", "--strict", "--json")
     assert {check["status"] for check in json.loads(done.out)["checks"]} == {"passed", "skipped", "warned"}

@@ -59,7 +59,13 @@ def assert_same(mine: Any, theirs: Any) -> None:
     np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-5 if mine.dtype.kind == "f" else 0)
 
 
-@pytest.mark.parametrize(("obs", "action"), KINDS)
+#: `tests/core/export` exports every kind.
+PLAIN = ("vector", "image", "parts", "masked")
+
+
+@pytest.mark.parametrize(
+    ("obs", "action"), [pytest.param(*kind, marks=() if kind[0] in PLAIN else pytest.mark.slow) for kind in KINDS]
+)
 def test_the_same_actions(obs: str, action: str, tmp_path: Path) -> None:
     spec = Spec(OBSERVATIONS[obs], ACTIONS[action], 1, "Any-v0")
     agent, many = policy_agent(spec), seen(spec.obs, 1_000)
@@ -80,7 +86,7 @@ def test_learning_checks_are_left_out_by_default(tmp_path: Path) -> None:
     assert network.encoder.training
 
 
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_memory_is_carried_alike(cell: Any, tmp_path: Path) -> None:
     torch.manual_seed(1)
     spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
@@ -124,7 +130,10 @@ VALUES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["policy", "trunk", *VALUES])
+@pytest.mark.parametrize(
+    "kind",
+    ["policy", "atoms", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("trunk", "values", "quantiles"))],
+)
 def test_a_plugins_memory_is_carried_alike(kind: str, tmp_path: Path) -> None:
     """By a policy, by action values of several kinds, and by the trunk of critics."""
     torch.manual_seed(1)

@@ -98,7 +98,7 @@ def test_a_type_checker_finds_nothing(installed: Place, kinds: tuple[str, ...]) 
 
 @pytest.mark.parametrize("skipped", ["replay", pytest.param("", marks=pytest.mark.slow)])
 def test_plugins_pass_their_own_tests(installed: Place, skipped: str) -> None:
-    """In one process. The tutorial runs an algorithm's; the checks of one that replays take as long as all others."""
+    """In one process. The tutorial, which is `slow`, runs those of an algorithm; those of a replay take long."""
     homes = [home(installed, kind) for kind in NAMES if kind not in ("algorithm", skipped)]
     words = ("-m", "pytest", "-v", "--import-mode=importlib", "-p", "no:cacheprovider", "--rootdir", ".")
     said = installed.run("python", *words, *(str(path / "tests") for path in homes)).stdout

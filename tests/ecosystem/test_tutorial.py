@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_docs_plugins import blocks
 from tests.ecosystem.conftest import Place
 
@@ -37,6 +39,7 @@ def shell(place: Place, script: str) -> Place:
     return place.at(Path(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.slow  # `test_readme` and `test_scaffold` do the same with other plugins
 def test_the_tutorial_runs_as_written(place: Place) -> None:
     for language, text in blocks(TUTORIAL, "sh", "diff"):
         if language == "diff":
