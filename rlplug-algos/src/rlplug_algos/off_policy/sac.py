@@ -78,12 +78,18 @@ class SACConfig(rl.Config):
 
 
 class SAC(rl.Algorithm[rl.Transitions]):
-    """Trains a stochastic policy to maximize return plus entropy; the critics predict the sum of both."""
+    """Trains a stochastic policy to maximize return plus entropy; the critics predict the sum of both.
+
+    A subclass can override `values`, `next_value`, `policy_value` and `target_entropy`, which are parts of the losses.
+    They must not draw random numbers: `learn` can add some to `batch.extras`, and then call `super().learn`.
+    """
 
     Config = SACConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Box",)
+    #: Whether the targets move at each gradient step, or only together with the policy.
+    moves_targets_each_step: ClassVar[bool] = False
     config: SACConfig
 
     def build(self) -> None:
@@ -127,12 +133,14 @@ class SAC(rl.Algorithm[rl.Transitions]):
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
-        if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
+        policy_is_due = rl.due(clock.updates, clock.updates + 1, now.policy_delay)
+        if policy_is_due:
             # The policy's loss needs the critics' gradient in the action, not in their weights.
             with self.fixed_critics:
                 loss, policy_metrics = self.policy_loss(batch, noise, now)
             metrics |= policy_metrics
             metrics["loss/policy_gradient_norm"] = self.policy_optimizer.minimize(loss, clock)
+        if policy_is_due or self.moves_targets_each_step:
             self.target.move(now.tau)
         return rl.Result(metrics)
 
@@ -144,7 +152,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         if isinstance(self.critics, rl.CategoricalCritics):
             return self.categorical_loss(self.critics, batch, noise, now)
         target = self.soft_target(batch, noise, now)
-        q = self.critics(self.critics.obs(batch), batch.action)
+        q = self.values(batch, self.critics.obs(batch), batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
@@ -168,7 +176,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
     def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:
         """Return r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')) [B] with a sampled a' (eq. 3, 5)."""
         action, log_prob = self.head.draw(self.policy(self.next_policy_obs(batch)), noise)
-        next_q = self.target_critics.lowest(self.target_critics.next_obs(batch), action)
+        next_q = self.next_value(batch, self.target_critics.next_obs(batch), action)
         soft_value: Tensor = next_q - self.temperature.times_alpha(log_prob, now.ent_coef)
         return batch.reward + batch.discount * soft_value
 
@@ -180,10 +188,34 @@ class SAC(rl.Algorithm[rl.Transitions]):
         obs = self.critics.obs(batch)
         seen = self.policy.trunk.obs(batch) if self.policy.trunk else obs
         action, log_prob = self.head.draw(self.policy(seen), noise)
-        q = self.critics.lowest(obs, action)
-        target_entropy = (
-            -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        )
         return rl.soft_policy_loss(
-            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
+            batch,
+            log_prob,
+            self.policy_value(batch, obs, action),
+            self.temperature,
+            now.ent_coef,
+            target_entropy=self.target_entropy(now),
         )
+
+    def values(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
+        """Return Q(s, a) of all critics [n, B], which learn the target.
+
+        Args:
+            batch: the batch, with its extras.
+            obs: [B, ...] what the critics read: the batch's observations, or the features of a memory.
+            action: [B, ...] canonical actions.
+        """
+        values: Tensor = self.critics(obs, action)
+        return values
+
+    def next_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
+        """Return the value [B] of next actions in the target: the lowest of all target critics."""
+        return self.target_critics.lowest(obs, action)
+
+    def policy_value(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
+        """Return the value [B] that the policy maximizes: the lowest of all critics."""
+        return self.critics.lowest(obs, action)
+
+    def target_entropy(self, now: SACConfig) -> float:
+        """Return the option, or by default minus the number of the action's dimensions, in nats."""
+        return -float(self.head.dims) if now.target_entropy is None else now.target_entropy
