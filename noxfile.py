@@ -38,6 +38,7 @@ EXAMPLES = (
     "rlplug-gridworld",
     "rlplug-gtrxl",
     "rlplug-imitation",
+    "rlplug-maddpg",
     "rlplug-marl",
     "rlplug-rlpd",
     "rlplug-rnd",

@@ -26,6 +26,7 @@ NAMES = (
     "rlplug-gridworld",
     "rlplug-gtrxl",
     "rlplug-imitation",
+    "rlplug-maddpg",
     "rlplug-marl",
     "rlplug-rlpd",
     "rlplug-rnd",

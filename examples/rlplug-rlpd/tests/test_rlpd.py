@@ -40,11 +40,12 @@ def test_the_target_is_the_lowest_of_the_drawn_critics() -> None:
 
     class Batch:
         reward, discount, next_obs = torch.rand(6), torch.full((6,), 0.9), obs
+        extras = {"members": torch.tensor([3, 1])}
 
     batch: Any = Batch()
     action, log_prob = learner.head.draw(learner.policy(obs), noise)
     values = learner.target_critics(obs, action)
-    target = learner.soft_target(batch, noise, torch.tensor([3, 1]))
+    target = learner.soft_target(batch, noise, learner.config)
     lowest = torch.minimum(values[1], values[3]) - log_prob  # the temperature starts at 1
     assert torch.allclose(target, batch.reward + 0.9 * lowest, atol=1e-6)
 

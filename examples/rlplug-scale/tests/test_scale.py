@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
 import pytest
 import torch
+from rlplug_scale.dropout import values_with_dropout
 from rlplug_scale.many_updates import REDQ, DroQ, DroQConfig, ManyUpdates, REDQConfig
 from torch import Tensor
 
@@ -128,10 +130,11 @@ def test_losses_are_those_of_a_slow_reference(
     learner, batch = learner_with(algorithm, **options), some_batch()
     now = learner.config
     noise = torch.randn(2, ROWS, 2)
-    masks = learner.masks(ROWS, now, uses=3)
-    expected = slow_losses(learner, batch, noise, members, masks)
-    critic_loss, _ = learner.critic_loss(batch, noise[0], torch.tensor(members), masks, now)
-    policy_loss, _ = learner.policy_loss(batch, noise[1], masks[2], now)
+    drawn = learner.masks(ROWS, now, uses=3)
+    expected = slow_losses(learner, batch, noise, members, drawn.get("masks", [None] * 3))
+    batch.extras = {"members": torch.tensor(members), **drawn}
+    critic_loss, _ = learner.critic_loss(batch, noise[0], now)
+    policy_loss, _ = learner.policy_loss(batch, noise[1], now)
     found = critic_loss.item(), policy_loss.item()
     assert found == pytest.approx(expected, rel=1e-4)
 
@@ -158,7 +161,7 @@ def test_members_are_different_critics_and_all_pairs_are_equally_likely() -> Non
 
 def test_masks_keep_the_mean_and_differ_by_use_critic_and_row() -> None:
     learner = learner_with(DroQ, dropout=0.25)
-    masks = torch.stack(list(learner.masks(1_000, learner.config, uses=3)))
+    masks = learner.masks(1_000, learner.config, uses=3)["masks"]
     assert masks.shape == (3, 2, 1_000, 12)
     assert torch.equal(masks.unique(), torch.tensor([0, 1 / 0.75]))
     assert float(masks.mean()) == pytest.approx(1, abs=0.01)
@@ -168,7 +171,7 @@ def test_masks_keep_the_mean_and_differ_by_use_critic_and_row() -> None:
         masks[:, :, 0] == masks[:, :, 1],
     ):
         assert not mask.all()
-    assert learner_with(REDQ).masks(5, REDQConfig(), uses=3) == [None] * 3
+    assert learner_with(REDQ).masks(5, REDQConfig(), uses=3) == {}
 
 
 def test_dropout_is_off_when_the_agent_acts_and_critics_have_no_mask() -> None:
@@ -177,7 +180,9 @@ def test_dropout_is_off_when_the_agent_acts_and_critics_have_no_mask() -> None:
     before = learner.generator.bit_generator.state
     values = learner.critics(obs, action)
     assert torch.equal(values, learner.critics(obs, action))
-    assert torch.allclose(values, learner.critics(obs, action, torch.ones(2, 5, 12)), atol=1e-6)
+    batch = replace(some_batch(), extras={"masks": torch.ones(1, 2, 5, 12)}, share=None)
+    full = values_with_dropout(learner.critics, batch, obs, action, use=0)
+    assert torch.allclose(values, full, atol=1e-6)
     agent = learner.agent()
     clock = rl.Clock(10_000, 9_000, 0)
     first = np.zeros(5, bool)
@@ -203,3 +208,5 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         DroQConfig(n_targets=3)
     with pytest.raises(ValueError, match="dropout is 1"):
         DroQConfig(dropout=1.0)
+    with pytest.raises(ValueError, match="n_atoms needs sac"):
+        REDQConfig(n_atoms=11)

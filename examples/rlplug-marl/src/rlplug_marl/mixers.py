@@ -18,8 +18,7 @@ class Sum(nn.Module):
 class Monotonic(nn.Module):
     """Q_tot rises with each agent's value; how fast depends on the state of the world (QMIX, section 4 and figure 2).
 
-    Hypernetworks turn the state into the weights of a network with one hidden layer; the absolute value makes those
-    that multiply something else than a bias positive. Values of absent agents are 0.
+    Hypernetworks turn the state into a network with one hidden layer; all weights but the biases are positive.
     """
 
     def __init__(self, spec: rl.Spec, width: int) -> None:

@@ -13,8 +13,8 @@ from rlplug_marl.mixers import Monotonic, Sum
 
 
 @dataclass(frozen=True)
-class TeamConfig(rl.Config):
-    """Options of Q-learning for teams."""
+class VDNConfig(rl.Config):
+    """Options of VDN."""
 
     learning_starts: rl.Count = 1_000  # env steps before the first gradient step
     train_freq: rl.Count = 4  # env steps between updates
@@ -41,19 +41,20 @@ class TeamConfig(rl.Config):
 
 
 @dataclass(frozen=True)
-class QMIXConfig(TeamConfig):
+class QMIXConfig(VDNConfig):
     """Options of QMIX."""
 
     mixer_width: rl.Count = 32  # hidden units of the mixing network
 
 
-class TeamQ(rl.Algorithm[rl.Transitions]):
-    """A network for each agent, and a mixer from their values to the value of the team's joint action."""
+class VDN(rl.Algorithm[rl.Transitions]):
+    """Value decomposition: the value of the team's joint action is the sum of the agents' values."""
 
+    Config = VDNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     abilities: ClassVar[tuple[str, ...]] = ("at once",)
-    config: TeamConfig
+    config: VDNConfig
 
     def build(self) -> None:
         own = rl.agent_spec(self.spec)
@@ -65,39 +66,35 @@ class TeamQ(rl.Algorithm[rl.Transitions]):
         self.target_mixer = rl.target_network(self.mixer)
         self.to(self.device)
         self.q_optimizer = self.optimizer("q", [self.q_network, self.mixer])
-        self.targets = [
-            rl.Target(self.q_network, self.target_network),
-            *([rl.Target(self.mixer, self.target_mixer)] if list(self.mixer.parameters()) else []),
-        ]
+        self.target = rl.Target(
+            nn.ModuleList([self.q_network, self.mixer]),
+            nn.ModuleList([self.target_network, self.target_mixer]),
+        )
 
     def make_mixer(self) -> nn.Module:
         """Return the module from values [B, A] and joint observations to Q_tot [B]."""
-        raise NotImplementedError
+        return Sum()
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
         c = self.config
         epsilon = rl.epsilon_schedule(
             c.exploration_initial_eps, c.exploration_final_eps, c.exploration_fraction
         )
-        return rl.EpsilonGreedy(
-            self.q_network, epsilon, self.agent_seeds(rank), self.inference_backend
-        )
+        seeds = self.agent_seeds(rank)
+        return rl.EpsilonGreedy(self.q_network, epsilon, seeds, self.inference_backend)
 
     def buffer(self) -> rl.ReplayBuffer:
         return rl.replay_from_options(self, self.agents)
 
-    def learn(self, batch: rl.Transitions, now: TeamConfig, clock: rl.Clock) -> rl.Result:
+    def learn(self, batch: rl.Transitions, now: VDNConfig, clock: rl.Clock) -> rl.Result:
         loss, metrics = self.loss(batch, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
-            for target in self.targets:
-                target.move(1.0)
+            self.target.move(1.0)
         return rl.Result(metrics)
 
     @rl.pure
-    def loss(
-        self, batch: rl.Transitions, now: TeamConfig
-    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+    def loss(self, batch: rl.Transitions, now: VDNConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared error of Q_tot of the joint actions [B, A] (QMIX, eq. 6); and metrics."""
         values = self.values(self.q_network, batch.obs)
         chosen = values.gather(2, batch.action.unsqueeze(2)).squeeze(2)
@@ -107,7 +104,7 @@ class TeamQ(rl.Algorithm[rl.Transitions]):
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
 
     @torch.no_grad()
-    def next_value(self, batch: rl.Transitions, now: TeamConfig) -> Tensor:
+    def next_value(self, batch: rl.Transitions, now: VDNConfig) -> Tensor:
         """Return the target networks' Q_tot [B] of the best next actions, those of each agent's own values."""
         values = self.values(self.target_network, batch.next_obs)
         best = self.values(self.q_network, batch.next_obs) if now.double else values
@@ -121,16 +118,7 @@ class TeamQ(rl.Algorithm[rl.Transitions]):
         return values
 
 
-class VDN(TeamQ):
-    """Value decomposition: the team's value is the sum of the agents' values."""
-
-    Config = TeamConfig
-
-    def make_mixer(self) -> nn.Module:
-        return Sum()
-
-
-class QMIX(TeamQ):
+class QMIX(VDN):
     """The team's value rises with each agent's value, by a mixing network that knows the state of the world."""
 
     Config = QMIXConfig

@@ -1,7 +1,4 @@
-"""Two small worlds in which a team must value what its agents do together.
-
-Both have PettingZoo's parallel interface.
-"""
+"""Two worlds in which agents must act together, with PettingZoo's parallel interface."""
 
 from __future__ import annotations
 
@@ -11,11 +8,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-#: Observations, rewards, ends (terminated, truncated) and infos by agent.
-News = tuple[
-    dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
-]
-
 
 class Team:
     """Two agents, who see the one-hot number of a place and get the same reward."""
@@ -23,11 +15,9 @@ class Team:
     metadata = {"name": "team"}
     render_mode = None
     possible_agents = ("first", "second")
+    agents: tuple[str, ...] = ()
     places = 3
-
-    def __init__(self) -> None:
-        self.agents: list[str] = []
-        self.place = 0
+    place = 0
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         return spaces.Box(0.0, 1.0, (self.places,), np.float32)
@@ -36,14 +26,14 @@ class Team:
         return spaces.Discrete(2)
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        self.agents = list(self.possible_agents)
+        self.agents = self.possible_agents
         self.place = 0
         return self._observations(), {agent: {} for agent in self.agents}
 
-    def step(self, actions: Mapping[str, int]) -> News:
+    def step(self, actions: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
         reward, over = self.play(int(actions["first"]), int(actions["second"]))
-        agents = self.agents
-        self.agents = [] if over else agents
+        agents = self.possible_agents
+        self.agents = () if over else agents
         return (
             self._observations(),
             dict.fromkeys(agents, reward),
@@ -65,10 +55,7 @@ class Team:
 
 
 class TwoStep(Team):
-    """The two-step game (QMIX, section 5): the first agent chooses the game of the second step.
-
-    One game gives 7 for everything, the other 8 if both take action 1, and less otherwise. The best return is 8.
-    """
+    """The two-step game (QMIX, section 5): the first agent chooses a game; one gives 7, the other 8 if both play 1."""
 
     payoffs = ((0.0, 1.0), (1.0, 8.0))
 
@@ -82,16 +69,13 @@ class TwoStep(Team):
 class Climb(Team):
     """Climb three ledges together: the top gives 10, to rest together 4, and to leave the other one 0.
 
-    An agent that climbs while the other one rests ends the episode. An agent that takes the other one for a part of a
-    random environment expects less from the top than from rest.
+    An agent that climbs alone ends the episode, so rest looks better to an agent that learns alone.
     """
 
     def play(self, first: int, second: int) -> tuple[float, bool]:
-        if not first and not second:
-            return 4.0, True
         if first != second:
             return 0.0, True
-        if self.place == self.places - 1:
-            return 10.0, True
+        if not first or self.place == self.places - 1:
+            return (10.0 if first else 4.0), True
         self.place += 1
         return 0.0, False

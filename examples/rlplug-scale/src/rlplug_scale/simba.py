@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar
 
 import gymnasium.spaces as spaces
-import torch
 from torch import Tensor, nn
 
 import rlplug_core as rl
@@ -42,8 +40,9 @@ class Block(nn.Module):
 class Simba(nn.Module):
     """Vectors, or a Dict of them, to features [B, width]: a dense layer, residual blocks, LayerNorm (section 4)."""
 
-    def __init__(self, inputs: int, config: SimbaConfig) -> None:
+    def __init__(self, vectors: nn.Module, inputs: int, config: SimbaConfig) -> None:
         super().__init__()
+        self.vectors = vectors
         self.embedding = nn.Linear(inputs, config.width)
         nn.init.orthogonal_(self.embedding.weight)
         nn.init.zeros_(self.embedding.bias)
@@ -52,7 +51,7 @@ class Simba(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, obs: rl.Obs) -> Tensor:
-        features = self.embedding(_flat(obs))
+        features = self.embedding(self.vectors(obs))
         for block in self.blocks:
             features = block(features)
         normalized: Tensor = self.norm(features)
@@ -74,24 +73,10 @@ class MakeSimba:
         Raises:
             ValueError: an observation, or a part of it, is not a vector.
         """
-        return Simba(_size(space), config), config.width
+        vectors, inputs = rl.encoder(space, rl.Net(hidden=()))
+        if list(vectors.parameters()):
+            raise ValueError(f"simba takes vectors, and not {space}")
+        return Simba(vectors, inputs, config), config.width
 
 
 simba = MakeSimba()
-
-
-def _size(space: spaces.Space[object]) -> int:
-    """Return the number of numbers in vectors of a space."""
-    if isinstance(space, spaces.Dict):
-        return sum(_size(part) for part in space.spaces.values())
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise ValueError(f"simba takes vectors, and not {space}")
-    return prod(space.shape)
-
-
-def _flat(obs: rl.Obs) -> Tensor:
-    """Return observations as vectors [B, inputs]; parts of a Dict in the order of their names."""
-    if isinstance(obs, dict):
-        return torch.cat([_flat(obs[name]) for name in sorted(obs)], 1)
-    vectors: Tensor = obs.float()
-    return vectors

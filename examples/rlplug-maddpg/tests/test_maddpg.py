@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rlplug_marl.maddpg import MADDPG, MADDPGConfig
+from rlplug_maddpg.maddpg import MADDPG, MADDPGConfig
 
 import rlplug_core as rl
 from rlplug_core.testing import Check, checks
 
-WHISPER = "rlplug_marl.whisper:Whisper"
+WHISPER = "rlplug_maddpg.whisper:Whisper"
 SMALL = {"net.hidden": [16], "batch_size": 16, "learning_starts": 40, "random_steps": 16}
 ROWS, AGENTS = 5, 3
 

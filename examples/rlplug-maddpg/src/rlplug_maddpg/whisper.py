@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_marl.worlds import News
-
 
 class Whisper:
     """The speaker sees a number from -1 to 1 in the first step; the listener must say it in the second one.
@@ -47,7 +45,7 @@ class Whisper:
         self.message = 0.0
         return self._observations(), {agent: {} for agent in self.agents}
 
-    def step(self, actions: Mapping[str, Any]) -> News:
+    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
         agents = self.agents
         over = self.later
         error = float(actions["listener"][0]) - self.number

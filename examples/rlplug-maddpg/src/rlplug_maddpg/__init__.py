@@ -1,0 +1,1 @@
+"""MADDPG: an actor and a centralized critic for each agent of a world."""
