@@ -107,15 +107,13 @@ class SAC(rl.Algorithm[rl.Transitions]):
             bounds=None if c.n_atoms is None else (c.v_min, c.v_max),
         )
         self.target_critics = rl.target_network(self.critics)
-        scheduled = "ent_coef" in c.schedules
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled=scheduled)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune, "ent_coef" in c.schedules)
         self.to(self.device)
         self.critic_optimizer = self.optimizer(
             "critics", [self.critics], learning_rate="critic_learning_rate", defaults={"eps": 1e-8}
         )
-        self.policy_optimizer = self.optimizer(
-            "policy", [self.policy, self.temperature], defaults={"eps": 1e-8}
-        )
+        parts = [self.policy, self.temperature]
+        self.policy_optimizer = self.optimizer("policy", parts, defaults={"eps": 1e-8})
         self.fixed_critics = rl.NoGradient(self.critics)
         self.target = rl.Target(self.critics, self.target_critics)
 
@@ -151,9 +149,8 @@ class SAC(rl.Algorithm[rl.Transitions]):
         """Return half the squared error of every critic, with one soft target for all (eq. 5); and metrics."""
         if isinstance(self.critics, rl.CategoricalCritics):
             return self.categorical_loss(self.critics, batch, noise, now)
-        target = self.soft_target(batch, noise, now)
         q = self.values(batch, self.critics.obs(batch), batch.action)
-        loss = batch.mean(0.5 * (q - target).square().sum(0))
+        loss = batch.mean(0.5 * (q - self.soft_target(batch, noise, now)).square().sum(0))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     def categorical_loss(
@@ -161,8 +158,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of critics that predict distributions; the next state's entropy is part of the reward."""
         with torch.no_grad():
-            outputs = self.policy(self.next_policy_obs(batch))
-            action, log_prob = self.head.draw(outputs, noise)
+            action, log_prob = self.head.draw(self.policy(self.next_policy_obs(batch)), noise)
             bonus = batch.discount * self.temperature.times_alpha(log_prob, now.ent_coef)
         return rl.categorical_critic_loss(
             critics, self.target_critics, batch, action, batch.reward - bonus
@@ -188,13 +184,9 @@ class SAC(rl.Algorithm[rl.Transitions]):
         obs = self.critics.obs(batch)
         seen = self.policy.trunk.obs(batch) if self.policy.trunk else obs
         action, log_prob = self.head.draw(self.policy(seen), noise)
+        q = self.policy_value(batch, obs, action)
         return rl.soft_policy_loss(
-            batch,
-            log_prob,
-            self.policy_value(batch, obs, action),
-            self.temperature,
-            now.ent_coef,
-            target_entropy=self.target_entropy(now),
+            batch, log_prob, q, self.temperature, now.ent_coef, self.target_entropy(now)
         )
 
     def values(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
