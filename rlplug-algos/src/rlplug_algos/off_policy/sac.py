@@ -72,9 +72,7 @@ class SACConfig(rl.Config):
         rl.check_atoms(self.v_min, self.v_max)
         rl.check_no_sequences(self.memory, self.sequence_length, self.burn_in, self.sequence_period)
         if self.target_entropy is not None and not self.autotune:
-            raise ValueError(
-                "target_entropy needs autotune, which is off; leave target_entropy at none"
-            )
+            raise ValueError("target_entropy needs autotune, which is off; leave it at none")
 
 
 class SAC(rl.Algorithm[rl.Transitions]):
@@ -185,8 +183,9 @@ class SAC(rl.Algorithm[rl.Transitions]):
         seen = self.policy.trunk.obs(batch) if self.policy.trunk else obs
         action, log_prob = self.head.draw(self.policy(seen), noise)
         q = self.policy_value(batch, obs, action)
+        entropy = self.target_entropy(now)
         return rl.soft_policy_loss(
-            batch, log_prob, q, self.temperature, now.ent_coef, self.target_entropy(now)
+            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=entropy
         )
 
     def values(self, batch: rl.Transitions, obs: rl.Obs, action: Tensor) -> Tensor:
