@@ -547,7 +547,7 @@ def test_values_far_outside_their_bounds_are_reported_once(capsys: pytest.Captur
             rows.step(np.zeros(1, np.int64))
     assert capsys.readouterr().err == (
         "rlplug: Far-v0, environment 0, step 2 of its episode: an observation holds 1e+06, far outside its space's "
-        "bounds; training goes on, and this is said once\n"
+        "bounds; training goes on, and this warning is not repeated\n"
     )
 
 

@@ -34,8 +34,8 @@ class Agents:
     """`num_envs` worlds with the same agents; `spec.num_envs` is the number of rows.
 
     Agents may differ in their spaces. Then observations and actions are Dicts with a part for each kind of agent, named
-    after the first of that kind, and `spec.kinds` says which part is a row's own; of the others it is told nothing, and
-    whatever it does in them is not asked for.
+    after the first of that kind, and `spec.kinds` says which part belongs to a row. A row observes nothing in the other
+    parts, and its actions in them are ignored.
 
     Args:
         make: builds one world; called once per world.
@@ -144,7 +144,7 @@ class Agents:
             one.reward = check_reward(
                 self._when(row, one), one.reward, one.terminated, one.truncated
             )
-        if one.opens and self._over[row]:  # it comes back, to an episode of its own
+        if one.opens and self._over[row]:  # the agent returns and starts a new episode
             self._over[row], self._totals[row], self._lengths[row] = False, 0.0, 0
         self._totals[row] += one.reward
         ends = one.terminated or one.truncated
@@ -220,7 +220,7 @@ class Agents:
             )
 
     def _own(self, tree: Any, agent: str) -> Any:
-        """Return the part of observations or actions that is an agent's own."""
+        """Return the part of observations or actions that belongs to an agent."""
         return tree[self._kinds[agent]] if self._kinds else tree
 
     def inside_worlds(self, wrap: Callable[[World], World]) -> Agents:
@@ -260,7 +260,7 @@ class Agents:
             self._show(opens, lambda: picture(self._games[0].env.render(), self.spec.id))
 
     def show(self, show: Show) -> None:
-        """Let every frame of the first world be seen; called before the first reset."""
+        """Show every frame of the first world; called before the first reset."""
         self._show = show
 
     @property
@@ -281,7 +281,7 @@ class Agents:
         return self._totals.copy()
 
     def translate(self, action: Array) -> object:
-        """Canonical actions [N, ...] as the agents take them."""
+        """Return canonical actions [N, ...] in the form that the agents accept."""
         return action if self._view.to_env is None else self._view.to_env(action)
 
     def state_dict(self) -> State:
@@ -320,7 +320,7 @@ class Agents:
         }
 
     def close(self) -> None:
-        """Close every world; one that raises in `close` ends nothing."""
+        """Close every world, even if the `close` of one raises."""
         for game in self._games:
             close_env(game.env.close, self.spec.id)
 

@@ -1,4 +1,4 @@
-"""Observations keep their values in arrays of their space's type, or are refused: numpy wraps and cuts in silence.
+"""Observations keep their values in arrays of their space's type, or are refused: numpy wraps and truncates silently.
 
 Callers compare classes, shapes and types first, and call `fit` only if one differs.
 """
@@ -48,11 +48,11 @@ def arrays(value: object) -> list[Array]:
 def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Array:
     """Return a value as an array of this shape, which keeps its numbers when it is written into one of `dtype`.
 
-    To round floats is allowed. An array of floats is none of whole numbers, whatever it holds by chance; of single
-    numbers and of lists, which have no type of their own, each number is looked at.
+    Floats may be rounded. An array of floats never counts as an array of integers, even if all its values are
+    whole; single numbers and lists have no type, so each of their numbers is checked.
 
     Raises:
-        DtypeMismatch: it does not; the sentence calls it the observation `name`.
+        DtypeMismatch: it would not keep its numbers; the message calls it the observation `name`.
     """
     if (
         value.__class__ is np.ndarray

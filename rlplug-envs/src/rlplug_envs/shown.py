@@ -1,4 +1,4 @@
-"""Environments that are watched: every reset and every step lets its frame be seen."""
+"""Environments that are watched: every reset and every step shows its frame."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def picture(drawn: object, name: str) -> Array:
     """Return the result of an environment's `render` as a frame [H, W, 3] uint8.
 
     Raises:
-        BadEnv: it is none.
+        BadEnv: the result is not a frame.
     """
     if drawn is None:
         raise BadEnv(

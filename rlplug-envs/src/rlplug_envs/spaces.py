@@ -25,11 +25,11 @@ MOST_CHOICES = 1_000
 
 
 class View:
-    """One row's spaces as agents see them, and how to get there.
+    """One row's spaces as agents see them, and the conversion to them.
 
     Args:
         obs, action: the environment's spaces.
-        info: what its first reset said; a mask of allowed actions in it moves into the observation, which becomes a
+        info: the `info` of its first reset; a mask of allowed actions in it moves into the observation, which becomes a
             dictionary, `{"obs": …, "action_mask": …}` if it was an array.
         batched: whether `info` speaks of all rows at once.
         id: the environment's name in messages.

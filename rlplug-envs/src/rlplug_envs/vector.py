@@ -298,7 +298,7 @@ class SerialEnvs:
             watch.first = first
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
-        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset.
+        """Return the same environments, each wrapped by `wrap`; they replace this vector before the first reset.
 
         A time limit counts their own steps; a wrapper may take several at once.
         """
@@ -349,7 +349,7 @@ class SerialEnvs:
         return float(self.envs[0].metadata.get("render_fps") or 30.0)
 
     def show(self, show: Show) -> None:
-        """Let every frame of the first environment be seen; called before the first reset."""
+        """Show every frame of the first environment; called before the first reset."""
         shown = Shown(self.envs[0], show)
         self.envs[0], self._steps[0] = shown, shown.step
 
@@ -395,6 +395,6 @@ class SerialEnvs:
                 one.total = total
 
     def close(self) -> None:
-        """Close every environment; one that raises in `close` ends nothing."""
+        """Close every environment, even if the `close` of one raises."""
         for env in self.envs:
             close_env(env.close, self.spec.id)

@@ -1,4 +1,4 @@
-"""Watch what environments give at every step, for half a microsecond: the rest of the looking waits for a suspicion."""
+"""Watch what environments return at every step: a test of half a microsecond, and a full one if that fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Watch:
             self.parts.append((_outside(space), obs, 0))
 
     def suspects(self) -> bool:
-        """Return whether a number is none, infinite or far out, or not in the space of what counts."""
+        """Return whether a number is NaN, infinite, far out of bounds, or outside a space of integers."""
         for measure, part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
             if not measure(part) <= most:
                 return True
@@ -77,8 +77,8 @@ class Watch:
         """Look at each environment; `lengths` [N] says how many steps its episode has.
 
         Raises:
-            BadEnv: a number is none or infinite, or an observation that counts not in its space. A number far outside
-                the bounds is said once, and no more.
+            BadEnv: a number is NaN or infinite, or an observation of integers is not in its space. A number far
+                outside the bounds only causes one warning.
         """
 
         def when(row: int) -> str:
@@ -104,7 +104,7 @@ class Watch:
             _said.add(self.id)
             warn(
                 f"{self.id}, {when}: an observation{where} holds {value:g}, far outside its space's bounds; training "
-                "goes on, and this is said once"
+                "goes on, and this warning is not repeated"
             )
 
 
@@ -264,7 +264,7 @@ def _size(space: spaces.Box) -> Array:
 
 
 def _outside(space: Ranged) -> Callable[[Array], Any]:
-    """Return what counts the numbers of observations [N, ...] that are not in their space."""
+    """Return a function that counts the numbers of observations [N, ...] outside their space."""
     low, high = bounds(space)
     return lambda obs: np.count_nonzero((obs < low) | (obs > high))
 
@@ -276,7 +276,7 @@ def _largest(space: spaces.Box, rows: int) -> float:
 
 
 def _raise_limit(watched: Watched) -> Watched:
-    """Return what to watch of a part, once it was looked at and all that is to be said of its size is said."""
+    """Return what to watch of a part after its examination, so that its size causes no second warning."""
     measure, part, most = watched
     if not most or measure(part) <= most:
         return watched

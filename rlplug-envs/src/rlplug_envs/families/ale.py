@@ -32,7 +32,7 @@ def hidden(ale: Any) -> str:
 
 
 def capture_game(ale: Any) -> Array:
-    """Return the emulator's state as bytes, with its generator, which it leaves out unless asked."""
+    """Return the emulator's state as bytes, with that of its generator, which the emulator omits by default."""
     return np.frombuffer(ale.cloneState(include_rng=True).serialize(), np.uint8).copy()
 
 
@@ -94,7 +94,7 @@ class Preprocessing:
         game._frameskip = 1
         game._obs_type = "ram"
         sticky = game.ale.getFloat(STICKY) if self.sticky is None else self.sticky
-        # The next seeded reset heeds it; from here on the wrapper's state tells all.
+        # The emulator applies this at its next seeded reset; from then on only the wrapper repeats actions.
         game.ale.setFloat(STICKY, 0.0)
         env = self._preprocess(StickyAction(env, sticky) if sticky else env)
         return (

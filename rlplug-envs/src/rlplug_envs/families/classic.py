@@ -148,7 +148,7 @@ def _render_env(spec: EnvSpec, render_mode: str) -> Env:
 
 
 class Held(SerialEnvs):
-    """An environment that is someone else's to close."""
+    """An environment that only its owner closes."""
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
         """Return the same environment inside the wrapper that `wrap` adds; no other can be made for a test."""
@@ -161,14 +161,14 @@ class Held(SerialEnvs):
 
 
 class HeldAgents(Agents):
-    """A world of many agents that is someone else's to close."""
+    """A multi-agent world that only its owner closes."""
 
     def close(self) -> None:
         pass
 
 
 class HeldVector(Adapter):
-    """A vector of environments that is someone else's to close."""
+    """A vector of environments that only its owner closes."""
 
     def close(self) -> None:
         pass

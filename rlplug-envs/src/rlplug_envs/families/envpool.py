@@ -48,7 +48,7 @@ class EnvPool(Listed):
     listed = "envpool"
 
     def make(self, id: str, num_envs: int) -> Env:
-        """`num_envs` environments.
+        """Make `num_envs` environments.
 
         Raises:
             UnknownEnv: EnvPool has no such id. MissingPackage: EnvPool is not installed.
@@ -74,7 +74,7 @@ class Threads(Adapter):
         self.threads = pool.threads
 
     def first_info(self) -> dict[str, Any]:
-        """Nothing: EnvPool has no masks in `info`, and is only made when a seed is known."""
+        """Return nothing: EnvPool puts no masks in `info`, and is only made when the seed is known."""
         return {}
 
     def limit(self, steps: int) -> None:

@@ -8,15 +8,15 @@ from rlplug_core.types import GymEnv
 
 #: Where their environments are defined.
 MODULE = "highway_env"
-#: Steps beyond which a limit is none.
+#: The most steps that count as a limit.
 MOST = 1_000_000
 
 
 def limit(env: GymEnv) -> int:
     """Return the steps until a world's time is over; 0 for those without a time, and for other packages' classes.
 
-    A world whose defaults say no `duration` heeds none. Time is added up as the world does it: ten times 0.1 is less
-    than 1, and takes a step more.
+    A world without a default `duration` ignores one. Time is added up as the world does it: ten times 0.1 is less
+    than 1, and takes one step more.
     """
     world: Any = env.unwrapped
     if not type(world).__module__.startswith(MODULE) or "duration" not in world.default_config():

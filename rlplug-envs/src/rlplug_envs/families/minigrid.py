@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI: worlds of tiles, seen without the sentence that says what to do."""
+"""MiniGrid and BabyAI: grid worlds, observed without the text of the mission."""
 
 from __future__ import annotations
 

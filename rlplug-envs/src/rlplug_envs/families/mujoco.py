@@ -117,9 +117,9 @@ def import_mujoco() -> Any:
 
 @contextmanager
 def quiet_mujoco() -> Iterator[None]:
-    """Leave out what MuJoCo has to say about Gymnasium's model files, which are not the user's to change.
+    """Suppress MuJoCo's warnings about Gymnasium's model files, which users cannot change.
 
-    It says so once for every environment, on the terminal and in a file MUJOCO_LOG.TXT of the working directory.
+    MuJoCo repeats them for every environment, on the terminal and in a file MUJOCO_LOG.TXT of the working directory.
 
     Raises:
         ModuleNotFoundError: MuJoCo is not installed.

@@ -117,7 +117,7 @@ def _fire(rows: Rows, action: Tensor) -> Rows:
 
 
 def _turning(rows: Rows) -> Tensor:
-    """Return which rows [N] have aliens at the edge that they move to; they turn and come down."""
+    """Return in which rows [N] aliens reach the edge they move toward; there they turn and come down."""
     left = rows["aliens"][:, :, 0].any(1)
     right = rows["aliens"][:, :, BOTTOM].any(1)
     return (rows["until_move"] == 0) & torch.where(rows["direction"] < 0, left, right)

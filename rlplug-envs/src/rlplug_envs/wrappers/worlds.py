@@ -22,7 +22,7 @@ STATE = "state"
 
 
 class Around:
-    """A world of PettingZoo's, with other observations and actions; everything else is the world's own."""
+    """A PettingZoo world with other observations and actions; everything else passes through."""
 
     def __init__(self, env: World) -> None:
         self.env = env
