@@ -131,25 +131,38 @@ KINDS = (
     ("Reacher-v5", 10_000, ("ddpg", "crossq")),
     ("Reacher-v5", 100_000, ("acer-continuous",)),
 )
-#: Table `presets`: algorithm, training length, form of the ids, environments; the cheapest first.
+#: Table `presets`: algorithm, training length, form of the ids, environments, and the least return that is far above
+#: that of random actions. A preset below it is not counted as evidence.
 BRIEF: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("eval_every", 10_000))
-PRESETS: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
-    ("ppo", 50_000, "{}", ("CartPole-v0",)),
-    ("ppo", 50_000, "MiniGrid-Empty-{}-v0", ("5x5", "6x6", "Random-5x5", "Random-6x6")),
-    ("a2c", 100_000, "{}", ("Blackjack-v1",)),
-    ("ppo", 100_000, "MiniGrid-{}-v0", ("LavaGapS5",)),
-    ("ppo", 300_000, "{}", ("Taxi-v4",)),
-    ("ppo", 40_000, "MiniGrid-{}-v0", ("DistShift1", "DistShift2")),
-    ("ppo", 40_000, "BabyAI-{}-v0", ("GoToObjS4", "GoToRedBallNoDists", "GoToObj")),
-    ("ppo", 40_000, "MiniGrid-Dynamic-Obstacles-{}-v0", ("5x5", "Random-5x5", "6x6")),
-    ("ppo", 50_000, "{}-v5", ("InvertedDoublePendulum", "Pusher")),
-    ("ppo", 60_000, "MiniGrid-{}-v0", ("MultiRoom-N2-S4", "SimpleCrossingS9N1", "LavaGapS6")),
-    ("ppo", 60_000, "BabyAI-{}-v0", ("OpenRedDoor", "GoToRedBallGrey")),
-    ("ppo", 5_000_000, "tensor/{}-v1", ("Pendulum", "Acrobot")),
-    ("ppo", 60_000, "MiniGrid-{}-v0", ("Dynamic-Obstacles-Random-6x6", "Unlock")),
-    ("ppo", 100_000, "{}-v5", ("HumanoidStandup", "Humanoid")),
-    ("ppo", 100_000, "MiniGrid-{}-v0", ("LavaGapS7", "KeyCorridorS3R1", "RedBlueDoors-6x6")),
-    ("ppo", 5_000_000, "tensor/MinAtar-{}-v1", ("Breakout", "SpaceInvaders")),
+RARELY: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("eval_every", 50_000))
+PRESETS: tuple[tuple[str, int, str, tuple[str, ...], float], ...] = (
+    ("ppo", 50_000, "{}", ("CartPole-v0",), 190),
+    ("ppo", 50_000, "MiniGrid-Empty-{}-v0", ("5x5", "6x6", "Random-5x5", "Random-6x6"), 0.5),
+    ("a2c", 100_000, "{}", ("Blackjack-v1",), -0.1),
+    ("ppo", 100_000, "MiniGrid-{}-v0", ("LavaGapS5",), 0.5),
+    ("ppo", 300_000, "{}", ("Taxi-v4",), 7),
+    ("ppo", 40_000, "BabyAI-{}-v0", ("GoToObjS4", "GoToRedBallNoDists", "GoToObj"), 0.5),
+    ("ppo", 40_000, "MiniGrid-Dynamic-Obstacles-{}-v0", ("5x5", "Random-5x5", "6x6"), 0.5),
+    ("ppo", 50_000, "{}-v5", ("InvertedDoublePendulum",), 300),
+    ("ppo", 50_000, "{}-v5", ("Pusher",), -45),
+    ("ppo", 60_000, "MiniGrid-{}-v0", ("MultiRoom-N2-S4", "LavaGapS6"), 0.5),
+    ("ppo", 60_000, "BabyAI-{}-v0", ("OpenRedDoor", "GoToRedBallGrey"), 0.5),
+    ("ppo", 100_000, "{}-v5", ("HumanoidStandup",), 60_000),
+    ("ppo", 100_000, "{}-v5", ("Humanoid",), 300),
+    ("ppo", 200_000, "{}", ("CliffWalking-v1",), -20),
+    ("ppo", 60_000, "BabyAI-{}", ("OpenDoor-v0", "GoToObjS6-v1"), 0.5),
+    ("ppo", 150_000, "{}", ("pettingzoo/mpe2.simple_v3",), -15),
+    ("ppo", 200_000, "MinAtar/{}-v0", ("SpaceInvaders",), 15),
+    ("ppo", 200_000, "MinAtar/{}-v0", ("Breakout",), 3),
+    ("ppo", 200_000, "{}", ("LunarLanderContinuous-v3",), 50),
+    ("ppo", 60_000, "BabyAI-{}-v0", ("OpenDoorDebug", "GoToLocalS5N2", "ActionObjDoor"), 0.5),
+    ("ppo", 60_000, "MiniGrid-{}-v0", ("Dynamic-Obstacles-Random-6x6",), 0.5),
+    ("ppo", 150_000, "MiniGrid-{}-v0", ("DistShift1", "DistShift2", "SimpleCrossingS9N1"), 0.5),
+    ("ppo", 100_000, "MiniGrid-{}-v0", ("LavaGapS7", "Unlock"), 0.5),
+    ("ppo", 200_000, "{}", ("CliffWalkingSlippery-v1",), -100),
+    ("ppo", 60_000, "MiniGrid-{}-v0", ("Fetch-5x5-N2", "GoToDoor-5x5"), 0.3),
+    ("ppo", 200_000, "{}", ("BipedalWalker-v3",), 50),
+    ("ppo", 100_000, "MiniGrid-{}-v0", ("KeyCorridorS3R1", "RedBlueDoors-6x6"), 0.5),
 )
 #: Results of one run from rl-baselines3-zoo, with their env steps.
 PUBLISHED = {
@@ -396,8 +409,18 @@ GOALS = (
         for game in ("Breakout", "SpaceInvaders")
     ),
     *(
-        Goal(name, env, steps, options=(*BRIEF, ("total_timesteps", steps)), part="presets")
-        for name, steps, form, envs in PRESETS
+        Goal(
+            name,
+            env,
+            steps,
+            bar,
+            options=(
+                *(BRIEF if steps <= 100_000 or "Taxi" in env else RARELY),
+                ("total_timesteps", steps),
+            ),
+            part="presets",
+        )
+        for name, steps, form, envs, bar in PRESETS
         for env in map(form.format, envs)
     ),
     *(

@@ -45,6 +45,7 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
         spaces.Dict({"direction": spaces.Discrete(4), "image": spaces.Box(0, 255, (7, 7, 20), np.uint8)}),
         spaces.Discrete(7),
     ),
+    "CliffWalking-v1": (spaces.Discrete(48), spaces.Discrete(4)),
     "Taxi-v4": (spaces.Discrete(500), spaces.Discrete(6)),
     "FetchReach-v4": (
         spaces.Dict({"achieved_goal": box(3), "desired_goal": box(3), "observation": box(10)}), box(4),
