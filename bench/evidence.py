@@ -46,9 +46,14 @@ def results(text: str) -> list[dict[str, object]]:
         row = dict(zip(titles, cells, strict=False))
         words = [row.get(title, "").strip("`") for title in ("algorithm", "environment")]
         goal = goals.get((*words, row.get("env steps", "")))
-        if line.startswith("| `") and goal is not None:
+        if line.startswith("| `") and goal is not None and not misses(goal, row):
             found.append(entry(goal, row))
     return [one for one in found if one["result"] is not None]
+
+
+def misses(goal: Goal, row: dict[str, str]) -> bool:
+    """Return whether a preset learned too little to be shown."""
+    return goal.part == "presets" and row["pass"] == "no"
 
 
 def entry(goal: Goal, row: dict[str, str]) -> dict[str, object]:

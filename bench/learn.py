@@ -169,8 +169,9 @@ Environments whose rows are tensors, on a CPU. `ppo` steps 4,096 rows at a time,
 
 ## More presets
 
-Presets with fewer seeds, cheapest environments first. Evaluations during training have 10 episodes, the final one 100.
-Random actions end at 22 on CartPole-v0, -0.39 in Blackjack, near 0 in grids.
+Presets with fewer seeds and often shorter runs: what to expect in many environments. Evaluations during training
+have 10 episodes, the final one 100. The bar is far above random actions, and half of the highest return in most grids;
+`rlplug info ENV` does not show a preset below it.
 
 {presets}
 

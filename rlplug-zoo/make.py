@@ -2,9 +2,11 @@
 
     python rlplug-zoo/make.py                     # all that are missing
     python rlplug-zoo/make.py --table             # the table of the README only
+    python rlplug-zoo/make.py --from runs/learn   # those that bench/learn.py has trained
 
-Each agent is `rlplug run ALGO ENV --seed 1` with the preset and the number of env steps below. An agent below the
-return that it must have in its final evaluation is not written.
+Each agent is `rlplug run ALGO ENV --seed 1` with the preset and the number of env steps below, or the first seed of a
+row of "More presets" in bench/LEARNING.md. An agent below the return that it must have in its final evaluation is not
+written.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rlplug_core import train
-from rlplug_core.runs import push
+from rlplug_core.runs import Run, push
+from rlplug_core.runs.directory import RunDirectory
 
 HERE = Path(__file__).parent
 AGENTS = HERE / "src" / "rlplug_zoo" / "agents"
@@ -77,10 +81,31 @@ def main() -> None:
     """Train what is missing, then write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--table", action="store_true", help="train nothing")
-    if not parser.parse_args().table:
+    parser.add_argument(
+        "--from", type=Path, dest="runs", metavar="FOLDER", help="take the runs of bench/learn.py"
+    )
+    given = parser.parse_args()
+    if given.runs:
+        for name, run, least in learned(given.runs):
+            keep(name, run, least)
+    elif not given.table:
         for wanted in WANTED:
             make(wanted)
     write_table()
+
+
+def learned(runs: Path) -> Iterator[tuple[str, Run, float]]:
+    """Return the finished first seeds of the presets' goals, each with the return that it must have."""
+    sys.path.insert(0, str(HERE.parent / "bench"))
+    from goals import GOALS
+    from learn import options_of
+
+    for goal in GOALS:
+        place = runs / options_of(goal, 1)[1] if goal.part == "presets" else None
+        if place and place.exists():
+            run = Run(RunDirectory.open(place))
+            if run.status == "finished":
+                yield f"{goal.algorithm}/{goal.env}", run, goal.bar or 0.0
 
 
 def make(wanted: Wanted) -> None:
@@ -92,11 +117,16 @@ def make(wanted: Wanted) -> None:
     shutil.rmtree(RUNS / name, ignore_errors=True)
     options = {"total_timesteps": wanted.steps, **INLINE.get(wanted.algorithm, {})}
     run = train(wanted.algorithm, wanted.env, options, out=RUNS, name=name, hooks=False)
+    keep(f"{wanted.algorithm}/{wanted.env}", run, wanted.least)
+
+
+def keep(name: str, run: Run, least: float) -> None:
+    """Write the files of an agent, unless they are there or its return is too low."""
     result = (run.summary().final_eval or {})["return_mean"]
-    sys.stdout.write(f"{name}: {result:.1f}\n")
+    sys.stdout.write(f"{name}: {result:.4g}\n")
     sys.stdout.flush()
-    if result >= wanted.least:
-        push(run, str(place))
+    if result >= least and not (AGENTS / name).exists():
+        push(run, str(AGENTS / name))
         write_table()
 
 

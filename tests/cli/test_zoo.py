@@ -25,7 +25,7 @@ def installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_agent_passes_the_checks_of_a_pull(place: Path) -> None:
     names = zoo_agents()
-    assert len(names) >= 24
+    assert len(names) >= 40
     for number, name in enumerate(names):
         folder = pull_agent(f"zoo:{name}", place / str(number))
         about = json.loads((folder / "agent.json").read_text(encoding="utf-8"))
