@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,18 @@ import torch
 from torch import nn
 
 from rlplug_core.buffers.frames import Stacked, Whole, frame_channels
+from rlplug_core.buffers.sources import BySource
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.learning.natural import TrustRegion
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import Adam
 from rlplug_core.loop.chunks import LINE, Places
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.offline import Offline
+from rlplug_core.loop.population import Exchange, decide
 from rlplug_core.nets.encoders import usual_convolutions
+from rlplug_core.nets.heads.bernoulli import Bernoulli
 from rlplug_core.nets.recurrent import memory_words
 from rlplug_core.nets.renorm import BatchRenorm
 from rlplug_core.runs.api import train
@@ -25,7 +31,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.reproducibility import differences
 from rlplug_core.testing.envs import Chain
-from rlplug_core.types import State
+from rlplug_core.types import Result, State
 from tests.core.fakes import ENVS, TINY, make_runner
 
 CHAIN = f"{ENVS}:Chain"
@@ -175,3 +181,69 @@ def test_arrays_in_shared_memory_start_at_whole_lines() -> None:
         line * LINE for line in (0, 1, 2, 4)
     ]
     assert places.size == 5 * LINE
+
+
+def test_switches_have_the_log_probabilities_of_torch() -> None:
+    """On the host, too: minus the binary cross-entropy."""
+    outputs = torch.tensor([[0.5, -2.0, 3.0], [0.0, 1.0, -1.0]])
+    action = torch.tensor([[1, 0, 0], [1, 1, 0]], dtype=torch.int8)
+    wanted = torch.distributions.Bernoulli(logits=outputs).log_prob(action.float()).sum(-1)
+    head = Bernoulli((3,))
+    torch.testing.assert_close(head.log_prob(outputs, action), wanted)
+    assert head.host_log_prob(outputs.numpy(), action.numpy()) == pytest.approx(wanted.numpy())
+
+
+def test_the_middle_half_of_returns_leaves_a_quarter_out_on_each_side() -> None:
+    assert Evaluation((9.0, 0.0, 1.0, 2.0), (1,) * 4, None).iqm == 1.5
+    assert Evaluation((9.0, 0.0, 2.0), (1,) * 3, None).iqm == pytest.approx(11 / 3)
+
+
+def test_a_restart_of_all_sources_restarts_each() -> None:
+    restarted: list[int] = []
+
+    class Part:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def restart(self) -> None:
+            restarted.append(self.number)
+
+    numbers = iter((7, 8))
+    buffer: BySource[Any] = BySource(lambda: Part(next(numbers)))  # type: ignore[arg-type, return-value]
+    buffer.of(0)
+    buffer.of(3)
+    buffer.restart()
+    assert restarted == [7, 8]
+
+
+@pytest.mark.parametrize(("number", "source"), [(2, 0), (0, 2), (-1, 0)])
+def test_a_rule_cannot_name_a_member_that_is_not_there(number: int, source: int) -> None:
+    class Rule:
+        def exchange(self, *_: Any) -> dict[int, Exchange]:
+            return {number: Exchange(source, {})}
+
+    members: Any = [SimpleNamespace(number=0), SimpleNamespace(number=1)]
+    with pytest.raises(PluginError, match="but the members are 0 to 1"):
+        decide(Rule(), "mine", members, {}, np.random.default_rng(0))
+
+
+def test_an_offline_run_polls_before_each_update_and_continues_with_its_random_numbers() -> None:
+    polls: list[int] = []
+    clock = Clock(3)
+    buffer: Any = SimpleNamespace(
+        batches=lambda clock: ["batch"],
+        feedback=lambda batch, result: None,
+        state_dict=dict,
+        load_state_dict=lambda state: None,
+    )
+    learner: Any = SimpleNamespace(
+        update=lambda batch, clock: Result({}), state_dict=dict, load_state_dict=lambda state: None
+    )
+    runner = Offline(learner, buffer, clock)
+    runner.run(lambda: polls.append(clock.updates))
+    assert polls == [0, 1, 2, 3]
+    with torch.random.fork_rng(devices=[]):
+        state = runner.state_dict()
+        first = torch.rand(3)
+        runner.load_state_dict(state)
+        assert torch.equal(torch.rand(3), first)
