@@ -541,7 +541,7 @@ def test_the_memory_of_a_run_is_predicted_and_refused(algorithm: str) -> None:
 
 
 def test_families_on_a_device_have_thousands_of_rows_by_default() -> None:
-    for env in ("tensor/CartPole-v1", "gymnax/CartPole-v1", "brax/ant"):
+    for env in ("tensor/CartPole-v1", "gymnax/CartPole-v1", "brax/ant", "playground/CheetahRun"):
         assert preset_values("ppo", env)["num_envs"] == 4_096
     assert preset_values("ppo", "CartPole-v1")["num_envs"] < 100
 

@@ -13,8 +13,11 @@ from gymnasium.spaces import Box, Discrete
 
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError
 from rlplug_core.testing.host_reads import HostReads
-from rlplug_envs.families.jax_worlds import Brax, Gymnax, gymnasium_space
+from rlplug_envs.families.jax_worlds import Brax, Gymnax, Playground, gymnasium_space
 
+needs_playground = pytest.mark.skipif(
+    importlib.util.find_spec("mujoco_playground") is None, reason="MuJoCo Playground is not installed"
+)
 needs_gymnax = pytest.mark.skipif(importlib.util.find_spec("gymnax") is None, reason="gymnax is not installed")
 
 
@@ -29,7 +32,7 @@ def test_spaces_become_those_of_gymnasium() -> None:
         gymnasium_space(other, "gymnax/One")
 
 
-@pytest.mark.parametrize("provider", [Gymnax, Brax])
+@pytest.mark.parametrize("provider", [Gymnax, Brax, Playground])
 def test_a_missing_package_names_its_install_line(provider: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise ModuleNotFoundError(name=name)
@@ -86,3 +89,22 @@ def test_arrays_and_tensors_share_memory_and_limits_truncate() -> None:
     steps = [adapter.step(torch.zeros((4, 1))) for _ in range(4)]
     assert [bool(now.truncated.all()) for now in steps] == [False, False, True, False]
     assert [int(age) for age in rows.age] == [1, 1, 1, 1]
+
+
+@needs_playground
+@pytest.mark.filterwarnings("ignore:JAXopt:DeprecationWarning")
+def test_playground_truncates_and_continues_from_a_saved_state() -> None:
+    env: Any = Playground().make("playground/CartpoleBalance", 2)
+    assert env.spec.limit == 1_000
+    env.limit(4)
+    first = env.reset(1)
+    assert first.obs.shape == (2, 5)
+    action = torch.full((2, 1), 0.5)
+    seen = [env.step(action) for _ in range(2)]
+    saved = env.state_dict()
+    seen += [env.step(action) for _ in range(3)]
+    assert [bool(now.truncated.all()) for now in seen] == [False, False, False, True, False]
+    assert not torch.equal(seen[3].final_obs, seen[3].obs)
+    env.load_state_dict(saved)
+    again = [env.step(action) for _ in range(3)]
+    assert all(torch.equal(now.obs, then.obs) for now, then in zip(seen[2:], again, strict=True))

@@ -67,7 +67,8 @@ _WRAPPERS = (
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
     "envs": dict.fromkeys(
-        ("brax", "envpool", "gymnasium", "gymnax", "pettingzoo", "tensor"), "rlplug-envs"
+        ("brax", "envpool", "gymnasium", "gymnax", "pettingzoo", "playground", "tensor"),
+        "rlplug-envs",
     ),
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),

@@ -1,16 +1,16 @@
-"""Providers of environments in JAX: `gymnax/CartPole-v1`, `brax/ant`; they live on the device of a run."""
+"""Providers of environments in JAX, on the device of a run: gymnax, Brax and MuJoCo Playground."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
 from rlplug_core.protocols import Env
@@ -21,10 +21,12 @@ from rlplug_envs.tensors.jax_rows import NEVER, Functions, JaxRows, JaxTree
 
 
 class JaxWorlds(DeviceProvider):
-    """The base of both providers."""
+    """The base of the providers."""
 
-    #: The namespace of the ids, and the name of the extra and of the package.
+    #: The namespace of the ids, and the name of the extra.
     name: ClassVar[str]
+    #: The package to import; without one it is the name.
+    module: ClassVar[str] = ""
 
     def ids(self) -> Iterable[str]:
         """Return the ids that are listed; the package may have more."""
@@ -38,7 +40,7 @@ class JaxWorlds(DeviceProvider):
             UnknownEnv: the package has no such id. MissingPackage: it is not installed.
         """
         try:
-            package = import_module(self.name)
+            package = import_module(self.module or self.name)
             import_module("jax")
         except ModuleNotFoundError as error:
             raise MissingPackage(
@@ -124,6 +126,46 @@ class Brax(JaxWorlds):
             Box(-1, 1, (int(env.action_size),)),
             self.time_limit,
         )
+
+
+class Playground(JaxWorlds):
+    """Makes environments of MuJoCo Playground (Zakka et al., 2025, arXiv:2502.08844), computed by JAX."""
+
+    name = "playground"
+    module = "mujoco_playground"
+
+    def names(self, package: Any) -> Iterable[str]:
+        names: Iterable[str] = package.registry.ALL_ENVS
+        return names
+
+    def functions(self, package: Any, name: str) -> Functions:
+        # Its default is Warp, whose state is not a tree of JAX arrays.
+        env = package.registry.load(name, config_overrides={"impl": "jax"})
+        limit = int(package.registry.get_default_config(name).episode_length)
+
+        def start(key: JaxTree) -> tuple[JaxTree, JaxTree]:
+            state = env.reset(key)
+            return state.obs, state
+
+        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
+            state = env.step(state, action)
+            return state.obs, state, state.reward, state.done
+
+        return Functions(
+            start,
+            move,
+            _unbounded(env.observation_size),
+            Box(-1, 1, (int(env.action_size),)),
+            limit,
+        )
+
+
+def _unbounded(size: Any) -> Space:
+    """Return the space of observations with a size: a number, a shape, or several of them by name."""
+    if isinstance(size, Mapping):
+        return Dict({name: _unbounded(part) for name, part in size.items()})
+    shape = (size,) if isinstance(size, int) else tuple(size)
+    return Box(-np.inf, np.inf, shape)
 
 
 def gymnasium_space(space: Any, id: str) -> Space:
