@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import strangers
+from tests.faults import shared, strangers
 from tests.faults.hostile import World
 
 
@@ -34,4 +34,15 @@ def test_directories_that_strangers_left(world: World, part: int, monkeypatch: p
     cases = list(strangers.cases(world, random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
     assert len(cases) > 600
     wrong = [sentence for case in cases[part::4] for sentence in world.judged(case)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_files_that_people_share(world: World, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(world.folder / "cache"))
+    draw = random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))
+    cases = list(shared.cases(world, draw, monkeypatch.setenv))
+    monkeypatch.setattr("rlplug_cli.sweep.executors.LocalPlace.start", strangers.start_nothing)
+    assert len(cases) > 400
+    wrong = [sentence for case in cases[part::2] for sentence in world.judged(case)]
     assert not wrong, "\n".join(wrong)

@@ -153,6 +153,18 @@ def test_steps_are_those_in_double_precision(rule: Adam | RMSProp) -> None:
     torch.testing.assert_close(one.double(), two, rtol=2e-6, atol=2e-7)
 
 
+def test_a_step_with_an_infinite_mean_square_is_that_of_the_formula(loops: str) -> None:
+    """0, as in torch, and NaN if the gradient is infinite; the compiled division by a root gave NaN for all."""
+    if loops == "numpy":
+        pytest.skip("numpy's own")
+    from rlplug_core.fast.loops.learning import rmsprop
+
+    gradient = np.array([0.0, 1e-45, 1.0, 1e38, np.inf] * 80, np.float32)
+    parameters = np.ones(400, np.float32)
+    rmsprop(parameters, gradient, np.full(400, np.inf, np.float32), 0.99, 1e-5, 1e-3)
+    np.testing.assert_array_equal(parameters, np.array([1, 1, 1, 1, np.nan] * 80, np.float32))
+
+
 def test_views_are_of_the_tensors_that_they_are_asked_for() -> None:
     of_host, one, two = HostViews(), torch.zeros(2), torch.ones(2)
     first = of_host.of(one, two)

@@ -7,6 +7,8 @@ import numpy as np
 from rlplug_core.fast.loops.layers import HALF, ONE, ZERO, loop
 from rlplug_core.types import Array
 
+INFINITY = np.float32(np.inf)
+
 
 @loop
 def adam(
@@ -49,7 +51,8 @@ def rmsprop(
         g = gradient[i]
         v = kept * square[i] + rest * g * g
         square[i] = v
-        parameters[i] -= size * g / np.sqrt(v + small)
+        # The compiled division by a root is NaN for an infinite root; autograd's is 0, and NaN if g is infinite.
+        parameters[i] -= ZERO * g if v == INFINITY else size * g / np.sqrt(v + small)
 
 
 @loop
