@@ -14,20 +14,34 @@ from pathlib import Path
 
 from goals import GOALS, Goal
 
+from rlplug_core.plugins.presets import preset
+
 HERE = Path(__file__).parent
 LEARNING = HERE / "LEARNING.md"
 PRESETS = HERE.parent / "rlplug-algos" / "src" / "rlplug_algos" / "presets"
 RESULTS = PRESETS / "results.json"
 #: Options that change how long a run is and how it is evaluated, not how it learns.
 NEUTRAL = {"total_timesteps", "eval_every", "eval_episodes", "final_eval_episodes"}
+#: Algorithms of an example whose rows have its presets, the titles of the table, and its file of results.
+MARL = ("qmix", "vdn")
+MARL_TITLES = (
+    "algorithm",
+    "environment",
+    "env steps",
+    *(f"seed {n}" for n in range(1, 6)),
+    "result",
+    "last",
+)
+MARL_RESULTS = HERE.parent / "examples/rlplug-marl/src/rlplug_marl/presets/results.json"
 #: Tables of one lucky episode, and of updates instead of env steps.
 NOT_COUNTED = {"classic", "offline"}
 
 
 def counts(goal: Goal) -> bool:
     """Return whether the runs of a goal show what a preset reaches."""
-    plain = {name for name, _ in goal.options} <= NEUTRAL and not goal.variant
-    return plain and not goal.at_most and goal.part not in NOT_COUNTED
+    others = {name: value for name, value in goal.options if name not in NEUTRAL}
+    plain = not others or others.items() <= preset(goal.algorithm, goal.env).items()
+    return plain and not goal.variant and not goal.at_most and goal.part not in NOT_COUNTED
 
 
 def results(text: str) -> list[dict[str, object]]:
@@ -72,6 +86,18 @@ def entry(goal: Goal, row: dict[str, str]) -> dict[str, object]:
     }
 
 
+def of_marl(text: str) -> list[dict[str, object]]:
+    """Return the rows of rlplug-marl, which run its presets in its own worlds."""
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        if cells[0] in MARL:
+            row = dict(zip(MARL_TITLES, cells, strict=False))
+            goal = Goal(cells[0], cells[1], int(cells[2].replace(",", "")))
+            found.append(entry(goal, row))
+    return found
+
+
 def number(text: str) -> float | None:
     plain = text.replace(",", "")
     return float(plain) if re.fullmatch(r"-?\d+(\.\d+)?", plain) else None
@@ -79,8 +105,18 @@ def number(text: str) -> float | None:
 
 def content() -> str:
     """Return the content of `results.json`."""
-    return json.dumps(results(LEARNING.read_text(encoding="utf-8")), indent=1) + "\n"
+    return as_file(results(LEARNING.read_text(encoding="utf-8")))
+
+
+def content_of_marl() -> str:
+    """Return the content of the file of rlplug-marl."""
+    return as_file(of_marl(LEARNING.read_text(encoding="utf-8")))
+
+
+def as_file(rows: list[dict[str, object]]) -> str:
+    return json.dumps(rows, indent=1) + "\n"
 
 
 if __name__ == "__main__":
     RESULTS.write_text(content(), encoding="utf-8")
+    MARL_RESULTS.write_text(content_of_marl(), encoding="utf-8")

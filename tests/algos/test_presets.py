@@ -52,6 +52,7 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     ),
     "highway-fast-v0": (spaces.Box(-np.inf, np.inf, (5, 5), np.float32), spaces.Discrete(5)),
     "pettingzoo/mpe2.simple_spread_v3": (box(18), spaces.Discrete(5)),
+    "pettingzoo/mpe2.simple_speaker_listener_v4": (box(11), spaces.Discrete(5)),
     "rlplug_core.testing.envs:LongRecall": (LongRecall.obs, LongRecall.action),
 }  # fmt: skip
 
