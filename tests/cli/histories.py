@@ -29,7 +29,7 @@ def write_run(
     env_held = {"env": (env, content)} if content else {}
     sources = {role: _source(*one) for role, one in {**held, **env_held}.items()}
     config = {"name": path.name, "uid": path.name, "group": group_of(algorithm, content or env, whole),
-              "algorithm": algorithm, "env": env, "options": whole, "origins": origins, "environment": {},
+              "algorithm": algorithm, "env": env, "options": whole, "origins": origins, "environment": {"versions": {}},
               "created": created, "sources": sources}  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
     journal = Journal(path / "journal.jsonl")

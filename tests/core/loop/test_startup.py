@@ -34,7 +34,7 @@ def test_a_process_that_is_never_ready_is_told_as_such_and_has_the_longer_time(
     monkeypatch.setattr("rlplug_core.loop.async_processes.STARTUP", 0.5)
     who = {"async": "worker [01]", "decoupled": "actor [01]", "learners": "learner 1"}[case]
     runner = make_runner(TINY, NEVER, worker_timeout=2.0, **RUNNERS[case])
-    sentence = rf"{who} was not ready within 2 s; .* as it was built.*\(--worker-timeout waits longer\)"
+    sentence = rf"{who} was not ready within 2 s; .* was built .*\(--worker-timeout waits longer\)"
     try:
         with pytest.raises(WorkerFailed, match=sentence):
             runner.run(lambda: None)
