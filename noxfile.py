@@ -68,7 +68,7 @@ TOOLS = (
 ENV = ROOT / ".nox" / "env"
 FOLDERS = ("tests/core", "tests/algos", "tests/envs", "tests/cli")
 INSTALLED = ("tests/wheels", "tests/ecosystem")
-#: Four test processes on two cores: part of the time they wait for processes, servers and disks. The tests of a
+#: Three test processes on two cores: part of the time they wait for processes, servers and disks. The tests of a
 #: file share runs and environments, so a file stays in one process; `tests/conftest.py` says which files are first.
 PARALLEL = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "10")
 #: The plain nox runs the tests without the marker `slow`, with the same generated examples each time. `pytest` by hand
