@@ -38,14 +38,14 @@ NOT_COUNTED = {"classic", "offline"}
 
 
 def counts(goal: Goal) -> bool:
-    """Return whether the runs of a goal show what a preset reaches."""
+    """Return whether the runs of a goal measure a preset."""
     others = {name: value for name, value in goal.options if name not in NEUTRAL}
     plain = not others or others.items() <= preset(goal.algorithm, goal.env).items()
     return plain and not goal.variant and not goal.at_most and goal.part not in NOT_COUNTED
 
 
 def results(text: str) -> list[dict[str, object]]:
-    """Return the rows of tables in LEARNING.md that show what a preset reaches."""
+    """Return the rows of tables in LEARNING.md that measure a preset."""
     known = {path.stem for path in PRESETS.glob("*.toml")}
     goals = {
         (goal.algorithm, goal.env.rpartition(":")[2], f"{goal.steps:,}"): goal

@@ -69,7 +69,7 @@ class TwoStep(Team):
 class Climb(Team):
     """Climb three ledges together: the top gives 10, to rest together 4, and to leave the other one 0.
 
-    An agent that climbs alone ends the episode, so rest looks better to an agent that learns alone.
+    If only one agent climbs, the episode ends, so an independent learner prefers to rest.
     """
 
     def play(self, first: int, second: int) -> tuple[float, bool]:

@@ -13,7 +13,7 @@ import rlplug_core as rl
 def values_with_dropout(
     critics: rl.ActionCritics, batch: rl.Transitions, obs: rl.Obs, action: Tensor, use: int
 ) -> Tensor:
-    """Compute Q(s, a) by all n critics; without masks in the batch there is no dropout.
+    """Compute Q(s, a) by all n critics; without masks in the batch it drops nothing.
 
     Args:
         batch: `extras["masks"]` [uses, n, B, H] has factors of all H hidden units, those of the first layer first.

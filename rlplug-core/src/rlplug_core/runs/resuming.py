@@ -72,7 +72,7 @@ def _newest(checkpoints: Checkpoints) -> tuple[Saved, dict[str, State], dict[str
 def _complete(
     run: Run, session: Callable[[], Session], saved: Saved, limit: int, ended: str
 ) -> None:
-    """Do what is left after a final checkpoint: the final evaluation, or the hooks.
+    """Run the final evaluation or the hooks that are missing after a final checkpoint.
 
     Raises:
         UsageError: nothing is left.

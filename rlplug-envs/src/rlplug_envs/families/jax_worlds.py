@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -110,22 +111,7 @@ class Brax(JaxWorlds):
 
     def functions(self, package: Any, name: str) -> Functions:
         env = import_module("brax.envs").get_environment(name)
-
-        def start(key: JaxTree) -> tuple[JaxTree, JaxTree]:
-            state = env.reset(key)
-            return state.obs, state
-
-        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
-            state = env.step(state, action)
-            return state.obs, state, state.reward, state.done
-
-        return Functions(
-            start,
-            move,
-            Box(-np.inf, np.inf, (int(env.observation_size),)),
-            Box(-1, 1, (int(env.action_size),)),
-            self.time_limit,
-        )
+        return _brax_functions(env, self.time_limit)
 
 
 class Playground(JaxWorlds):
@@ -142,29 +128,34 @@ class Playground(JaxWorlds):
         # Its default is Warp, whose state is not a tree of JAX arrays.
         env = package.registry.load(name, config_overrides={"impl": "jax"})
         limit = int(package.registry.get_default_config(name).episode_length)
+        return _brax_functions(env, limit)
 
-        def start(key: JaxTree) -> tuple[JaxTree, JaxTree]:
-            state = env.reset(key)
-            return state.obs, state
 
-        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
-            state = env.step(state, action)
-            return state.obs, state, state.reward, state.done
+def _brax_functions(env: Any, limit: int) -> Functions:
+    """Return the functions of an environment with Brax's interface, which MuJoCo Playground also has."""
 
-        return Functions(
-            start,
-            move,
-            _unbounded(env.observation_size),
-            Box(-1, 1, (int(env.action_size),)),
-            limit,
-        )
+    def start(key: JaxTree) -> tuple[JaxTree, JaxTree]:
+        state = env.reset(key)
+        return state.obs, state
+
+    def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
+        state = env.step(state, action)
+        return state.obs, state, state.reward, state.done
+
+    return Functions(
+        start,
+        move,
+        _unbounded(env.observation_size),
+        Box(-1, 1, (int(env.action_size),)),
+        limit,
+    )
 
 
 def _unbounded(size: Any) -> Space:
     """Return the space of observations with a size: a number, a shape, or several of them by name."""
     if isinstance(size, Mapping):
         return Dict({name: _unbounded(part) for name, part in size.items()})
-    shape = (size,) if isinstance(size, int) else tuple(size)
+    shape = (size,) if isinstance(size, Integral) else tuple(size)
     return Box(-np.inf, np.inf, shape)
 
 

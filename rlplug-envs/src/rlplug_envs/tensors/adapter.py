@@ -128,7 +128,7 @@ class TensorAdapter(EnvBase):
         return now
 
     def _check_action(self, action: object) -> None:
-        """Raise PluginError if an agent has returned actions that are no tensor."""
+        """Raise PluginError if the actions of an agent are not a tensor."""
         if not isinstance(action, Tensor):
             raise PluginError(
                 f"{self.spec.id} takes actions as tensors on {self.device}, and the agent of this algorithm has "
