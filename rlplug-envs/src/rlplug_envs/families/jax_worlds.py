@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 from importlib import import_module
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
@@ -19,6 +20,9 @@ from rlplug_core.types import Array, Space
 from rlplug_envs.families.tensor import DeviceProvider
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.jax_rows import NEVER, Functions, JaxRows, JaxTree
+
+#: Observation, state, reward and whether the episode is over.
+_Moved: TypeAlias = tuple[JaxTree, JaxTree, JaxTree, JaxTree]
 
 
 class JaxWorlds(DeviceProvider):
@@ -55,11 +59,11 @@ class JaxWorlds(DeviceProvider):
         functions = self.functions(package, name)
         return TensorAdapter(lambda: JaxRows(functions, num_envs, self.device), id)
 
-    def names(self, package: Any) -> Iterable[str]:
+    def names(self, package: ModuleType) -> Iterable[str]:
         """Return the names of the environments of the package."""
         raise NotImplementedError
 
-    def functions(self, package: Any, name: str) -> Functions:
+    def functions(self, package: ModuleType, name: str) -> Functions:
         """Return an environment of the package as functions."""
         raise NotImplementedError
 
@@ -69,11 +73,11 @@ class Gymnax(JaxWorlds):
 
     name = "gymnax"
 
-    def names(self, package: Any) -> Iterable[str]:
+    def names(self, package: ModuleType) -> Iterable[str]:
         names: Iterable[str] = package.registered_envs
         return names
 
-    def functions(self, package: Any, name: str) -> Functions:
+    def functions(self, package: ModuleType, name: str) -> Functions:
         env, params = package.make(name)
         limit = 0
         if "max_steps_in_episode" in {each.name for each in fields(params)}:
@@ -85,7 +89,7 @@ class Gymnax(JaxWorlds):
             obs, state = env.reset_env(key, params)
             return obs, state
 
-        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
+        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> _Moved:
             obs, state, reward, done, _ = env.step_env(key, state, action, params)
             return obs, state, reward, done
 
@@ -105,11 +109,11 @@ class Brax(JaxWorlds):
     #: The steps of an episode in Brax's own training.
     time_limit = 1_000
 
-    def names(self, package: Any) -> Iterable[str]:
+    def names(self, package: ModuleType) -> Iterable[str]:
         names: Iterable[str] = import_module("brax.envs")._envs
         return names
 
-    def functions(self, package: Any, name: str) -> Functions:
+    def functions(self, package: ModuleType, name: str) -> Functions:
         env = import_module("brax.envs").get_environment(name)
         return _brax_functions(env, self.time_limit)
 
@@ -120,11 +124,11 @@ class Playground(JaxWorlds):
     name = "playground"
     module = "mujoco_playground"
 
-    def names(self, package: Any) -> Iterable[str]:
+    def names(self, package: ModuleType) -> Iterable[str]:
         names: Iterable[str] = package.registry.ALL_ENVS
         return names
 
-    def functions(self, package: Any, name: str) -> Functions:
+    def functions(self, package: ModuleType, name: str) -> Functions:
         # Its default is Warp, whose state is not a tree of JAX arrays.
         env = package.registry.load(name, config_overrides={"impl": "jax"})
         limit = int(package.registry.get_default_config(name).episode_length)
@@ -138,7 +142,7 @@ def _brax_functions(env: Any, limit: int) -> Functions:
         state = env.reset(key)
         return state.obs, state
 
-    def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Any:
+    def move(key: JaxTree, state: JaxTree, action: JaxTree) -> _Moved:
         state = env.step(state, action)
         return state.obs, state, state.reward, state.done
 
