@@ -60,6 +60,18 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         os.environ["XDG_STATE_HOME"] = before
 
 
+@pytest.fixture(autouse=True)
+def environment_kept() -> Iterator[None]:
+    """Restore environment variables and the working directory, which commands that run in this process change."""
+    variables = dict(os.environ)
+    folder = Path.cwd()
+    yield
+    if os.environ != variables:
+        os.environ.clear()
+        os.environ.update(variables)
+    os.chdir(folder)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def heard_signals() -> None:
     """Restore default signal handlers: a shell ignores SIGINT for a background command, and runs inherit that."""

@@ -12,6 +12,8 @@ T = TypeVar("T")
 #: Seconds after which something hangs, even if ten other processes want the same core. Tests that wait for the end of
 #: a process, for an answer or for a condition use this limit; tests of a limit set one of their own.
 PATIENCE = 900.0
+#: What a run prints when a step of it takes more than two seconds, which depends on the machine.
+NOTICES = ("training starts after that", "starting the environments", "sending the rest of the run")
 
 
 def until(condition: Callable[[], T], process: subprocess.Popen[Any] | None = None, seconds: float = PATIENCE) -> T:
@@ -22,3 +24,8 @@ def until(condition: Callable[[], T], process: subprocess.Popen[Any] | None = No
         assert time.monotonic() < deadline, "the condition never came"
         pause.wait(0.02)
     return found
+
+
+def without_notices(stderr: str) -> str:
+    """Return stderr without the lines that a slow machine prints."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if not any(notice in line for notice in NOTICES))

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, without_notices
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -43,13 +43,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> Path:
     )
     assert done.returncode == 0, done.stderr
     (here / "out.txt").write_text(done.stdout)
-    assert told(done.stderr) == ""
+    assert without_notices(done.stderr) == ""
     return here
-
-
-def told(stderr: str) -> str:
-    """Return stderr without the line about a wait for MLflow, which a slow machine prints."""
-    return "".join(line for line in stderr.splitlines(keepends=True) if "sending the rest of the run" not in line)
 
 
 @pytest.fixture
@@ -251,7 +246,7 @@ def test_two_first_runs_at_once_are_both_recorded(place: Path) -> None:
     ]
     errors = [process.communicate(timeout=PATIENCE)[1].decode() for process in started]
     assert [process.returncode for process in started] == [0] * 2, errors
-    assert list(map(told, errors)) == [""] * 2
+    assert list(map(without_notices, errors)) == [""] * 2
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")

@@ -25,6 +25,7 @@ def trained(python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = [python, "-m", "rlplug_cli", "run", "a3c", "CartPole-v1", *few]
         done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
+        (place / "stderr.txt").write_text(done.stderr, encoding="utf-8")
     return place
 
 
@@ -47,7 +48,7 @@ def test_mlflow_has_the_run_with_its_curves_complete(trained: Path) -> None:
 
     client = MlflowClient(f"sqlite:///{trained / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("CartPole-v1")
-    assert experiment is not None
+    assert experiment is not None, (trained / "stderr.txt").read_text(encoding="utf-8")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.params["seed"] == "1"
