@@ -14,10 +14,11 @@ import pytest
 from gymnasium import spaces
 from PIL import Image
 
-from rlplug_cli.render.environment import describe, text
+from rlplug_cli.render.environment import describe, results_of, results_table, text
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.clock import Clock
 from rlplug_core.plugins.families import Family, families, family_of, time_limit
+from rlplug_core.plugins.presets import preset as preset_values
 from rlplug_core.seeds import Seeds
 from tests.cli.conftest import Done
 
@@ -121,6 +122,24 @@ def test_presets_are_shown_with_what_they_reach(rlplug: Callable[..., Done]) -> 
     assert [one["algorithm"] for one in json.loads(rlplug("info", "MinAtar/Breakout-v1", "--json").out)["results"]] == [
         "ppo"
     ]
+
+
+def test_every_result_tells_one_seed_and_another_length_than_the_preset() -> None:
+    path = ROOT / "rlplug-algos/src/rlplug_algos/presets/results.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    wrong = []
+    for env in {one["env"] for one in rows}:
+        found = results_of(env, "")
+        shown = results_table(found)
+        lines = {line.split()[0]: line for line in shown.splitlines() if line}
+        for one in (row for row in rows if row["env"] == env):
+            usual = preset_values(one["algorithm"], env).get("total_timesteps", 100_000)
+            length = f"{one['steps']:,} (preset: {usual:,})" if usual != one["steps"] else f"{one['steps']:,}  "
+            seeds = "one seed)" if one["seeds"] == 1 else f" of {one['seeds']})"
+            line = lines.get(one["algorithm"], "")
+            right = length in line and seeds in line and ("other seeds" in shown or one["seeds"] > 1)
+            wrong += [] if right else [(env, one["algorithm"], line)]
+    assert not wrong
 
 
 def test_the_results_of_presets_are_those_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:

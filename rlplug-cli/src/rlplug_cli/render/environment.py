@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rlplug_cli.lookup import one_thread, short_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import facts, rows, table
-from rlplug_core.config import figures
+from rlplug_core.config import RunOptions, figures
 from rlplug_core.plugins import (
     AT_ONCE,
     DIFFERENT_SPACES,
@@ -20,6 +20,7 @@ from rlplug_core.plugins import (
     has_preset,
     preset_chain,
     preset_results,
+    preset_values,
     time_limit,
 )
 
@@ -70,9 +71,19 @@ def describe(env: str, arguments: Mapping[str, object]) -> Found:
         "wrap": list(about.wrap),
         "agents": list(about.agents),
         "algorithms": algorithms(env, about),
-        "results": [asdict(one) for one in preset_results(about.env)],
+        "results": results_of(about.env, about.kind),
         "frame": None,
     }
+
+
+def results_of(env: str, kind: str) -> list[dict[str, object]]:
+    """Return the final returns of presets in an environment, each with the env steps that the preset sets."""
+    found = []
+    for one in preset_results(env):
+        options = preset_values(one.algorithm, env, kind)
+        steps = options.get("total_timesteps", RunOptions.total_timesteps)
+        found.append({**asdict(one), "preset_steps": steps})
+    return found
 
 
 def algorithms(env: str, about: Inspection) -> list[dict[str, str]]:
@@ -126,23 +137,40 @@ def text(found: Found) -> str:
             for which, names in by.items()
         },
     }
-    return facts(((title, line) for title, line in lines.items() if line), 32) + _results(found)
+    described = facts(((title, line) for title, line in lines.items() if line), 32)
+    return described + results_table(found["results"])
 
 
-def _results(found: Found) -> str:
-    """Return the table of what presets reach here, or ""."""
+def results_table(results: list[dict[str, Any]]) -> str:
+    """Return the table of the final returns of presets, or ""."""
     lines = [
         (
             one["algorithm"],
-            f"{one['steps']:,}",
-            f"{figures(one['result'])} ({one['of']} of {one['seeds']})",
+            _trained(one["steps"], one["preset_steps"]),
+            f"{figures(one['result'])} ({_of_seeds(one['of'], one['seeds'])})",
             "-" if one["last"] is None else figures(one["last"]),
         )
-        for one in found["results"]
+        for one in results
     ]
     if not lines:
         return ""
-    return f"\n\n{table(('PRESET OF', 'ENV STEPS', 'FINAL RETURN', 'OF LAST WEIGHTS'), lines)}"
+    shown = table(("PRESET OF", "ENV STEPS", "FINAL RETURN", "OF LAST WEIGHTS"), lines)
+    single = any(one["seeds"] == 1 for one in results)
+    note = "\n\none seed: other seeds may reach less or more" if single else ""
+    return f"\n\n{shown}{note}"
+
+
+def _trained(steps: int, usual: int) -> str:
+    """Return the length of the runs, with the preset's if it differs."""
+    return f"{steps:,}" if steps == usual else f"{steps:,} (preset: {usual:,})"
+
+
+def _of_seeds(how: str, seeds: int) -> str:
+    """Return how the seeds became one number; a single seed has no worst one and no mean."""
+    if seeds > 1:
+        return f"{how} of {seeds}"
+    what = how.rpartition(", ")[0]
+    return f"{what}, one seed" if what else "one seed"
 
 
 def _resumes(found: Found) -> str:
