@@ -226,10 +226,14 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False, requires=["env"])
 def attacks(session: nox.Session) -> None:
-    """Judge 3,000 files of strangers, then send signals and start commands at the same time for 20 minutes."""
+    """Judge 3,000 files of strangers, then send signals and start commands at the same time for 20 minutes.
+
+    `-- -k people_share` judges only shared agents and registries, and sends no signals.
+    """
     run_tests(session, "tests/faults/test_hostile_files.py")
-    with timed(session, checks):
-        in_env(session, "tests.faults.moments", "300", "1200")
+    if not session.posargs:
+        with timed(session, checks):
+            in_env(session, "tests.faults.moments", "300", "1200")
 
 
 @nox.session(python=PYTHONS, reuse_venv=True, default=False, requires=["build"])
