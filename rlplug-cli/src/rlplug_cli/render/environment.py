@@ -46,7 +46,7 @@ def tell_environment(
 
         first_frame(env, arguments, frame)
         found["frame"] = short_path(frame)
-    echo_json(found) if as_json else echo(text(found))
+    echo_json(found) if as_json else echo(text(found) + results_table(found["results"]))
 
 
 def describe(env: str, arguments: Mapping[str, object]) -> Found:
@@ -112,7 +112,7 @@ def _preset(algorithm: str, env: str, kind: str) -> str:
 
 
 def text(found: Found) -> str:
-    """The same for people."""
+    """Return the facts for people, without the results of presets."""
     rewards = found["rewards"]
     by = {
         which: [one["algorithm"] for one in found["algorithms"] if one["preset"] == which]
@@ -137,8 +137,7 @@ def text(found: Found) -> str:
             for which, names in by.items()
         },
     }
-    described = facts(((title, line) for title, line in lines.items() if line), 32)
-    return described + results_table(found["results"])
+    return facts(((title, line) for title, line in lines.items() if line), 32)
 
 
 def results_table(results: list[dict[str, Any]]) -> str:
