@@ -176,7 +176,8 @@ def test_the_state_is_all_observations_without_absent_agents_or_the_state_that_t
     spec = replace(spec, obs=given)
     world = torch.tensor([[[4.0, 5.0], [4.0, 5.0]]])
     obs = {"agents": {"seen": torch.tensor([[0, 1]]), "state": world}, "present": torch.ones(1, 2)}
-    assert JointState(spec)(obs).tolist() == [[4, 5]]
+    assert JointState(spec)(obs).tolist() == JointState(spec, ("state",))(obs).tolist() == [[4, 5]]
+    assert JointState(spec, ("seen",))(obs).tolist() == [[1, 0, 0, 0, 1, 0]]
     assert agent_spec(spec).obs == spaces.Dict({"seen": spaces.Discrete(3)})
 
 

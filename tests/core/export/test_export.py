@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
+from torch import Tensor, nn
 
 from rlplug_core.acting.continuous import GaussianNoise, NoiseAgent, SampleAgent
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
@@ -21,9 +22,9 @@ from rlplug_core.config.schedules import constant
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.export import torchscript
 from rlplug_core.export.agent import DetachedEnv
-from rlplug_core.export.bundle import JSON, TENSORS, read, write
+from rlplug_core.export.bundle import JSON, TENSORS, read, trace_policy, write
 from rlplug_core.export.flat import Flat, leaves
-from rlplug_core.export.greedy import greedy
+from rlplug_core.export.greedy import Greedy, greedy
 from rlplug_core.export.program import operation
 from rlplug_core.export.spaces import space_from_json, space_to_json, to_env_action
 from rlplug_core.nets.continuous import DeterministicPolicy
@@ -209,6 +210,23 @@ def test_programs_are_traced_on_observations_that_there_are(space: spaces.Space[
         assert all(part.contains(row) for row in example[name].numpy()), name
     place = write(tmp_path / "policy", policy, DetachedEnv(spec, spec.action), {"wrap": []}, torchscript=True)
     assert {path.name for path in place.iterdir()} == {JSON, TENSORS, "policy.pt"}
+
+
+def test_a_key_that_gives_only_the_number_of_rows_is_not_an_input() -> None:
+    """Tracing takes the number from the first key; a module that takes it from a key itself needs this key."""
+
+    class Plan(nn.Module):
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+        def forward(self, obs: dict[str, Tensor]) -> Tensor:
+            return obs["b"] + torch.zeros(obs[self.key].shape[0], 2)
+
+    space = spaces.Dict({"a": VECTOR, "b": spaces.Box(-1, 1, (2,), np.float32)})
+    for key, names in (("b", ["obs.b"]), ("a", ["obs.a", "obs.b"])):
+        flat, graph, _ = trace_policy(Greedy(Plan(key), lambda action: action), space)
+        assert flat.names == graph["inputs"] == names
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["new", "empty"])

@@ -1,4 +1,4 @@
-"""The kit gives signals and data sets to algorithms that ask for them, and sees wrong uses."""
+"""The kit gives signals, data sets and views to algorithms that ask for them, and sees wrong uses."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ from tests.core.carrying import (
 )
 from tests.core.demonstrations import Imitates, Mixes, Needs
 from tests.core.fakes import Tiny
+from tests.core.viewing import (
+    ActsOnTheCriticsView,
+    BuildsTheActorLikeTheCritic,
+    BuildsTheCriticLikeTheActor,
+    ExportsItsCritic,
+    IgnoresCriticNet,
+    IgnoresCriticObs,
+    IgnoresNetObs,
+    LeavesTheCriticUntrained,
+    RefusesDicts,
+    RefusesItsOptions,
+    Views,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +74,18 @@ from tests.core.fakes import Tiny
         (Loses, "extras", "failed", "it writes extras['uses'], and later batches do not have it"),
         (Undeclared, "updates", "failed", "add it where the buffer is made: .with_extras(uses=0.0)"),
         (Forgets, "dataset", "failed", "draws other batches from its data set"),
+        (RefusesDicts, "views", "skipped", "it refuses Dict observations: observations must be vectors"),
+        (Views, "views", "passed", ""),
+        (Tiny, "views", "passed", ""),
+        (IgnoresCriticNet, "views", "failed", "no network of critic_net.hidden units reads the key of critic_net.obs"),
+        (IgnoresNetObs, "views", "failed", "actions depend on another key, 'critic_key'; build the policy from net"),
+        (ActsOnTheCriticsView, "views", "failed", "actions depend on another key, 'critic_key'"),
+        (IgnoresCriticObs, "views", "failed", "the critic reads keys that critic_net.obs does not have"),
+        (BuildsTheCriticLikeTheActor, "views", "failed", "reads a key that net.obs does not have; if it is the critic"),
+        (BuildsTheActorLikeTheCritic, "views", "failed", "no network of net.hidden units reads the key of net.obs"),
+        (LeavesTheCriticUntrained, "views", "failed", "updates do not depend on the key of critic_net.obs"),
+        (ExportsItsCritic, "views", "failed", "exported() reads 'critic_key', a key that net.obs does not have"),
+        (RefusesItsOptions, "views", "failed", "it refuses its options net.obs and critic_net.obs: the policy reads"),
     ],
     ids=lambda one: one.__name__ if isinstance(one, type) else one,
 )

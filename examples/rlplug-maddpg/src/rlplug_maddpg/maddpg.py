@@ -31,6 +31,7 @@ class MADDPGConfig(rl.Config):
     # Polyak averaging of the target networks; 1: copy
     tau: rl.Scheduled[rl.UnitInterval] = 0.01
     net: rl.Net = rl.Net(hidden=(64, 64), activation="relu")
+    critic_net: rl.CriticNet = rl.CriticNet()
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the actors
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
     max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # largest gradient norm
@@ -58,14 +59,15 @@ class MADDPG(rl.Algorithm[rl.Transitions]):
         own = rl.agent_spec(self.spec)
         self.agents = self.spec.agents_per_world
         self.policy = rl.PerAgent(lambda: rl.DeterministicPolicy(own, c.net), self.agents)
-        self.state = rl.JointState(self.spec)
+        critic_net = c.critic_net.over(c.net)
+        self.state = rl.JointState(self.spec, critic_net.obs)
         size = prod(own.action.shape or ())
         joint = replace(
             own,
             obs=spaces.Box(-np.inf, np.inf, (self.state.features,)),
             action=spaces.Box(-1, 1, (self.agents * size,)),
         )
-        net = replace(c.net, factory=None, channels=(), kernels=(), strides=(), obs=())
+        net = replace(critic_net, factory=None, channels=(), kernels=(), strides=(), obs=())
         self.critics = rl.ActionCritics(lambda: rl.ActionCritic(joint, net), self.agents)
         self.target_policy = rl.target_network(self.policy)
         self.target_critics = rl.target_network(self.critics)

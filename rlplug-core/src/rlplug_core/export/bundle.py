@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,7 +105,7 @@ def _write_into(
     spec = env.spec
     env_action = complete(env).action_space
     source = complete(env).source
-    flat, graph, tensors = _trace_policy(module, spec.obs)
+    flat, graph, tensors = trace_policy(module, spec.obs)
     data = save(tensors)
     record = {
         "format": FORMAT,
@@ -138,14 +138,18 @@ def _write_programs(directory: Path, flat: Flat, onnx: bool, torchscript: bool) 
         write_torchscript(directory / "policy.pt", flat)
 
 
-def _trace_policy(
+def trace_policy(
     module: Greedy | GreedyRecurrent, space: Space
 ) -> tuple[Flat, Graph, dict[str, Tensor]]:
     """Return a policy's module with flat inputs, its graph and its tensors; without keys that it does not read."""
     flat = Flat(module, space)
     graph, tensors = trace(flat, flat.example(), flat.names)
     read_space = without_unread_keys(space, graph)
-    return (flat, graph, tensors) if read_space is space else _trace_policy(module, read_space)
+    if read_space is not space:
+        # A module may name a key that it does not compute with.
+        with suppress(UsageError):
+            return trace_policy(module, read_space)
+    return flat, graph, tensors
 
 
 def without_unread_keys(space: Space, graph: Graph) -> Space:
@@ -157,7 +161,9 @@ def without_unread_keys(space: Space, graph: Graph) -> Space:
     """
     if not isinstance(space, spaces.Dict):
         return space
-    words = json.dumps([graph["steps"], graph["outputs"]])
+    # Tracing takes the number of rows from the first key.
+    steps = [step for step in graph["steps"] if not step[1].startswith("aten.sym_size")]
+    words = json.dumps([steps, graph["outputs"]])
     kept = {
         key: part
         for key, part in space.spaces.items()

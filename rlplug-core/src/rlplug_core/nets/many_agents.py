@@ -69,14 +69,18 @@ class JointState(nn.Module):
 
     It is the entry `state` of the agents' observations if they have one. Otherwise it is the observations of all
     agents, with zeros for absent agents. Discrete parts are one-hot; images go through the default convolutions.
+
+    Args:
+        spec: of the environment.
+        keys: of Dict observations, as `critic_net.obs` names them; none for the entry `state`, or all keys without it.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, keys: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.agents = spec.agents_per_world
-        self.given = _has_state(spec)
+        self.given = _has_state(spec) and keys in ((), (STATE,))
         space = spec.obs.spaces[STATE] if self.given else spec.obs  # type: ignore[attr-defined]
-        self.vectors, features = encoder(space, Net(hidden=()))
+        self.vectors, features = encoder(space, Net(hidden=(), obs=() if self.given else keys))
         self.features = features if self.given else features * self.agents
 
     def forward(self, obs: dict[str, Obs]) -> Tensor:

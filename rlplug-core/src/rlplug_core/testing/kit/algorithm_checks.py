@@ -83,6 +83,7 @@ RULES = (
     Rule("pauses", "contract", "updating:pauses", ("weight-zero",), since=2),
     Rule("weight-scale", "contract", "updating:weight_scale", _BITS),
     Rule("signals", "contract", "input_checks:signals", _BITS, since=2),
+    Rule("views", "contract", "view_checks:views", _BITS, since=2),
     Rule("dataset", "contract", "input_checks:dataset", _STATE_AND_BITS, since=2),
     Rule("extras", "contract", "learner_extras:extras", _STATE_AND_BITS, since=2),
     Rule("export", "contract", "export:export", ("updates", *_BITS), since=2),

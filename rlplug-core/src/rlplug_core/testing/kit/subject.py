@@ -78,6 +78,7 @@ class Subject:
         self.record = record
         self.given = given
         self.env = env
+        self.wrap = wrap
         self.wrappers = tuple(map(WrapperSpec.parse, wrap))
         self.cls: type[Any] = algorithm(name)
         self.notes: dict[Any, Any] = {}
