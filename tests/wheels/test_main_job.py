@@ -22,11 +22,18 @@ def trained(python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("RLPLUG_MLFLOW_DRAIN_SECONDS", "300")  # a slow machine is no failure
         few = ["--total-timesteps", "4000", "--eval-episodes", "5", "--final-eval-episodes", "5"]
-        words = [python, "-m", "rlplug_cli", "run", "a3c", "CartPole-v1", *few]
-        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stdout + done.stderr
+        command = [python, "-m", "rlplug_cli"]
+        done = called([*command, "run", "a3c", "CartPole-v1", *few])
         (place / "stderr.txt").write_text(done.stderr, encoding="utf-8")
+        if "rlplug sync" in done.stderr:  # the process that sends was too slow, or the system ended it
+            called([*command, "sync", *map(str, (place / "runs").iterdir())])
     return place
+
+
+def called(words: list[str]) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def journal(place: Path) -> list[dict[str, Any]]:
