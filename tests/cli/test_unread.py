@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import rlplug_cli
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -111,4 +114,22 @@ def test_a_stdout_without_a_character_prints_another(
         said = process.communicate()[0]
     assert process.returncode == 0, said
     assert b"a2c ? CartPole-v1 ? seed 1" in said
+    assert said.isascii()  # click writes UTF-8 if nobody names the stream
     assert status(place) == "finished"
+
+
+@pytest.mark.parametrize("words", ["list", "list --json"])
+def test_another_command_without_any_stdout_ends_quietly(words: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "rlplug_cli", *words.split()],
+        check=False, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_every_output_names_its_stream() -> None:
+    """Click takes a stream of ASCII for a mistake and writes UTF-8 to it, unless the stream is named."""
+    sources = Path(rlplug_cli.__file__).parent.rglob("*.py")
+    calls = [call for path in sources for call in re.findall(r"click\.s?echo\(.*", path.read_text(encoding="utf-8"))]
+    assert calls
+    assert not [call for call in calls if "file=" not in call]

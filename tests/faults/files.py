@@ -1,6 +1,6 @@
-"""Every file operation of a run fails in turn, in every way that it can: the run says so, and goes on afterwards.
+"""Every file operation of a command fails in turn, in every way that it can: it says so, and typed again it finishes.
 
-    python -m tests.faults.files [SHARE]      the table, as lines of Markdown; a share below 1 draws that many trials
+    python -m tests.faults.files [SHARE [COMMAND…]]      the table, as lines of Markdown; a share below 1 draws some
 
 It needs Linux and a C compiler, for `faulty.c`.
 """
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,22 +24,51 @@ from tests.faults.trials import Fault, differences, done, ended, resumed, starte
 #: What may befall each kind of operation; `faulty.c` says which letter is which.
 FAULTS = {
     "kill": (0, "ocpwsr"), "ENOSPC": (errno.ENOSPC, "cpw"), "EIO": (errno.EIO, "ocpwsr"),
-    "EACCES": (errno.EACCES, "ocp"), "EMFILE": (errno.EMFILE, "oc"),
+    "ESTALE": (errno.ESTALE, "ocpwsr"), "EACCES": (errno.EACCES, "ocp"), "EMFILE": (errno.EMFILE, "oc"),
 }  # fmt: skip
-WORDS = (
-    "run", "a2c", "rlplug_core.testing.envs:Chain", "--total-timesteps", "60", "--num-envs", "2", "--eval-every", "30",
-    "--eval-episodes", "2", "--final-eval-episodes", "3", "--log-every", "10", "--checkpoint-every", "20",
-    "--keep-checkpoints", "1", "--n-steps", "5", "--log", "csv",
+SHORT = (
+    "--total-timesteps", "60", "--num-envs", "2", "--eval-episodes", "2", "--final-eval-episodes", "3",
+    "--log-every", "10", "--checkpoint-every", "20", "--keep-checkpoints", "1", "--n-steps", "5", "--log", "csv",
 )  # fmt: skip
+CHAIN = ("a2c", "rlplug_core.testing.envs:Chain", *SHORT)
+RUN = ("run", *CHAIN, "--eval-every", "30", "--name", "hit")
+#: The run whose agent is shared: a shared agent has no code, so its environment must be an installed one.
+CARTPOLE = ("run", "a2c", "CartPole-v1", *SHORT, "--name", "hit")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command that meets faults, what was typed before it, and the directory that it makes whole or not at all."""
+
+    words: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    makes: str = ""
+
+
+MORE = ("resume", "hit", "--total-timesteps", "120")
+CASES = {
+    "run": Case(RUN),
+    "resume": Case(MORE, before=RUN),
+    "export": Case(("export", "hit"), before=RUN, makes="hit/export"),
+    "push": Case(("push", "hit", "runs/shared"), before=CARTPOLE, makes="shared"),
+    "sweep": Case(("sweep", *CHAIN, "--eval-every", "30", "--seeds", "2", "--jobs", "1", "--name", "hit")),
+    "evolve": Case(
+        ("evolve", *CHAIN, "--learning-rate", "1e-4..1e-2:log", "--members", "2", "--every", "30", "--jobs", "1",
+         "--name", "hit")
+    ),
+}  # fmt: skip
+#: Files that say when and where something happened, and so differ between two runs that are the same.
+MOMENTS = ("config.json", "journal.jsonl", "lock", "events.json", "manifest.json", "sweep.json", "compare.html", ".txt")
 
 
 @dataclass
 class Outcome:
     """What came of the faults of one kind."""
 
+    command: str
     fault: str
     trials: int = 0
-    #: Runs that went on to their end all the same, which may ignore what they do not need.
+    #: Commands that went on to their end all the same, which may ignore what they do not need.
     survived: int = 0
     wrong: list[str] = field(default_factory=list)
 
@@ -52,32 +82,63 @@ def compiled(place: Path) -> Path:
     return library
 
 
-def operations(library: Path, place: Path) -> str:
-    """The kinds of a run's file operations in their order; the run is `runs/whole`."""
+def operations(case: Case, library: Path, place: Path) -> str:
+    """The kinds of a command's file operations in their order; what it leaves is put into `whole`."""
+    place.mkdir()
+    if case.before:
+        done(case.before, place)
+        shutil.copytree(place / "runs", place / "before")
     count = place / "count"
-    process = started([*WORDS, "--name", "whole"], place, Fault(0, -1, str(library), str(count)))
+    process = started(case.words, place, Fault(0, -1, str(library), str(count)))
     assert ended(process) == 0, (place / "said.txt").read_text()
+    (place / "runs").rename(place / "whole")
     return count.read_text()
 
 
-def trial(fault: Fault, place: Path, whole: Path) -> tuple[bool, str]:
-    """Let a run meet a fault, then go on without one: whether it came to its end, and what is wrong if anything is."""
-    run, said = place / "runs" / "hit", place / "said.txt"
-    shutil.rmtree(run, ignore_errors=True)
+def trial(case: Case, fault: Fault, place: Path) -> tuple[bool, str]:
+    """Let a command meet a fault, then type it again: whether it came to its end, and what is wrong if anything is."""
+    runs, said = place / "runs", place / "said.txt"
+    shutil.rmtree(runs, ignore_errors=True)
+    if case.before:
+        shutil.copytree(place / "before", runs)
     said.unlink(missing_ok=True)
-    command = [*WORDS, "--name", "hit"]
-    code = ended(started(command, place, fault))
+    code = ended(started(case.words, place, fault))
     if fault.error and (wrong := _unclear(code, said.read_text())):
         return code == 0, wrong
-    if not (run / "config.json").exists():
-        done(command, place)
-    if failure := resumed(run, place):
+    if failure := _again(case, code, place):
         return False, f"it does not continue: {failure}"
-    return code == 0, "; ".join(differences(run, whole))
+    return code == 0, "; ".join(unlike(runs, place / "whole"))
+
+
+def _again(case: Case, code: int, place: Path) -> str:
+    """Continue what met a fault; return what was said if that failed."""
+    run = place / "runs" / "hit"
+    if case.words[0] == "run" and (run / "config.json").exists():
+        return resumed(run, place)
+    if code == 0 or (case.makes and (place / "runs" / case.makes).exists()):
+        return ""
+    return "" if ended(started(case.words, place)) == 0 else (place / "said.txt").read_text()[-300:]
+
+
+def unlike(runs: Path, whole: Path) -> list[str]:
+    """Return what is wrong with directories that ought to be like those that were left alone."""
+    wrong = []
+    for checkpoints in whole.rglob("checkpoints"):
+        run = checkpoints.parent.relative_to(whole)
+        wrong += [f"{run}: {one}" for one in differences(runs / run, whole / run)]
+    found, expected = _names(runs), _names(whole)
+    wrong += [f"{name} is missing" for name in sorted(expected - found)]
+    wrong += [f"{name} was left" for name in sorted(found - expected) if not Path(name).name.startswith("error")]
+    same = [name for name in sorted(found & expected) if not name.endswith((*MOMENTS, ".parquet", ".csv"))]
+    return wrong + [f"{name} differs" for name in same if (runs / name).read_bytes() != (whole / name).read_bytes()]
+
+
+def _names(top: Path) -> set[str]:
+    return {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
 
 
 def _unclear(code: int, said: str) -> str:
-    """Return what is wrong with the way in which a run reacted, empty where it was right."""
+    """Return what is wrong with the way in which a command reacted, empty where it was right."""
     if "Traceback" in said:
         return f"a traceback: {said[-200:]}"
     sentences = [line for line in said.splitlines() if line.startswith("rlplug: ")]
@@ -86,35 +147,36 @@ def _unclear(code: int, said: str) -> str:
     return "" if code in (1, 2) and sentences and "; " in sentences[-1] else f"no way out (code {code}): {said[-200:]}"
 
 
-def table(share: float = 1.0, seed: int = 0) -> list[Outcome]:
-    """Every operation × every fault that can befall it, or a share of them."""
+def table(share: float = 1.0, names: Sequence[str] = (), seed: int = 0) -> list[Outcome]:
+    """Every operation of every command × every fault that can befall it, or a share of them."""
     draw, outcomes = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        library = compiled(place)
-        kinds = operations(library, place)
-        print(f"{len(kinds)} operations: {dict(Counter(kinds))}", file=sys.stderr, flush=True)  # noqa: T201
-        for name, (error, letters) in FAULTS.items():
-            outcome = Outcome(name)
-            for number, kind in enumerate(kinds):
-                if kind in letters and draw.random() < share:
-                    survived, wrong = trial(Fault(number, error, str(library)), place, place / "runs" / "whole")
-                    outcome.trials += 1
-                    outcome.survived += survived
-                    outcome.wrong += [f"operation {number} ({kind}): {wrong}"] if wrong else []
-            outcomes.append(outcome)
-            print(row(outcome), flush=True)  # noqa: T201 - the table is what this is for
-            for wrong in outcome.wrong:
-                print(f"  {wrong}", file=sys.stderr, flush=True)  # noqa: T201
+        library = compiled(Path(folder))
+        for name in names or CASES:
+            case, place = CASES[name], Path(folder) / name
+            kinds = operations(case, library, place)
+            print(f"{name}: {len(kinds)} operations: {dict(Counter(kinds))}", file=sys.stderr, flush=True)  # noqa: T201
+            for fault, (error, letters) in FAULTS.items():
+                outcome = Outcome(name, fault)
+                for number, kind in enumerate(kinds):
+                    if kind in letters and draw.random() < share:
+                        survived, wrong = trial(case, Fault(number, error, str(library)), place)
+                        outcome.trials += 1
+                        outcome.survived += survived
+                        outcome.wrong += [f"operation {number} ({kind}): {wrong}"] if wrong else []
+                outcomes.append(outcome)
+                print(row(outcome), flush=True)  # noqa: T201 - the table is what this is for
+                for wrong in outcome.wrong:
+                    print(f"  {wrong}", file=sys.stderr, flush=True)  # noqa: T201
     return outcomes
 
 
 def row(outcome: Outcome) -> str:
     """A line of the table."""
-    return f"| {outcome.fault} | {outcome.trials} | {outcome.survived} | {len(outcome.wrong)} |"
+    return f"| {outcome.command} | {outcome.fault} | {outcome.trials} | {outcome.survived} | {len(outcome.wrong)} |"
 
 
 if __name__ == "__main__":
     os.environ["RLPLUG_DISABLED_PLUGINS"] = "mlflow"
-    found = table(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0)
-    sys.exit(sum(len(outcome.wrong) for outcome in found))
+    found = table(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0, sys.argv[2:])
+    sys.exit(min(1, sum(len(outcome.wrong) for outcome in found)))

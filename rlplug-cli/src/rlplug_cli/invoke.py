@@ -28,7 +28,7 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
     try:
         return _call(words, traceback, whole_process, trains)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        click.echo(error.format_message(), file=sys.stdout)
         return 2
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ:
@@ -86,15 +86,14 @@ def _write_any_character() -> None:
 
 
 def _ignore_broken_pipes(trains: bool) -> None:
-    """Let writes to stderr never fail; for a command that trains, writes to stdout neither."""
+    """Let writes to stderr never fail, nor writes to stdout if it is closed or the command trains."""
     from rlplug_core.loop import safe_stream
 
     def existing(stream: TextIO | None) -> TextIO:  # None after `>&-`
         return stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
     sys.stderr = safe_stream(existing(sys.stderr))
-    if trains:
-        sys.stdout = safe_stream(existing(sys.stdout))
+    sys.stdout = safe_stream(existing(sys.stdout)) if trains else existing(sys.stdout)
 
 
 def _close_stdout() -> int:

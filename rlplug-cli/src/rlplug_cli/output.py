@@ -48,8 +48,11 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print a text without escape codes."""
-    click.echo(clean(text), err=err)
+    """Print a text without escape codes.
+
+    The stream is named, because click writes UTF-8 to a default stream that can only encode ASCII.
+    """
+    click.echo(clean(text), file=sys.stderr if err else sys.stdout)
 
 
 def echo_json(value: object) -> None:
@@ -67,7 +70,7 @@ def redraws(stream: TextIO) -> bool:
 
 def emit(text: str) -> None:
     """Print output for scripts to the stream that `stdout_to_stderr` saved, else to stdout."""
-    click.echo(text, file=global_options().out)
+    click.echo(text, file=global_options().out or sys.stdout)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rlplug_core.config.schedules import constant
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.export import torchscript
 from rlplug_core.export.agent import DetachedEnv
-from rlplug_core.export.bundle import JSON, TENSORS, read, trace_policy, write
+from rlplug_core.export.bundle import JSON, TENSORS, new_directory, read, trace_policy, write
 from rlplug_core.export.flat import Flat, leaves
 from rlplug_core.export.greedy import Greedy, greedy
 from rlplug_core.export.program import operation
@@ -189,6 +190,27 @@ def test_written_files_are_checked(tmp_path: Path) -> None:
     (place / TENSORS).write_bytes(content)
     with pytest.raises(RlplugError, match="has changed since it was written"):
         read(place)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_directory_that_a_killed_export_left_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    """Each kill left a hidden directory for good, and a fault while it was deleted failed a complete export."""
+    out = tmp_path / "policy"
+    if exists:
+        out.mkdir()
+    hidden = (out if exists else tmp_path) / ".policy.tmp"
+    (hidden / "policy").mkdir(parents=True)
+    (hidden / "policy" / "half").write_bytes(b"1")
+    synced: list[str] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    with new_directory(out) as place:
+        place.mkdir()
+        (place / "whole").write_bytes(b"2")
+    assert [path.name for path in tmp_path.rglob("*")] == ["policy", "whole"]
+    assert [Path(path).name for path in synced] == ["whole", "policy", tmp_path.name]
 
 
 COUNTING = spaces.Discrete(3, start=5)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlplug_core import plugins
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import Interrupted, UsageError
+from rlplug_core.loop.events import Progress
 from rlplug_core.plugins.hook_specs import hookimpl
-from rlplug_core.runs.api import Run, resume, train
+from rlplug_core.runs import session
+from rlplug_core.runs.api import Run, open_run, resume, train
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.curves import curves
 from rlplug_core.runs.journal import Journal, read, tail
+from rlplug_core.runs.session import Session
 from tests.core.fakes import ENVS, TINY, assert_same
 
 OPTIONS: dict[str, Any] = {
@@ -68,6 +74,51 @@ def test_behind_its_last_checkpoint_its_final_evaluation_is_made_up_for(tmp_path
     assert run.status == "finished"
     with pytest.raises(UsageError, match="is finished at step 200"):
         resume(run, hooks=False)
+
+
+def stopped_evaluation(*given: Any) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    pytest.fail("it went on")
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_signal_ends_the_final_evaluation_and_a_resume_plays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It was ignored there: a script that trains run after run went on with the next one."""
+    (expected,) = read(trained(tmp_path / "whole").journal, kinds=["final_eval"])
+
+    def watch(progress: Progress) -> None:
+        if when == "before" and progress.phase == "final_eval":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    if when == "during":
+        monkeypatch.setattr(session, "final_evaluation", stopped_evaluation)
+    with pytest.raises(Interrupted, match="checkpoint saved; to continue") as raised:
+        train(TINY, f"{ENVS}:Chain", OPTIONS, out=tmp_path, name="run", hooks=False, watch=watch)
+    monkeypatch.undo()
+    run = open_run(tmp_path / "run")
+    assert (raised.value.exit_code, run.status) == (143, "interrupted")
+    assert not list(read(run.journal, kinds=["final_eval"]))
+    resume(run, hooks=False)
+    (found,) = read(run.journal, kinds=["final_eval"])
+    assert (run.status, found.data) == ("finished", expected.data)
+
+
+def test_a_signal_too_late_to_stop_a_run_still_stops_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Session.record
+
+    def signaled(self: Session, kind: str, step: int, data: Mapping[str, object]) -> None:
+        record(self, kind, step, data)
+        if kind == "final_eval":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Session, "record", signaled)
+    with pytest.raises(Interrupted, match="stopped by SIGTERM; the run is finished: rlplug show"):
+        trained(tmp_path)
+    assert open_run(tmp_path / "run").status == "finished"
 
 
 def test_a_journal_gives_the_kinds_that_are_asked_for_and_what_is_new(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -178,7 +179,8 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
             level = check.level
             echo(level)
         status = click.style(f"{outcome.status:<8}", fg=COLORS[outcome.status])
-        click.echo(f"  {status} {check.name:<16} {clean(outcome.message)}".rstrip())
+        line = f"  {status} {check.name:<16} {clean(outcome.message)}".rstrip()
+        click.echo(line, file=sys.stdout)  # `echo` drops the color of the status
         counts[outcome.status] += 1
         seconds += outcome.seconds
         yield check, outcome

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -154,6 +155,23 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def temporary_directory(path: Path) -> Iterator[None]:
+    """Create a directory for the block and delete it afterwards; one that a killed process left is replaced.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    if path.is_symlink():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        yield
+    finally:  # the files are where they belong, or an error is on its way: do not replace it
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import gymnasium.spaces as spaces
@@ -22,7 +21,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from rlplug_core.config.files import STATE, as_type, content, from_json
+from rlplug_core.config.files import (
+    STATE,
+    as_type,
+    content,
+    from_json,
+    sync_directory,
+    sync_file,
+    temporary_directory,
+)
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.export.agent import DetachedEnv, ProgramAgent
 from rlplug_core.export.flat import Flat, leaves, shape_of, valid_rows
@@ -49,20 +56,26 @@ def new_directory(directory: Path) -> Iterator[Path]:
     Raises:
         UsageError: the directory is not empty.
     """
-    exists = directory.exists()
-    if exists and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} exists already; name another place with --out")
     own = directory.absolute()
-    own.parent.mkdir(parents=True, exist_ok=True)
+    exists = own.exists()
     # An existing directory may be the only writable one, or on another disk, so the temporary one is inside it.
-    with TemporaryDirectory(prefix=f".{own.name}-", dir=own if exists else own.parent) as hidden:
-        place = Path(hidden, own.name)
+    hidden = (own if exists else own.parent) / f".{own.name}.tmp"
+    if exists and (not own.is_dir() or any(path != hidden for path in own.iterdir())):
+        raise UsageError(f"{directory} exists already; name another place with --out")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_directory(hidden):
+        place = hidden / own.name
         yield place
-        if not exists:
+        for part in place.rglob("*"):
+            sync_directory(part) if part.is_dir() else sync_file(part)
+        if exists:
+            for part in place.iterdir():
+                part.rename(own / part.name)
+        else:
             place.rename(own)
-            return
-        for part in place.iterdir():
-            part.rename(own / part.name)
+        with suppress(OSError):  # all files are there; this only protects them from a power loss
+            sync_directory(own)
+            sync_directory(own.parent)
 
 
 def write(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat
 from rlplug_core.buffers.dataset_files import ABOUT, read
 from rlplug_core.clock import Clock
+from rlplug_core.config.files import sync_directory, temporary_directory
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import StepAgent
 from rlplug_core.loop.plan import Plan
@@ -193,10 +193,12 @@ def _write(path: Path, arrays: Mapping[str, Array]) -> None:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.stem}-", dir=path.parent) as folder:
-            made = Path(folder, path.name)
+        folder = path.with_name(f".{path.name}.tmp")
+        with temporary_directory(folder):
+            made = folder / path.name
             with made.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
                 file.flush()
                 os.fsync(file.fileno())
             made.replace(path)
+            sync_directory(path.parent)

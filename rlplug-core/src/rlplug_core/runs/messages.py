@@ -144,9 +144,20 @@ def with_resume(error: NotWritten, run: Path) -> NotWritten:
     return NotWritten(error.what, f"{error.remedy}, then continue with '{resume}'")
 
 
-def interrupted(number: int, step: int, run: Path, saved: bool) -> Interrupted:
-    """Return the error of a run that a signal stopped; `saved` if it has a checkpoint of this step."""
-    stopped = f"stopped by {signal.Signals(number).name} at step {step}"
+def interrupted(
+    number: int, step: int, run: Path, saved: bool, finished: bool = False
+) -> Interrupted:
+    """Return the error of a run that a signal stopped.
+
+    Args:
+        saved: the run has a checkpoint of this step.
+        finished: the signal came too late to stop it.
+    """
+    name = signal.Signals(number).name
+    if finished:
+        show = f"rlplug show {shell_word(run)}"
+        return Interrupted(f"stopped by {name}; the run is finished: {show}", number)
+    stopped = f"stopped by {name} at step {step}"
     onward = (
         ", checkpoint saved; to continue"
         if saved

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from threading import Timer
+from typing import TypeVar
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError, WorkerFailed
+from rlplug_core.errors import Stopped, UsageError, WorkerFailed, warn
 from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.notices import STOPPING, say_later
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.runs.checkpoint import Point
+from rlplug_core.runs.messages import interrupted
 from rlplug_core.types import State
+
+T = TypeVar("T")
 
 
 class Pause:
@@ -45,6 +52,44 @@ class Pause:
                 self.reached = clock.stop = True
 
         return poll_until
+
+
+class StopSignal:
+    """The signal that asked a run to end: its `number`, 0 before it comes.
+
+    Training ends after a checkpoint. The final evaluation has nothing to save, so it ends immediately.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.number = 0
+        self._notice = Timer(0.0, warn)  # explains a slow stop
+        self._ends_immediately = False
+
+    def receive(self, number: int) -> None:
+        self.number = number
+        self.clock.stop = True
+        self._notice = say_later(STOPPING)
+        if self._ends_immediately:
+            raise Stopped(f"stopped by signal {number} in the final evaluation", number)
+
+    def cancel_notice(self) -> None:
+        self._notice.cancel()
+
+    def run_until(self, work: Callable[[], T]) -> T | None:
+        """Return the result of `work`, or None if a signal comes before its end."""
+        self._ends_immediately = True
+        try:
+            return None if self.number else work()
+        except Stopped:
+            return None
+        finally:
+            self._ends_immediately = False
+
+    def check(self, run: Path, status: str, saved: bool = True) -> None:
+        """Raise Interrupted if a signal came; `saved` if the run has a checkpoint of this step."""
+        if self.number:
+            raise interrupted(self.number, self.clock.steps, run, saved, status == "finished")
 
 
 def restarts_envs(runner: Trainable) -> bool:

@@ -50,7 +50,7 @@ def push(run: Run, destination: str, checkpoint: str = "best", film: bool = Fals
             frames, or the destination does not accept it.
     """
     place = place_of(destination)
-    with TemporaryDirectory() as hidden:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as hidden:
         folder = Path(hidden, "agent")
         if run.directory.is_export:
             folder.mkdir()

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from threading import Timer
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
@@ -26,7 +25,6 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Events, Progress, Trainable
 from rlplug_core.loop.learner_checks import check_optimizers
 from rlplug_core.loop.memory_check import USUAL_CHECKPOINTS
-from rlplug_core.loop.notices import STOPPING, say_later
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.safe_streams import outlasting
 from rlplug_core.loop.signals import handle_signals, no_exit
@@ -41,8 +39,14 @@ from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.evaluator import Evaluator
 from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
-from rlplug_core.runs.messages import add_resume_command, advice, interrupted, moved, with_resume
-from rlplug_core.runs.pausing import Pause, failure_text, restarts_envs, wrapper_state
+from rlplug_core.runs.messages import add_resume_command, advice, moved, with_resume
+from rlplug_core.runs.pausing import (
+    Pause,
+    StopSignal,
+    failure_text,
+    restarts_envs,
+    wrapper_state,
+)
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.runs.warm_start import load_buffer
@@ -79,12 +83,11 @@ class Session:
         self.recorder = Recorder(plan, directory.path, plan.options.record_every)
         self.evaluator = Evaluator(plan)
         self.clock = Clock(plan.options.total_timesteps)
-        self.signal = 0
+        self.stop = StopSignal(self.clock)
         self.status = "failed"
         self.ended = ""
         self.state_missing = False
         self.place = os.getcwd()
-        self.stopping = Timer(0.0, warn)  # a stop starts a timer that explains a slow stop
 
     def train(
         self,
@@ -103,20 +106,18 @@ class Session:
             buffer: the state of another run's buffer, for a new run.
 
         Raises:
-            Interrupted: a signal stopped it, after a checkpoint.
+            Interrupted: a signal stopped it, after a checkpoint, or came when the run had finished.
             RlplugError: it failed. UsageError: `until` is at or before `begin`.
         """
         self.pause.check(begin, self.run.path.name)
         with self._open_journal(begin.after if begin else 0):
             with self._start_run(begin, limit, rescale, buffer):
                 self._run()
+            saved = self.status == "finished" or not restarts_envs(self.runner)
             if self.status == "finished" and self.plan.options.final_eval_episodes != 0:
                 self.watch(self.events.progress("final_eval"))
                 self._final_evaluation(self.clock.steps)
-        if self.signal and self.status == "interrupted":
-            raise interrupted(
-                self.signal, self.clock.steps, self.run.path, not restarts_envs(self.runner)
-            )
+        self.stop.check(self.run.path, self.status, saved)
 
     def conclude(self, steps: int, ended: str) -> None:
         """Run the final evaluation of a run that was killed after its final checkpoint.
@@ -129,12 +130,13 @@ class Session:
             self._start(steps, {})
             self.hooks.run_start(self.run)
             self.clock.steps = steps
+            self.status = "finished"
+            self.ended = ended
             evaluations = read(self.directory.journal_path, kinds=("final_eval",))
             # The process may have been killed after this evaluation and before the end record.
             if not any(record.step == steps for record in evaluations):
                 self._final_evaluation(steps)
-            self.status = "finished"
-            self.ended = ended
+        self.stop.check(self.run.path, self.status)
 
     def call_hooks_again(self) -> None:
         """Call the hooks of a finished run: its process was killed before they had ended, or one of them failed."""
@@ -163,7 +165,7 @@ class Session:
             closing.callback(self.evaluator.close)
             try:
                 threads = self.plan.options.threads
-                with torch_settings(threads), handle_signals(self._stop), no_exit():
+                with torch_settings(threads), handle_signals(self.stop.receive), no_exit():
                     yield
                 self._end()
             except Stopped as error:
@@ -261,13 +263,13 @@ class Session:
             ) from error
 
     def _finish(self) -> None:
-        """Save the final checkpoint; a signal from here on no longer stops the run."""
-        if self.signal or (self.pause.reached and not self.events.ended):
+        """Save the final checkpoint."""
+        if self.stop.number or (self.pause.reached and not self.events.ended):
             # With --resume-exact a checkpoint restarts the environments; a run without a stop has none at this step.
             if self.pause.reached or not restarts_envs(self.runner):
                 self.events.checkpoint("step", "paused" if self.pause.reached else "interrupted")
             self.status = "interrupted"
-            self.ended = "" if self.signal else self.pause.reason
+            self.ended = "" if self.stop.number else self.pause.reason
             return
         learner = self.runner.snapshot()
         if isinstance(learner, SupportsFinish):
@@ -286,11 +288,17 @@ class Session:
             return
         self.evaluator.warn_of_slow("the final evaluation plays", 2 * episodes, 1)
         try:
-            scores = final_evaluation(self.plan, self.directory, episodes)
+            scores = self.stop.run_until(
+                lambda: final_evaluation(self.plan, self.directory, episodes)
+            )
         except BadCheckpoint as error:
             raise BadCheckpoint(
                 f"no final evaluation: {error}; 'rlplug resume {shell_word(self.run.path)}' tries again"
             ) from error
+        if scores is None:
+            self.status = "interrupted"
+            self.ended = ""
+            return
         self.record("final_eval", steps, scores)
 
     def _fail(self, error: BaseException) -> None:
@@ -308,7 +316,7 @@ class Session:
         self.hooks.run_error(self.run, error)
 
     def _end(self) -> None:
-        self.stopping.cancel()
+        self.stop.cancel_notice()
         data = {"status": self.status}
         if self.ended:
             data["reason"] = f"stopped at step {self.clock.steps:,}: {self.ended}"
@@ -329,11 +337,6 @@ class Session:
         self._leave_if_forked()
         if self.journal.lost:
             raise moved(self.run.path)
-
-    def _stop(self, number: int) -> None:
-        self.signal = number
-        self.clock.stop = True
-        self.stopping = say_later(STOPPING)
 
     # `Events` calls these methods.
 

@@ -48,7 +48,7 @@ class RegisteredModel:
                 raise RlplugError(f"{self.name} is not a shared agent: it has no {file}")
             if sizes[file] > most:
                 raise RlplugError(f"{file} of {self.name} has more than {most:,} bytes")
-            with TemporaryDirectory() as folder:
+            with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 mlflow.artifacts.download_artifacts(
                     artifact_uri=f"{root}/{file}", dst_path=folder, tracking_uri=uri
                 )
@@ -64,7 +64,7 @@ class RegisteredModel:
         try:
             client = mlflow.MlflowClient(uri, uri)
             run = client.create_run(_experiment(client, uri), run_name=self.model)
-            with TemporaryDirectory() as folder:
+            with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 for name, data in files.items():
                     Path(folder, name).write_bytes(data)
                 client.log_artifacts(run.info.run_id, folder, ARTIFACTS)

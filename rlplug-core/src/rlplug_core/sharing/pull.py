@@ -43,7 +43,7 @@ def pull(word: str, out: Path | None = None, refresh: bool = False) -> Path:
     if not refresh and (kept / MANIFEST).is_file():
         return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".pull-", dir=kept.parent) as hidden:
+    with TemporaryDirectory(prefix=".pull-", dir=kept.parent, ignore_cleanup_errors=True) as hidden:
         folder = Path(hidden, "agent")
         folder.mkdir()
         _copy(place_of(word), folder, pin)
