@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -41,6 +42,12 @@ assert all(path.is_file() for path in RANKS), "FIRST names a file that has moved
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: RANKS.get(item.path, len(RANKS)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector away from modules and collected tests, which takes a seventh of the time otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

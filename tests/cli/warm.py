@@ -10,6 +10,7 @@ exit code they return.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -61,6 +62,7 @@ def serve(path: str) -> None:
     """Fork for each connection, until this process is ended."""
     for name in HEAVY:
         __import__(name)
+    gc.freeze()  # the collector writes to all objects, and forks share what nobody writes to
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
