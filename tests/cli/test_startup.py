@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from rlplug_cli.app import app
 from rlplug_core.testing.distributions import write_distribution
+from tests.core.sharing.agents import agent_files, put, with_manifest
 from tests.tables import for_each
 
 #: What these commands may load besides the standard library and rlplug itself.
@@ -86,6 +87,15 @@ def test_informational_commands_import_few_modules(words: str, most: int) -> Non
     assert isinstance(modules, list)
     assert not {"subprocess", "rlplug_core.runs.listing"} & {*modules}
     assert len(modules) <= most, modules
+
+
+def test_pull_does_not_load_the_compiler_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a second of processor time, a third of the command."""
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "shared", with_manifest(agent_files()))
+    result = call("pull", "shared", "--out", "agents")
+    assert result["code"] == 0, result["out"]
+    assert not {"torch._dynamo", "sympy", "mlflow"} & set(result["modules"])  # type: ignore[call-overload]
 
 
 def test_doctor_adds_hooks_alone() -> None:

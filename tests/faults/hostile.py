@@ -30,12 +30,13 @@ from rlplug_core import plugins
 from rlplug_core.plugins import index
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import seal_manifest
+from tests import waiting
 
 OPTIONS: dict[str, Any] = {
     "total_timesteps": 60, "num_envs": 2, "n_steps": 5, "eval_every": 30, "eval_episodes": 1, "final_eval_episodes": 1,
     "checkpoint_every": 30, "log_every": 10,
 }  # fmt: skip
-#: Seconds that a command may take.
+#: Seconds of processor time that a command may take; one that waits for something gets `waiting.PATIENCE`.
 PATIENCE = 60
 #: Values that take the place of others; one has an escape code in it, several would be ruinous as a size.
 VALUES: tuple[Any, ...] = (
@@ -226,8 +227,9 @@ def called(words: list[str]) -> tuple[Any, str, str]:
     def late(number: int, frame: Any) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(PATIENCE)
+    before = {number: signal.signal(number, late) for number in (signal.SIGALRM, signal.SIGPROF)}
+    signal.alarm(int(waiting.PATIENCE))
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             plugins.refresh()
@@ -238,7 +240,9 @@ def called(words: list[str]) -> tuple[Any, str, str]:
         return f"{type(error).__name__}: {error}", out.getvalue(), err.getvalue()
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code, out.getvalue(), err.getvalue()
 
 

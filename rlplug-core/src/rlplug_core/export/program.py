@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rlplug_core.errors import RlplugError, UsageError, plain
+from rlplug_core.export.step_sizes import numbers
 
 #: A graph as JSON: names of inputs, names of stored tensors, steps, names of outputs.
 Graph: TypeAlias = dict[str, Any]
@@ -34,6 +35,8 @@ _ANY_STRIDES = {
     "aten.view.default": torch.ops.aten.reshape.default,
     "aten._unsafe_view.default": torch.ops.aten.reshape.default,
 }
+#: A check runs a program that handles at most this many numbers.
+SMALL = 2**24
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
@@ -114,23 +117,18 @@ class Program:
         return [values[name] for name in self.outputs]
 
     def check(self, inputs: Mapping[str, Tensor], most: int) -> None:
-        """Go through the operations with shapes only, so that nothing is computed and no memory is used.
+        """Run a program that handles few numbers; go through the operations of a larger one with shapes only.
+
+        Shapes take no memory but a second: torch imports its compiler for them.
 
         Raises:
             RlplugError: an operation cannot take its inputs, or gives a tensor of more than `most` numbers.
         """
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
+        values = {**self._held, **{name: inputs[name] for name in self.inputs}}
         try:
-            with FakeTensorMode() as mode, torch.no_grad():
-                values = {**self._held, **{name: inputs[name] for name in self.inputs}}
-                values = {name: mode.from_tensor(value) for name, value in values.items()}
-                for name, value in self._run(values):
-                    if isinstance(value, Tensor) and value.numel() > most:
-                        raise RlplugError(
-                            f"this export's step {plain(name)} gives {value.numel():,} numbers; do not use it"
-                        )
-                [values[name] for name in self.outputs]
+            with torch.no_grad():
+                if not self._run_if_small(dict(values)):
+                    self._check_shapes(values, most)
         except RlplugError:
             raise
         except Exception as error:  # torch raises many kinds of errors for the steps of a stranger
@@ -138,6 +136,32 @@ class Program:
             raise RlplugError(
                 f"this export's program does not run ({type(error).__name__}: {said}); do not use it"
             ) from error
+
+    def _run_if_small(self, values: dict[str, Any]) -> bool:
+        """Run the program; return False before a step after which it has handled more than `SMALL` numbers."""
+        handled = 0
+        for name, function, args, kwargs in self._steps:
+            arguments = [_from_json(value, values) for value in args]
+            step = numbers(function, arguments)
+            handled += SMALL + 1 if step is None else step
+            if handled > SMALL:
+                return False
+            named = {key: _from_json(value, values) for key, value in kwargs.items()}
+            values[name] = function(*arguments, **named)
+        [values[name] for name in self.outputs]
+        return True
+
+    def _check_shapes(self, values: dict[str, Any], most: int) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode() as mode:
+            values = {name: mode.from_tensor(value) for name, value in values.items()}
+            for name, value in self._run(values):
+                if isinstance(value, Tensor) and value.numel() > most:
+                    raise RlplugError(
+                        f"this export's step {plain(name)} gives {value.numel():,} numbers; do not use it"
+                    )
+            [values[name] for name in self.outputs]
 
     def _run(self, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Add the result of each step to `values`, and yield it."""
