@@ -256,13 +256,17 @@ def pythons(session: nox.Session) -> None:
         session.run("pytest", "tests/core", *PARALLEL, *QUICK, *session.posargs)
 
 
-@nox.session(reuse_venv=False, default=False, requires=["build"])
+@nox.session(reuse_venv=True, default=False, requires=["env"])
 def scaffold(session: nox.Session) -> None:
-    """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (half an hour)."""
-    install(session, PACKAGES, "nox>=2025.2.9", *PYTEST)
-    session.env.update({"RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)})
+    """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (half an hour).
+
+    The test runs in `env`, and starts the nox of this session, so there is no further environment with torch.
+    """
+    install(session, (), "nox>=2025.2.9")
+    nox_python = str(Path(session.bin) / "python")
     with timed(session, checks):
-        session.run("pytest", "tests/ecosystem/test_own_nox.py", *session.posargs)
+        words = ("tests/ecosystem/test_own_nox.py", *session.posargs)
+        in_env(session, "pytest", *words, RLPLUG_SCAFFOLD=nox_python, RLPLUG_WHEELS=str(WHEELS))
 
 
 @nox.session(reuse_venv=True, default=False, requires=["build"])

@@ -4,7 +4,8 @@
 
 A virtual environment adds metadata of more distributions to the installed ones: five plugins with one algorithm each,
 then 500 distributions, 50 of them plugins. Commands take turns, so a slow minute of the machine slows all of them.
-Ratios are computed within a turn.
+Ratios are computed within a turn. A second table has a search in a registry of 500 plugins, and a shared agent that is
+pulled from a folder and played into a film of one episode.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import json
 import os
 import resource
 import statistics
@@ -41,6 +43,10 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "rlplug run a3c --help": (["-m", "rlplug_cli", "run", "a3c", "--help"], {}),
     "completion of an option": (["-m", "rlplug_cli"], COMPLETION),
 }
+#: The most seconds of wall time that a search, and pulling and playing together, may take.
+SEARCH, PULL_AND_PLAY = 0.2, 5
+PLUGINS = 500
+TRAINED = ("--total-timesteps", "4096", "--eval-episodes", "2", "--final-eval-episodes", "2")
 #: A description of a few kilobytes, like a README; discovery should not have to parse it.
 DESCRIPTION = "\n".join(
     f"A line of a description, number {number}, as READMEs have many." for number in range(80)
@@ -119,6 +125,58 @@ def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ..
     return lines
 
 
+def registry(path: Path) -> None:
+    """Write a registry of many plugins."""
+    known = {"group": "algorithms", "version": "0.3.0", "summary": "Values.", "contract": 2}
+    names = [f"thing-{number}" for number in range(PLUGINS)]
+    listed = [{**known, "id": name, "distribution": f"rlplug-{name}"} for name in names]
+    path.write_text(json.dumps({"format": 1, "plugins": listed}), encoding="utf-8")
+
+
+def sharing_rows(folder: Path, turns: int) -> list[tuple[str, ...]]:
+    """Return a row for a search and for getting and playing an agent of PPO, without the download."""
+    registry(folder / "many.json")
+    run, agent = folder / "runs" / "one", folder / "agent"
+    words = ["run", "ppo", "CartPole-v1", *TRAINED, "--out", str(run.parent), "--name", run.name]
+    for given in (words, ["push", str(run), str(agent)]):
+        used(given)
+    found: dict[str, list[tuple[float, float]]] = {"search": [], "pull": [], "play": []}
+    for turn in range(turns + 1):
+        copy = folder / f"copy{turn}"
+        search = ["search", "thing-7", "--registry", str(folder / "many.json")]
+        pull = ["pull", str(agent), "--out", str(copy)]
+        play = ["play", str(copy), "--video", str(folder / f"film{turn}.mp4")]
+        for words in (search, pull, play):
+            one = used(words)
+            if turn:  # the first writes byte code
+                found[words[0]].append(one)
+    by = {name: medians(times) for name, times in found.items()}
+    both = [sum(pair) for pair in zip(by["pull"], by["play"], strict=True)]
+    return [
+        bounded(f"rlplug search, {PLUGINS} plugins", by["search"], SEARCH),
+        ("rlplug pull", *(f"{time:.0f}" for time in by["pull"]), ""),
+        ("rlplug play, a film of 500 frames", *(f"{time:.0f}" for time in by["play"]), ""),
+        bounded("pull and play", both, PULL_AND_PLAY),
+    ]
+
+
+def used(words: list[str]) -> tuple[float, float]:
+    """Run a command of rlplug without MLflow; return milliseconds of processor time and of wall time."""
+    variables = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
+    return measured(Path(sys.executable), ["-m", "rlplug_cli", *words], variables)
+
+
+def medians(times: list[tuple[float, float]]) -> list[float]:
+    """Return the medians of processor time and of wall time."""
+    return [statistics.median(one[kind] for one in times) for kind in (0, 1)]
+
+
+def bounded(title: str, times: list[float], seconds: float) -> tuple[str, ...]:
+    """Return a row with a bound of the wall time."""
+    verdict = "✓" if times[1] <= 1000 * seconds else "✗"
+    return title, *(f"{time:.0f}" for time in times), f"≤ {1000 * seconds:.0f} {verdict}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
@@ -131,6 +189,7 @@ def main() -> None:
         for distributions, algorithms, bar in SIZES:
             python = environment(Path(temporary, str(distributions)), distributions, algorithms)
             lines += rows(python, f"{distributions}, {algorithms} algorithms", bar, arguments.turns)
+        shared = sharing_rows(Path(temporary), arguments.turns)
     header = (
         "extra distributions",
         "command",
@@ -148,6 +207,8 @@ def main() -> None:
 
 Ratios are to `nox --help` in the same turn; medians of {arguments.turns} turns. The start of the interpreter is
 included.
+
+{table(("command", "CPU, ms", "wall, ms", "bar of the wall time"), shared)}
 
 {machine()}; rlplug at {revision()}."""
     print(text)

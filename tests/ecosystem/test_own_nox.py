@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,13 @@ from rlplug_cli import scaffold
 #: The kinds, and the form of an algorithm that is not the default.
 MADE = [(kind, form) for kind, about in scaffold.KINDS.items() for form in about.forms or ("",)]
 WHEELS = "RLPLUG_WHEELS"
+#: The Python that has nox.
+SCAFFOLD = "RLPLUG_SCAFFOLD"
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 #: Seconds that the checks of one plugin may take, installations included.
 PATIENCE = 3600
 
-pytestmark = pytest.mark.skipif("RLPLUG_SCAFFOLD" not in os.environ, reason="`nox -s scaffold` has the time for it")
+pytestmark = pytest.mark.skipif(SCAFFOLD not in os.environ, reason="`nox -s scaffold` has the time for it")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,9 @@ def test_a_new_plugin_passes_its_own_nox(kind: str, form: str, tmp_path: Path, e
     root, _ = scaffold.generate(kind, f"own-{form or kind}", tmp_path, form)
     links = f"{os.environ[WHEELS]} {os.environ.get('PIP_FIND_LINKS', '')}"  # where pip looked before, it still looks
     told = {"PIP_FIND_LINKS": links.strip(), "PIP_CONSTRAINT": str(CONSTRAINTS), "NOX_ENVDIR": str(environments)}
+    told["PIP_NO_COMPILE"] = "0"  # by which pip means: do not compile all modules of torch
     # `--reuse-venv=yes` installs the plugin anew, into environments that have what it needs.
-    words = (sys.executable, "-m", "nox", "--reuse-venv=yes", "--error-on-missing-interpreters")
+    words = (os.environ[SCAFFOLD], "-m", "nox", "--reuse-venv=yes", "--error-on-missing-interpreters")
     done = subprocess.run(
         words, check=False, capture_output=True, text=True, timeout=PATIENCE, cwd=root, env={**os.environ, **told}
     )

@@ -1,4 +1,4 @@
-"""How many numbers a step of a program handles, known before it runs."""
+"""Bounds for the numbers that a step of a program handles, known before it runs."""
 
 from __future__ import annotations
 
