@@ -89,6 +89,33 @@ def test_outputs_and_gradients_are_autograds(activation: type[nn.Module], count:
     np.testing.assert_allclose(flat, 2 * torch.cat([g.ravel() for g in own]).numpy(), rtol=1e-3, atol=2e-4)
 
 
+def test_at_the_limits_of_numbers_outputs_and_gradients_are_autograds() -> None:
+    """The other loops are in `test_limits.py`."""
+    wrong = []
+    for activation in (nn.ReLU, nn.Tanh):
+        for limits in ([np.inf, -np.inf, np.nan, 1e38], [1e30, -1e30, 1e-38, 1e-45]):
+            obs, above = numbers(ROWS, INPUTS), numbers(2, ROWS, OUTPUTS)
+            obs[:4, 0] = limits
+            networks = [network(activation) for _ in range(2)]
+            through, into, flat = together(networks)
+            tensor = torch.from_numpy(obs).requires_grad_()
+            expected = torch.stack([one(tensor) for one in networks])
+            parameters = [one for each in networks for one in each.parameters()]
+            below, *own = torch.autograd.grad(expected, [tensor, *parameters], torch.from_numpy(above))
+            assert through.pays(obs)
+            result = through(FastTensor(obs, (), lambda gradient, into: ()))
+            assert result.backward_of is not None
+            with np.errstate(all="ignore"):
+                (found,) = result.backward_of(above, into)
+            pairs = (result.value, expected.detach()), (found, below), (flat, torch.cat([g.ravel() for g in own]))
+            for part, (one, other) in enumerate(pairs):
+                finite = other.isfinite().numpy()
+                same = np.array_equal(np.isfinite(one), finite)
+                if not (same and np.allclose(one[finite], other.numpy()[finite], rtol=1e-3, atol=1e-4)):
+                    wrong.append((activation.__name__, limits, part))
+    assert not wrong
+
+
 def test_networks_of_other_layers_go_layer_by_layer() -> None:
     through, _, _ = together([network(nn.ReLU), network(nn.Tanh)])
     assert not through.pays(numbers(ROWS, INPUTS))

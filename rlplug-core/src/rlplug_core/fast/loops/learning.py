@@ -81,8 +81,9 @@ def gae(
     for n in range(reward.shape[1]):
         running = ZERO
         for t in range(reward.shape[0] - 1, -1, -1):
-            ahead = ZERO if terminated[t, n] else share * next_value[t, n]
-            running = ZERO if terminated[t, n] or truncated[t, n] else decay * running
+            # A product and no choice, as in the plain code: 0 times NaN is NaN, which the optimizer finds.
+            ahead = share * next_value[t, n] * (ZERO if terminated[t, n] else ONE)
+            running *= ZERO if terminated[t, n] or truncated[t, n] else decay
             running += reward[t, n] + ahead - value[t, n]
             advantage[t, n], target[t, n] = running, running + value[t, n]
 
@@ -151,8 +152,8 @@ def projection(
         for j in range(last + 1):
             place = (reward[b] + discount[b] * support[j] - support[0]) * scale
             if np.isnan(place):  # NaN stays NaN, and is not an index
-                outputs[b, j] = place
-                continue
+                outputs[b] = place
+                break
             place = (
                 ZERO if place < ZERO else np.float32(last) if place > np.float32(last) else place
             )

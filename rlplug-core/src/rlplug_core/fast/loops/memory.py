@@ -54,14 +54,14 @@ def gru_backward(
     """
     units = kept.shape[1]
     for b in range(kept.shape[0]):
-        here = ONE if counts[b] else ZERO
+        here = counts[b]
         for j in range(units):
             r = saved[b, j]
             z = saved[b, units + j]
             n = saved[b, 2 * units + j]
             inner = saved[b, 3 * units + j]
             total = carry[b, j] + gradient[b, j]
-            slope = total * here
+            slope = total if here else ZERO
             to_n = slope * (ONE - z) * (ONE - n * n)
             to_r = to_n * inner * r * (ONE - r)
             to_z = slope * (kept[b, j] - n) * z * (ONE - z)
@@ -71,7 +71,7 @@ def gru_backward(
                 to_z,
                 to_n * r,
             )
-            carry[b, j] = total - slope + slope * z
+            carry[b, j] = (ZERO if here else total) + slope * z
 
 
 @loop
@@ -120,7 +120,7 @@ def lstm_backward(
     """The same for both parts; the gradients of both products are equal."""
     units = kept.shape[1]
     for b in range(kept.shape[0]):
-        here = ONE if counts[b] else ZERO
+        here = counts[b]
         for j in range(units):
             i = saved[b, j]
             f = saved[b, units + j]
@@ -129,13 +129,13 @@ def lstm_backward(
             squashed = saved[b, 4 * units + j]
             total = carry[b, j] + gradient[b, j]
             total_cell = carry_cell[b, j] + gradient_cell[b, j]
-            slope = total * here
-            inner = total_cell * here + slope * o * (ONE - squashed * squashed)
+            slope = total if here else ZERO
+            inner = (total_cell if here else ZERO) + slope * o * (ONE - squashed * squashed)
             at_x[b, j], at_x[b, units + j] = (
                 inner * g * i * (ONE - i),
                 inner * kept_cell[b, j] * f * (ONE - f),
             )
             at_x[b, 2 * units + j] = inner * i * (ONE - g * g)
             at_x[b, 3 * units + j] = slope * squashed * o * (ONE - o)
-            carry[b, j] = total - slope
-            carry_cell[b, j] = total_cell * (ONE - here) + inner * f
+            carry[b, j] = ZERO if here else total
+            carry_cell[b, j] = (ZERO if here else total_cell) + inner * f
