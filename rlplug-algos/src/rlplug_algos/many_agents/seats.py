@@ -55,16 +55,14 @@ class SeatBuffer:
         totals = self.totals.reshape(shape)
         opens = step.is_first.reshape(shape).all(1)
         for world in np.flatnonzero(opens & self.playing):
-            score = self._result(totals[world], self.seats.rows[world] % self.seats.agents)
+            own = totals[world, self.seats.rows[world] % self.seats.agents]
+            others = (totals[world].sum() - own) / (self.seats.agents - 1)
+            # 1 for more than the average of the others, 0 for less, else 0.5.
+            score = float(np.sign(own - others) + 1) / 2
             self.league.record_result(score, float(self.theirs[world]))
         totals[opens], self.theirs[opens] = 0.0, self.league.facing
         totals += step.reward.reshape(shape)
         self.playing = (self.playing & ~opens) | step.valid.reshape(shape).any(1)
-
-    def _result(self, totals: rl.Array, seat: int) -> float:
-        """Return 1 if the seat got more than the average of the others, 0 if less, else 0.5."""
-        others = (totals.sum() - totals[seat]) / (self.seats.agents - 1)
-        return float(np.sign(totals[seat] - others) + 1) / 2
 
     def restart(self) -> None:
         """Drop unfinished games."""

@@ -94,18 +94,17 @@ def _differing(values: Mapping[History, Values]) -> list[str]:
     names = [name for name in known if any(one.get(name) != every[0].get(name) for one in every)]
     further = [name for name in names if name == EXTENDED or name.startswith(SOURCES)]
     options = [name for name in names if name not in further]
-    chosen = [name for name in options if any(_is_user_set(run, name) for run in values)]
+    chosen = [
+        name
+        for name in options
+        if any(run.config.get("origins", {}).get(name) in CHOSEN for run in values)
+        or (name == "total_timesteps" and any(run.options[EXTENDED] != "none" for run in values))
+    ]
     apart = _distinct(every, names)
     for found in (chosen, [*chosen, *further], options):
         if _distinct(every, found) == apart:
             return found
     return names
-
-
-def _is_user_set(run: History, name: str) -> bool:
-    """Return whether the user set an option, at the start or at a resume."""
-    moved = name == "total_timesteps" and run.options[EXTENDED] != "none"
-    return moved or run.config.get("origins", {}).get(name) in CHOSEN
 
 
 def _distinct(values: Sequence[Values], names: Sequence[str]) -> int:

@@ -151,9 +151,9 @@ def _remarks(found: Sequence[Arm], drawn: Sequence[Line], running: bool) -> list
     return said
 
 
-def _some(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def as_json(found: Report) -> str:

@@ -47,8 +47,9 @@ class Outcome:
         """Return the members, best first, and the paths."""
         names = list(self.members[0]["options"])
         rows = []
-        order = sorted(self.members, key=lambda one: -_value(one["final"]))
-        for member in order:
+        ended = [member for member in self.members if member["final"] is not None]
+        ended.sort(key=lambda member: -member["final"])
+        for member in [*ended, *(one for one in self.members if one["final"] is None)]:
             values = member["options"].values()
             texts = [f"{v:.4g}" if isinstance(v, float) else value_text(v) for v in values]
             final = "-" if member["final"] is None else number(member["final"])
@@ -59,10 +60,6 @@ class Outcome:
         if self.best is not None:
             lines.append(f"best     {short_path(self.directory / self.best['name'])}")
         return "\n".join([*lines, f"runs     {short_path(self.directory)}"])
-
-
-def _value(final: float | None) -> float:
-    return float("-inf") if final is None else final
 
 
 def run_population(directory: Path, plan: Plan, jobs: int | None, as_json: bool) -> Outcome:

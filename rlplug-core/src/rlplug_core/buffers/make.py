@@ -228,6 +228,8 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
     length = options.sequence_length or SEQUENCE_LENGTH
     _check_sequences(options, length)
     burn_in = BURN_IN if options.burn_in is None else options.burn_in
+    priority: PriorityOptions = getattr(options, "priority", PriorityOptions())
+    beta = options.schedules.get("priority.beta") or linear(priority.beta, 1.0)
     pace = _pace(options, options.batch_size // length)
     return SequenceReplay(
         SequenceShape(length, burn_in, options.sequence_period or -(-length // 2)),
@@ -237,16 +239,9 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
         gamma=learner.schedule("gamma"),
         seeds=learner.seeds.child("buffer"),
         device=learner.device,
-        priority=_priority(options),
+        priority=Priority(priority.alpha, beta, priority.eps),
         store=options.buffer_storage,
     )
-
-
-def _priority(options: Any) -> Priority:
-    """Return the priorities in the options; without such options, no priorities."""
-    found: PriorityOptions = getattr(options, "priority", PriorityOptions())
-    beta = options.schedules.get("priority.beta") or linear(found.beta, 1.0)
-    return Priority(found.alpha, beta, found.eps)
 
 
 def _check_sequences(options: Any, length: int) -> None:

@@ -36,8 +36,10 @@ class Ring:
         self.num_envs = self.reward.shape[1]
         self.total = slots * self.num_envs
         self.all_valid = bool(self.valid.all())
+        # -1 in a shape is ambiguous for an empty part.
         self.flat: dict[str, Any] = {
-            name: tree_map(_flatten_rows, fields[name]) for name in self.FIELDS
+            name: tree_map(lambda a: a.reshape(self.total, *a.shape[2:]), fields[name])
+            for name in self.FIELDS
         }
         self.store = store
         self._newest: Obs = None
@@ -217,9 +219,3 @@ def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
     if channels:
         return Stacked.like(now, channels, last, slots, store)
     return Whole(allocate((slots + 1, *now.shape), now.dtype, store))
-
-
-def _flatten_rows(array: Array) -> Array:
-    return array.reshape(
-        array.shape[0] * array.shape[1], *array.shape[2:]
-    )  # -1 is ambiguous for an empty part

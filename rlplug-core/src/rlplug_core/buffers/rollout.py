@@ -79,15 +79,13 @@ class RolloutBuffer:
             return ()
         self.position = 0
         if self.finals is not None:
-            self.rollout.truncations = self._cuts_of(self.rollout.truncated)
+            # The successors of the steps [T, N] that truncated an episode before the last one.
+            truncated = torch.as_tensor(self.rollout.truncated[:-1].reshape(-1))
+            index = truncated.nonzero().squeeze(-1)
+            obs = tree_map(lambda array: array.flatten(0, 1).index_select(0, index), self.finals)
+            self.rollout.truncations = Truncations(obs, cast("Array", index), len(index))
         self.rollout.whole = bool(self.rollout.weight.all())
         return (self.rollout,)
-
-    def _cuts_of(self, truncated: Array) -> Truncations:
-        """Return the successors of the steps [T, N] that truncated an episode before the last one."""
-        index = torch.as_tensor(truncated[:-1].reshape(-1)).nonzero().squeeze(-1)
-        obs = tree_map(lambda array: array.flatten(0, 1).index_select(0, index), self.finals)
-        return Truncations(obs, cast("Array", index), len(index))
 
     def feedback(self, batch: Rollout, result: Result) -> None:
         """Rollouts have no priorities."""
@@ -143,15 +141,11 @@ class RolloutBuffer:
             truncations=Truncations(cuts["obs"], cuts["index"], len(cuts["index"])),
             recurrent_state=state["recurrent_state"],
         )
-        if self.finals is None:
-            self._make_room(data)
-
-    def _make_room(self, data: Rollout) -> None:
-        """Allocate memory for as many loaded truncations as there are environments."""
-        cuts = data.truncations
-        cuts.index = np.asarray(cuts.index, dtype=np.int64)
-        size = max(len(cuts.index), data.reward.shape[1])
-        self._grow(cuts, size, tree_map(lambda a: a[0], data.obs))
+        if self.finals is None:  # memory for as many truncations as there are environments
+            loaded = data.truncations
+            loaded.index = np.asarray(loaded.index, dtype=np.int64)
+            size = max(len(loaded.index), data.reward.shape[1])
+            self._grow(loaded, size, tree_map(lambda a: a[0], data.obs))
 
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)

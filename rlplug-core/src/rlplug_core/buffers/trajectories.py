@@ -12,7 +12,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer, put
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, Result, State, Step, tree_map
+from rlplug_core.types import Result, State, Step, tree_map
 
 #: The metric that is the priority of rollouts, and its smallest value, so that every rollout can be sampled.
 NORM = "loss/gradient_norm"
@@ -156,7 +156,10 @@ class TrajectoryReplay:
         if not self.apart:
             self.fields = tree_map(lambda array: array[None].copy(), fields)
         elif slot == len(self.fields["weight"]):
-            self._make_room(min(slot, self.capacity - slot))
+            added = min(slot, self.capacity - slot)
+            self.fields = tree_map(
+                lambda a: np.concatenate([a, np.zeros((added, *a.shape[1:]), a.dtype)]), self.fields
+            )
         put(self.fields, slot, fields)
         used = {"obs": rollout.truncations.obs, "index": rollout.truncations.index}
         cuts = tree_map(lambda array: array[: rollout.truncations.count], used)
@@ -164,12 +167,6 @@ class TrajectoryReplay:
             tree_map(np.array, {"cuts": cuts, "recurrent_state": rollout.recurrent_state})
         ]
         self.count += 1
-
-    def _make_room(self, slots: int) -> None:
-        def longer(array: Array) -> Array:
-            return np.concatenate([array, np.zeros((slots, *array.shape[1:]), array.dtype)])
-
-        self.fields = tree_map(longer, self.fields)
 
     def _rollout(self, slot: int) -> Rollout:
         fields: dict[str, Any] = tree_map(lambda array: array[slot], self.fields)

@@ -117,15 +117,7 @@ class NoiseRecorder:
     def __getattr__(self, name: str) -> NoReturn:
         raise NoFastPath(f"Tensor.{name}")
 
-    @classmethod
-    def __torch_function__(
-        cls,
-        function: Function,
-        types: object,
-        args: Sequence[object] = (),
-        named: dict[str, object] | None = None,
-    ) -> Recorder:
-        return Recorder.__torch_function__(function, types, args, named)
+    __torch_function__ = Recorder.__torch_function__
 
 
 OVERRIDING[Recorder] = Recorder.__torch_function__

@@ -15,9 +15,6 @@ from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array
 
-#: Frames per second if an environment does not define them.
-FPS = 30.0
-
 
 @dataclass
 class Reel:
@@ -106,7 +103,9 @@ def _merge(evaluations: list[Evaluation]) -> Evaluation:
         successes=tuple(
             success
             for each in evaluations
-            for success in each.successes or _unknown_successes(each)
+            # Without a report a cut episode has failed, and of another one nothing is known.
+            for success in each.successes
+            or (*[False] * each.cut, *[None] * (len(each.returns) - each.cut))
         )
         if reported
         else (),
@@ -116,8 +115,3 @@ def _merge(evaluations: list[Evaluation]) -> Evaluation:
         agents=tuple(agent for each in evaluations for agent in each.agents),
         cut=sum(each.cut for each in evaluations),
     )
-
-
-def _unknown_successes(each: Evaluation) -> tuple[bool | None, ...]:
-    """Return the successes of episodes without a report: False for cut ones, else None."""
-    return (False,) * each.cut + (None,) * (len(each.returns) - each.cut)

@@ -270,8 +270,13 @@ def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer
     found = [
         module
         for module in modules
-        if (isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and _plain(module)))
-        and id(module.weight) in offsets
+        if isinstance(module, nn.Linear)
+        or (
+            isinstance(module, nn.Conv2d)
+            and module.groups == 1
+            and not isinstance(module.padding, str)
+        )
+        if id(module.weight) in offsets
     ]
     return [
         Layer(
@@ -283,7 +288,3 @@ def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer
         )
         for one in found
     ]
-
-
-def _plain(convolution: nn.Conv2d) -> bool:
-    return convolution.groups == 1 and not isinstance(convolution.padding, str)

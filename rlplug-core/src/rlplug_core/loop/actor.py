@@ -165,7 +165,9 @@ class Actor:
         if self.signals is not None:
             extras = self.signals.add_to(extras, now.valid)
         if now.episodes.__class__ is EndedRows:
-            self._keep(now.episodes)
+            self.unread.append((self.clock.steps, now.episodes))
+            if len(self.unread) == MOST_UNREAD:  # one wait for the device
+                self._read()
         elif now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
         return Step(
@@ -181,12 +183,6 @@ class Actor:
             extras=extras,
             recurrent_state=recurrent_state,
         )
-
-    def _keep(self, episodes: EndedRows) -> None:
-        """Store episodes that have just ended on a device; many are read together later."""
-        self.unread.append((self.clock.steps, episodes))
-        if len(self.unread) == MOST_UNREAD:
-            self._read()
 
     def _read(self) -> None:
         self.episodes += read(self.unread)

@@ -59,9 +59,10 @@ class Permits:
     def next(self) -> Permit | None:
         """Return the first permit with a chunk that may be learned from now."""
         for permit in self.out:
-            if permit.chunk is not None and self._within_bound(
-                other for other in self.out if other is not permit
-            ):
+            others = [other for other in self.out if other is not permit]
+            after = self.version + 1
+            in_time = all(after + n <= one.version + self.max_lag for n, one in enumerate(others))
+            if permit.chunk is not None and in_time:
                 return permit
         return None
 
@@ -75,12 +76,6 @@ class Permits:
         self.out.remove(permit)
         self.counts[permit.source] -= 1
         self.free.append(permit.slot)
-
-    def _within_bound(self, permits: Iterable[Permit]) -> bool:
-        after = self.version + 1
-        return all(
-            after + place <= permit.version + self.max_lag for place, permit in enumerate(permits)
-        )
 
 
 class Traffic:

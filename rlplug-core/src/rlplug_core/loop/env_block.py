@@ -37,7 +37,10 @@ class Block:
     """
 
     def __init__(self, spec: Spec, path: str = "") -> None:
-        size = sum(_size(space, spec) for space in _spaces(spec))
+        reward = spaces.Box(-1, 1, (), np.float32)
+        action = spaces.Box(-1, 1, shape_of(spec.action), np.dtype(dtype_of(spec.action)).type)
+        parts = [spec.obs, spec.obs, reward, reward, spec.obs, action]
+        size = sum(_size(space, spec) for space in parts)
         self.path = path or _new(size)
         self._memory = _map(self.path, size)
         self._used = 0
@@ -86,13 +89,6 @@ def _new(size: int) -> str:
     finally:
         os.close(handle)
     return path
-
-
-def _spaces(spec: Spec) -> list[Space]:
-    """Return the layout of the block, with a Box for each reward and each action."""
-    reward = spaces.Box(-1, 1, (), np.float32)
-    action = spaces.Box(-1, 1, shape_of(spec.action), np.dtype(dtype_of(spec.action)).type)
-    return [spec.obs, spec.obs, reward, reward, spec.obs, action]
 
 
 def _size(space: Space, spec: Spec) -> int:

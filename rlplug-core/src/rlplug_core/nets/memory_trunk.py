@@ -67,7 +67,9 @@ class MemoryTrunk(nn.Module):
         """
         count = len(batch.index)
         rows = burn_in * count
-        before = batch.recurrent_state if self.stored else self._empty(count, batch)
+        before = batch.recurrent_state
+        if not self.stored:
+            before = to_tensors(self.memory.initial(count), batch.weight.device)
         is_first = batch.extras["is_first"]
         valid = batch.extras["valid"]
         if not burn_in:
@@ -79,11 +81,6 @@ class MemoryTrunk(nn.Module):
         newest = {part: begun[part][-count:] for part in begun}
         rest = self.remember(late, is_first[rows:], newest, valid[rows:])
         return {part: torch.cat([begun[part], rest[part]]) for part in begun}
-
-    def _empty(self, count: int, batch: Transitions) -> Remembered:
-        """Return the state of `count` sequences before any step."""
-        empty: Remembered = to_tensors(self.memory.initial(count), batch.weight.device)
-        return empty
 
     def following(self, batch: Transitions, memory: Remembered) -> Remembered:
         """Return the recurrent state [T * B, ...] after the end of each step's n-step window.

@@ -46,12 +46,11 @@ class NoisyOutputs(nn.Module):
     def draw(self, numbers: Array) -> Array:
         """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number only."""
         each, places = np.unique(numbers, return_inverse=True)
-        found = np.stack([self._draw(number) for number in each])
-        return found[places.reshape(numbers.shape)]
-
-    def _draw(self, number: int) -> Array:
-        generator = np.random.default_rng(number)
-        return np.concatenate([_first(layer).draw(generator) for layer in self.layers])
+        found = []
+        for generator in map(np.random.default_rng, each):
+            parts = [_first(layer).draw(generator) for layer in self.layers]
+            found.append(np.concatenate(parts))
+        return np.stack(found)[places.reshape(numbers.shape)]
 
 
 def check_no_output_gain(net: Net) -> None:

@@ -179,7 +179,9 @@ class QNetwork(nn.Module):
         Returns:
             The numbers [..., A, atoms] that describe distributions of returns.
         """
-        parts = [None] * 2 if noise is None else self._parts(noise)
+        parts: Sequence[Tensor | None] = [None] * 2
+        if noise is not None:
+            parts = noise.split([sum(stream.sizes) for stream in self.streams])
         advantage: Tensor = self.advantage(features, parts[0]).unflatten(
             -1, (self.actions, self.atoms)
         )
@@ -187,11 +189,6 @@ class QNetwork(nn.Module):
             return advantage
         value: Tensor = self.value(features, parts[1]).unsqueeze(-2)
         return dueling(value, advantage)
-
-    def _parts(self, noise: Tensor) -> Sequence[Tensor]:
-        """Split noise [size] into that of each stream."""
-        parts: Sequence[Tensor] = noise.split([sum(stream.sizes) for stream in self.streams])
-        return parts
 
     @property
     def streams(self) -> list[Stream]:

@@ -113,7 +113,9 @@ def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, object]:
     for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
         values.update(flat(table))
     fitting = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))
-    for name in sorted(fitting, key=lambda name: _specificity(name, env_id)):
+    # The most specific name is the last: the id itself, or the pattern with the most letters.
+    letters = {name: sum(char not in "*?[]" for char in name) for name in fitting}
+    for name in sorted(letters, key=lambda name: (name == env_id, letters[name])):
         values.update(flat(presets.tables[name]))
     return values
 
@@ -149,7 +151,3 @@ def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, object],
         values.update(given)
         origins.update(dict.fromkeys(given, origin))
     return values, origins
-
-
-def _specificity(name: str, env_id: str) -> tuple[bool, int]:
-    return name == env_id, sum(char not in "*?[]" for char in name)

@@ -65,7 +65,10 @@ def take_checkpoint(path: Path, taken: Taken) -> None:
         checkpoints = Checkpoints(run.directory.checkpoints_path, 0)
         checkpoints.save(kind, step, components, {**_about(manifest), "journal": number})
         if taken.source:
-            _take_best(source, checkpoints)
+            # The best checkpoint belongs to the state.
+            for saved in Checkpoints(source / "checkpoints").kept("best")[:1]:
+                components, manifest = read(saved.path)
+                checkpoints.save("best", saved.step, components, _about(manifest))
         run.directory.write_config(add_seal(_changed(config, taken)))
 
 
@@ -91,13 +94,6 @@ def _record(run: Run, step: int, taken: Taken) -> int:
     finally:
         journal.close()
     return record.seq
-
-
-def _take_best(source: Path, checkpoints: Checkpoints) -> None:
-    """Copy the best checkpoint, which belongs to the state."""
-    for saved in Checkpoints(source / "checkpoints").kept("best")[:1]:
-        components, manifest = read(saved.path)
-        checkpoints.save("best", saved.step, components, _about(manifest))
 
 
 def _about(manifest: Mapping[str, object]) -> dict[str, object]:

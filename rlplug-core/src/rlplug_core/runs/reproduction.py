@@ -11,7 +11,7 @@ from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.events import Progress
 from rlplug_core.plugins.request import RunRequest
 from rlplug_core.runs.api import resume, start
-from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
+from rlplug_core.runs.checkpoint import Checkpoints, Saved, digests, read
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read as read_journal
@@ -135,7 +135,8 @@ def compare(one: RunDirectory, other: RunDirectory) -> list[str]:
     first = _first_difference(_numbers(one.path), _numbers(other.path))
     if first:
         found.append(first)
-    left, right = (_digests(directory) for directory in (one, other))
+    finals = [Checkpoints(run.checkpoints_path).kept("final")[0].path for run in (one, other)]
+    left, right = (digests(final, "learner") for final in finals)
     files = sorted(left.keys() | right.keys())
     return found + [
         f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)
@@ -165,11 +166,3 @@ def _first_difference(
 
 def _nan(value: float | None) -> bool:
     return isinstance(value, float) and math.isnan(value)
-
-
-def _digests(directory: RunDirectory) -> dict[str, str]:
-    """Return the hashes of the files with the final learner."""
-    _, manifest = read(Checkpoints(directory.checkpoints_path).kept("final")[0].path, "clock")
-    return {
-        name: digest for name, digest in manifest["files"].items() if name.startswith("learner.")
-    }

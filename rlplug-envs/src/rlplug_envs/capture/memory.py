@@ -26,7 +26,6 @@ class Block:
     low: int
     high: int
     order: int
-    is_view: bool
     path: Path
 
 
@@ -49,7 +48,7 @@ class Blocks:
         """Note an array's memory; an empty array has none."""
         if array.size:
             low, high = address_range(array)
-            self.blocks.append(Block(low, high, len(self.blocks), array.base is not None, path))
+            self.blocks.append(Block(low, high, len(self.blocks), path))
 
     def refuse_overlaps(self) -> None:
         """Raise Uncapturable if two arrays share memory; sorting makes one pass over neighbors enough."""

@@ -100,8 +100,12 @@ class TensorAdapter(EnvBase):
         reward = reward.to(torch.float32)
         self._look(obs, reward)
         valid = self._always
+        count = self.spec.num_envs
+        opens = None
         if self.mode is AutoresetMode.NEXT_STEP:
-            valid = ~self._resetting
+            opens = self._resetting
+            valid = ~opens
+            count = int(valid.sum())
             reward, terminated, truncated = (
                 each * valid for each in (reward, terminated, truncated)
             )
@@ -116,11 +120,11 @@ class TensorAdapter(EnvBase):
             reward=_array(reward),
             terminated=_array(terminated),
             truncated=_array(truncated),
-            is_first=self._opens(ended),
+            is_first=_array(ended if opens is None else opens),
             valid=_array(valid),
             episodes=self._count_up(reward, valid, ended, self._success()),
             ended=True,
-            count=self._count(valid),
+            count=count,
         )
         self._resetting = ended
         if self._show is not None:
@@ -175,15 +179,6 @@ class TensorAdapter(EnvBase):
             self._probe = torch.where(ended.any(), torch.nan, self._probe)
             return obs, obs
         return select_rows(ended, self._own(info[name]), obs), obs
-
-    def _opens(self, ended: Tensor) -> Obs:
-        """Return the mask of the rows with the first observation of an episode."""
-        return self._resetting if self.mode is AutoresetMode.NEXT_STEP else ended
-
-    def _count(self, valid: Tensor) -> int:
-        if self.mode is AutoresetMode.NEXT_STEP:
-            return int(valid.sum())
-        return self.spec.num_envs
 
     def _look(self, obs: Obs, reward: Tensor) -> None:
         """Make the probe NaN if an observation or a reward is not finite; `EndedRows` reads it later."""

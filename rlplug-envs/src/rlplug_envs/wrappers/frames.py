@@ -84,7 +84,11 @@ class FrameStack(Transform):
         frames, seen = self._now
         _follow(frames, self._next[0], obs, rows)
         if np.count_nonzero(is_first):
-            tree_map(lambda array, frame: _fill(array, frame, is_first), frames, obs)
+
+            def fill(array: Array, frame: Array) -> None:
+                array[is_first] = frame[is_first][:, None]
+
+            tree_map(fill, frames, obs)
         return _with_mask(seen, obs)
 
     def _show(self, frames: Obs) -> Obs:
@@ -118,11 +122,6 @@ def _follow(frames: Obs, before: Obs, newest: Obs, rows: Array | None) -> None:
             frames[~rows] = before[~rows]
 
     tree_map(follow, frames, before, newest)
-
-
-def _fill(frames: Array, frame: Array, rows: Array) -> None:
-    """Fill the rows of a mask with a single frame."""
-    frames[rows] = frame[rows][:, None]
 
 
 @dataclass(frozen=True)

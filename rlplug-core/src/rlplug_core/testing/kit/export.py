@@ -36,7 +36,11 @@ def export(subject: Subject) -> None:
     except UsageError as error:
         raise Failed(str(error)) from error
     pairs = _actions(subject, agent, program)
-    wrong = [number for number, (one, other) in enumerate(pairs) if not _alike(one, other)]
+    wrong = [
+        number
+        for number, (one, other) in enumerate(pairs)
+        if np.shape(one) != np.shape(other) or not np.allclose(one, other, rtol=1e-4, atol=1e-4)
+    ]
     if len(wrong) > TIES * len(pairs):
         one, other = pairs[wrong[0]]
         raise Failed(
@@ -62,7 +66,3 @@ def _actions(subject: Subject, agent: Agent, program: ProgramAgent) -> list[tupl
         other = exported.recurrent_state
         now = env.step(act.action)
     return found
-
-
-def _alike(one: Array, other: Array) -> bool:
-    return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -68,10 +68,10 @@ class Signaling(Transform):
         self.count = state["count"]
 
 
-def with_signals(env: Env, learner: object, series: int = 0) -> Env:
+def with_signals(env: Env, learner: object) -> Env:
     """Return an environment that gives the signals of a learner or its class; `env` itself if there are none."""
     names = signals_of(learner)
-    return Signaling(env, names, series) if names else env
+    return Signaling(env, names) if names else env
 
 
 @dataclass

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -45,13 +44,8 @@ class HooksSubject:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Use a temporary working directory."""
-        here = Path.cwd()
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            try:
-                yield
-            finally:
-                os.chdir(here)
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            yield
 
     @cached_property
     def story(self) -> Story:

@@ -25,7 +25,13 @@ def signals(subject: Subject) -> None:
     for name, default in names.items():
         if default is not None and not np.isfinite(np.asarray(default, np.float64)).all():
             raise Failed(f"the default of signals['{name}'] is not finite")
-    one, same, other = (_learn(subject, series) for series in (0, 0, 1))
+    story = Story("either")
+    learned = []
+    for series in (0, 0, 1):
+        env = Signaling(Probe(subject.spec, story), names, series)
+        trial = Trial(subject, env).run(story.lasting(subject.horizon.turns))
+        learned.append(trial.learned())
+    one, same, other = learned
     if path := difference(one, same):
         raise Failed(f"with the same signals it learns something else ('{path}')")
     if not difference(one, other):
@@ -33,11 +39,6 @@ def signals(subject: Subject) -> None:
             f"it names {', '.join(names)} in signals, and updates do not depend on them; read them from the extras of "
             "its batches, or name none"
         )
-
-
-def _learn(subject: Subject, series: int) -> Leaves:
-    env = Signaling(Probe(subject.spec, Story("either")), signals_of(subject.cls), series)
-    return Trial(subject, env).run(Story("either").lasting(subject.horizon.turns)).learned()
 
 
 def dataset(subject: Subject) -> None:

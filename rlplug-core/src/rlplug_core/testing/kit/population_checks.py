@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -76,13 +74,8 @@ class PopulationSubject:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Use a temporary working directory."""
-        here = Path.cwd()
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            try:
-                yield
-            finally:
-                os.chdir(here)
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            yield
 
     def build(self) -> PopulationRule:
         """Return a new rule.

@@ -124,7 +124,8 @@ class Probe:
         self.number += over
         obs = self._observations(obs)
         final = _where(over, self._final(), obs) if over.any() else obs
-        self.gone = self._leaving(over, was_gone)
+        paused = (self.age == 1) & ~was_gone & story.pausing
+        self.gone = paused | (over & story.absent)
         obs = _where(self.gone, self.draw(self.garbage), obs) if self.gone.any() else obs
         self._place(obs)
         opened = over | (was_gone & (self.age == 0))
@@ -164,12 +165,6 @@ class Probe:
     def _place(self, obs: Obs) -> None:
         for row, key in enumerate(keys(obs, self.num_envs) if self.placing else ()):
             self.places[key] = (row, int(self.number[row]), int(self.age[row]))
-
-    def _leaving(self, over: Array, was_gone: Array) -> Array:
-        """Return a mask [N] of the rows that are absent in the next step."""
-        paused = (self.age == 1) & ~was_gone & self.story.pausing
-        leaving: Array = paused | (over & self.story.absent)
-        return leaving
 
     def none(self) -> Array:
         return np.zeros(self.num_envs, np.bool_)

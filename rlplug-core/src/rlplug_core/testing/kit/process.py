@@ -43,7 +43,11 @@ def in_fresh_process(work: Work, order: object) -> Ended:
         with without_main():
             process.start()
         process.join()
-        texts = {part: _text(Path(name, part)) for part in ("result", "printed", "error")}
+        files = {part: Path(name, part) for part in ("result", "printed", "error")}
+        texts = {
+            part: file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+            for part, file in files.items()
+        }
         code = process.exitcode or 0
         return Ended(
             code,
@@ -64,10 +68,6 @@ def _run_and_report(
         with (folder / part).open("wb") as file:
             os.dup2(file.fileno(), number)
     (folder / "result").write_text(json.dumps(work(order)), encoding="utf-8")
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def summary(behavior: Leaves) -> dict[str, str]:

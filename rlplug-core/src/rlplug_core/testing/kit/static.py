@@ -57,7 +57,10 @@ def options(subject: Subject) -> None:
     config = subject.cls.Config
     if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
         raise Failed("Config is not a dataclass; write @dataclass(frozen=True) above it")
-    found = {option.name: option for option in _schema(config)}
+    try:
+        found = {option.name: option for option in schema(config)}
+    except BadConfig as error:
+        raise Failed(str(error)) from error
     if reserved := sorted(RESERVED & found.keys()):
         raise Failed(f"option '{reserved[0]}' is reserved for every run; rename it")
     _defaults_hold(subject, config)
@@ -131,13 +134,6 @@ def _record(subject: Subject) -> Record:
     if subject.record is None:
         raise Skipped("it is not installed as a plugin")
     return subject.record
-
-
-def _schema(config: type[object]) -> tuple[Option, ...]:
-    try:
-        return schema(config)
-    except BadConfig as error:
-        raise Failed(str(error)) from error
 
 
 def _defaults_hold(subject: Subject, config: type[object]) -> None:

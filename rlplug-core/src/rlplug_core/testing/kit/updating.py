@@ -103,7 +103,13 @@ def pauses(subject: Subject) -> None:
 
 def weight_scale(subject: Subject) -> None:
     """Half the weights give half the gradient of every optimizer: the scale of importance weights must not cancel."""
-    whole, half = (_first_gradients(subject, scale) for scale in (1.0, 0.5))
+    gradients = []
+    for scale in (1.0, 0.5):
+        samples = Samples(subject, Probe(subject.spec, Story()))
+        steps = samples.gradients(samples.batches[0], scale)
+        # The first one of each optimizer.
+        gradients.append({step.name: step.values for step in reversed(steps)})
+    whole, half = gradients
     if not whole:
         raise Skipped("no gradients pass through the context's optimizer")
     for name, gradient in whole.items():
@@ -114,13 +120,6 @@ def weight_scale(subject: Subject) -> None:
                 f"half the weights do not give half the gradient of the optimizer '{name}'; use Batch.mean, which "
                 "divides by the number of rows with weight instead of the sum of weights"
             )
-
-
-def _first_gradients(subject: Subject, scale: float) -> dict[str, Tensor]:
-    """Return the first unclipped gradient of each optimizer, with scaled weights of the first batch."""
-    samples = Samples(subject, Probe(subject.spec, Story()))
-    found = samples.gradients(samples.batches[0], scale)
-    return {gradient.name: gradient.values for gradient in reversed(found)}
 
 
 def non_finite(subject: Subject) -> None:
