@@ -34,7 +34,7 @@ from rlplug_core.loop.decoupled import Decoupled
 from rlplug_core.loop.decoupled_processes import ActorProcesses
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.remote_actor import RemoteActor
-from rlplug_core.loop.shared_weights import SharedWeights
+from rlplug_core.loop.shared_memory import SharedWeights
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.plugins.presets import preset
 

@@ -13,8 +13,8 @@ from torch.distributions import Normal, kl_divergence
 
 from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
-from rlplug_core.learning.gaussian import gaussian_kl_slope as slope
-from rlplug_core.learning.gaussian import gaussian_score as score
+from rlplug_core.learning.losses import gaussian_kl_slope as slope
+from rlplug_core.learning.losses import gaussian_score as score
 from rlplug_core.loop.actor import Actor
 from rlplug_core.testing import envs
 

@@ -15,12 +15,12 @@ import jsonschema
 import pytest
 
 from rlplug_cli.commands.tune import _export
+from rlplug_cli.render.config import as_config, as_preset
 from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.seeds import with_defaults
 from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_cli.tune import outcome as outcomes
 from rlplug_cli.tune import study as studies
-from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal, parse_objectives
 from rlplug_cli.tune.outcome import Outcome
 from rlplug_cli.tune.search import Search

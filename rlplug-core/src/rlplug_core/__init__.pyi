@@ -3,7 +3,6 @@
 One line a name. `Old = New` keeps a former name for one version; using it warns.
 """
 
-from rlplug_core.acting.behavior import BehaviorAgent as BehaviorAgent
 from rlplug_core.acting.continuous import ActionNoise as ActionNoise
 from rlplug_core.acting.continuous import GaussianNoise as GaussianNoise
 from rlplug_core.acting.continuous import NoiseAgent as NoiseAgent
@@ -21,6 +20,7 @@ from rlplug_core.acting.explorer import epsilon_schedule as epsilon_schedule
 from rlplug_core.acting.explorer import explorer as explorer
 from rlplug_core.acting.explorer import explorer_from_options as explorer_from_options
 from rlplug_core.acting.explorer import final_epsilon as final_epsilon
+from rlplug_core.acting.policy_agent import BehaviorAgent as BehaviorAgent
 from rlplug_core.acting.policy_agent import NetworkAgent as NetworkAgent
 from rlplug_core.acting.policy_agent import PolicyAgent as PolicyAgent
 from rlplug_core.acting.recurrent import MemoryAgent as MemoryAgent
@@ -86,18 +86,18 @@ from rlplug_core.learning.corrections import importance_ratio as importance_rati
 from rlplug_core.learning.corrections import log_probs as log_probs
 from rlplug_core.learning.corrections import retrace as retrace
 from rlplug_core.learning.corrections import vtrace as vtrace
-from rlplug_core.learning.critic_losses import categorical_critic_loss as categorical_critic_loss
 from rlplug_core.learning.estimators import explained_variance as explained_variance
 from rlplug_core.learning.estimators import gae as gae
 from rlplug_core.learning.estimators import standardize as standardize
-from rlplug_core.learning.gaussian import gaussian_kl_slope as gaussian_kl_slope
-from rlplug_core.learning.gaussian import gaussian_score as gaussian_score
 from rlplug_core.learning.kfac import KFAC as KFAC
 from rlplug_core.learning.losses import Regression as Regression
 from rlplug_core.learning.losses import advantage_weight as advantage_weight
+from rlplug_core.learning.losses import categorical_critic_loss as categorical_critic_loss
 from rlplug_core.learning.losses import categorical_projection as categorical_projection
 from rlplug_core.learning.losses import cross_entropy as cross_entropy
 from rlplug_core.learning.losses import expectile_loss as expectile_loss
+from rlplug_core.learning.losses import gaussian_kl_slope as gaussian_kl_slope
+from rlplug_core.learning.losses import gaussian_score as gaussian_score
 from rlplug_core.learning.losses import log_softmax as log_softmax
 from rlplug_core.learning.losses import quantile_huber as quantile_huber
 from rlplug_core.learning.losses import regression as regression

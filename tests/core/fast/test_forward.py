@@ -20,12 +20,11 @@ from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import Adam
 from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
 from rlplug_core.nets.encoders import encoder
-from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.forward import TorchForward, fast_forward
 from rlplug_core.nets.heads import Beside, Categorical
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.types import Spec
 from tests.core.fakes import ENVS, TINY, make_runner
 

@@ -10,7 +10,7 @@ import torch
 from gymnasium.spaces import Box
 
 from rlplug_core.batches import Transitions
-from rlplug_core.learning.critic_losses import categorical_critic_loss
+from rlplug_core.learning.losses import categorical_critic_loss
 from rlplug_core.learning.targets import target_network
 from rlplug_core.nets.categorical_critics import CategoricalCritics, action_critics, check_atoms
 from rlplug_core.nets.continuous import ActionCritic, ActionCritics

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rlplug_core.clock import Clock
 from rlplug_core.errors import WorkerFailed
 from rlplug_core.loop.chunk_queue import Permits, Traffic
-from rlplug_core.loop.shared_weights import DONE, SharedWeights
+from rlplug_core.loop.shared_memory import DONE, SharedWeights
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.runs.api import Run, resume, train

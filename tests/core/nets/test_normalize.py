@@ -21,12 +21,11 @@ from rlplug_core.fast.forward import NumpyForward
 from rlplug_core.learning.targets import target_network
 from rlplug_core.nets.continuous import ActionCritic, DeterministicPolicy
 from rlplug_core.nets.encoders import Normalized, encoder, observation_norm
-from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.forward import TorchForward, fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, RewardScale, Running, RunningNorm
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.trees import difference, leaves

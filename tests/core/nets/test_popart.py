@@ -14,11 +14,10 @@ from rlplug_core.config.schedules import constant
 from rlplug_core.fast.forward import NumpyForward
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import Adam
-from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.forward import TorchForward, fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic
 from rlplug_core.nets.popart import PopArt
-from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.types import Spec
 from tests.core.test_batches import samples
 

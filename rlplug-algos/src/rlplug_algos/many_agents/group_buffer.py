@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import rlplug_core as rl
-from rlplug_algos.many_agents.groups import Group
-from rlplug_algos.many_agents.rows import take_step_rows
+from rlplug_algos.many_agents.groups import Group, take_step_rows
 from rlplug_core.protocols import SupportsRestart
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 import rlplug_core as rl
 from rlplug_algos.many_agents.group_buffer import GroupsBuffer
-from rlplug_algos.many_agents.groups import Group, groups
-from rlplug_algos.many_agents.rows import take_rows
+from rlplug_algos.many_agents.groups import Group, groups, take_rows
 from rlplug_core.acting.states import begin_acting
 from rlplug_core.algorithm import signals_of
 from rlplug_core.batches import rows_of

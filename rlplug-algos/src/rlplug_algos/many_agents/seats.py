@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import rlplug_core as rl
+from rlplug_algos.many_agents.groups import take_step_rows
 from rlplug_algos.many_agents.league import League
-from rlplug_algos.many_agents.rows import take_step_rows
 from rlplug_core.protocols import SupportsRestart
 
 

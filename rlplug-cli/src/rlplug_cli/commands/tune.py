@@ -305,7 +305,7 @@ def _no_result(outcome: Outcome, exports: Sequence[Path | None]) -> str:
 def _export(outcome: Outcome, env: str, config: Path | None, preset: Path | None) -> None:
     """Write the best options to the files that the user named."""
     from rlplug_cli.commands.compare import write_text
-    from rlplug_cli.tune.export import as_config, as_preset
+    from rlplug_cli.render.config import as_config, as_preset
 
     if outcome.best is None:
         return

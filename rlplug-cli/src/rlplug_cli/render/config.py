@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rlplug_core.config import Option
@@ -53,3 +53,17 @@ def toml(value: object) -> str:
     if isinstance(value, float):
         return repr(float(value))  # JSON writes `Infinity` for inf
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def as_config(options: Mapping[str, object], comment: str) -> str:
+    """Return a file for `--config`."""
+    return f"# {comment}\n{_lines(options)}"
+
+
+def as_preset(options: Mapping[str, object], env: str, comment: str) -> str:
+    """Return a table for `presets/<algorithm>.toml`."""
+    return f"# {comment}\n[{toml(env)}]\n{_lines(options)}"
+
+
+def _lines(options: Mapping[str, object]) -> str:
+    return "".join(f"{name} = {toml(value)}\n" for name, value in options.items())

@@ -14,8 +14,8 @@ from rlplug_core.arrays import Either, cast, namespace
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, constant, throughout
+from rlplug_core.nets.forward import TorchForward
 from rlplug_core.nets.heads import ILLEGAL
-from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 

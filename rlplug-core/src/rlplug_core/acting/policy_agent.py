@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from rlplug_core.arrays import DeviceDraws
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.forward import fast_forward
+from rlplug_core.nets.forward import TorchForward, fast_forward
 from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.policies import PolicyNetwork
-from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.protocols import Agent, SupportsTensors
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
@@ -186,3 +185,14 @@ class PolicyAgent(NetworkAgent):
         super().load_state_dict(state)
         if self.held is not None:
             self.held.load_state_dict(state["held"])
+
+
+class BehaviorAgent(PolicyAgent):
+    """A policy agent that adds the outputs [N, size] of its head to the extras of each step, as `outputs`."""
+
+    def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
+        act = super().choose(outputs, recurrent_state, explore)
+        silent = not explore or self.draws is None
+        return (
+            act if silent else Act(act.action, recurrent_state, {**act.extras, "outputs": outputs})
+        )

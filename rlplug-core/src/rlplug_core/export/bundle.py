@@ -142,11 +142,11 @@ def _write_into(
 def _write_programs(directory: Path, flat: Flat, onnx: bool, torchscript: bool) -> None:
     """Write the policy as `policy.onnx` and `policy.pt`, if wanted."""
     if onnx:
-        from rlplug_core.export.onnx import write_onnx
+        from rlplug_core.export.formats import write_onnx
 
         write_onnx(directory / "policy.onnx", flat)
     if torchscript:
-        from rlplug_core.export.torchscript import write_torchscript
+        from rlplug_core.export.formats import write_torchscript
 
         write_torchscript(directory / "policy.pt", flat)
 

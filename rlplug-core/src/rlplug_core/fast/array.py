@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, is_grad_enabled, nn
 
 from rlplug_core.accelerator import OVERRIDING, Function
-from rlplug_core.fast.absent import add_absent_attributes
 from rlplug_core.fast.dispatch import FUNCTIONS, find, name_of
 from rlplug_core.fast.elementwise import Elementwise
-from rlplug_core.fast.gradients import Backward, Gradients, NoFastPath
+from rlplug_core.fast.gradients import Backward, Gradients, NoFastPath, add_absent_attributes
 from rlplug_core.fast.reductions import Reductions
 from rlplug_core.types import Array
 

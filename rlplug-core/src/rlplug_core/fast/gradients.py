@@ -1,11 +1,11 @@
-"""Gradients of parameters as arrays, and the exception for functions without a fast version."""
+"""Gradients of parameters as arrays, and the exception for functions and attributes without a fast version."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from rlplug_core.types import Array
 
@@ -57,3 +57,27 @@ class PerGradient(Generic[T]):
                 self.known.clear()
             known = self.known[id(into)] = into, self.find(into)
         return known[1]
+
+
+class Absent:
+    """An attribute of tensors that FastTensors do not have: reading it raises `NoFastPath`.
+
+    A method `__getattr__` would do the same, but it makes Python read every attribute of the class more slowly.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Absent:
+        if instance is None:
+            return self
+        raise NoFastPath(f"Tensor.{self.name}")
+
+
+def add_absent_attributes(kind: type) -> None:
+    """Add the attributes of tensors that a class does not have."""
+    for name in dir(Tensor):
+        if not name.startswith("__") and not hasattr(kind, name):
+            absent = Absent()
+            absent.__set_name__(kind, name)
+            setattr(kind, name, absent)

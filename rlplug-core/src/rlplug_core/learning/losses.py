@@ -1,4 +1,4 @@
-"""Losses of values and of distributions of returns, as pure functions of tensors with B rows."""
+"""Losses of values and of distributions of returns, and gradients of Gaussians, as pure functions of B rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerator import kernel, overridable
 from rlplug_core.batches import Transitions
+from rlplug_core.nets.categorical_critics import CategoricalCritics
+from rlplug_core.nets.continuous import ActionCritics
 
 #: The loss of an error e: the Huber loss, e² / 2 up to 1 and |e| - 1/2 beyond, or the squared error, e².
 Regression: TypeAlias = Literal["huber", "mse"]
@@ -250,3 +252,67 @@ def log_softmax(outputs: Tensor) -> Tensor:
         [..., n] in nats.
     """
     return outputs.log_softmax(-1)
+
+
+def gaussian_score(outputs: Tensor, action: Tensor) -> Tensor:
+    """Compute the gradient of a Gaussian's log-probability in its mean and log deviation.
+
+    Args:
+        outputs: [B, 2 d] means, then log standard deviations.
+        action: [B, d].
+
+    Returns:
+        Gradients [B, 2 d].
+    """
+    mean, log_std = outputs.chunk(2, -1)
+    scaled = (action - mean) * (-log_std).exp()
+    return torch.cat([scaled * (-log_std).exp(), scaled.square() - 1], -1)
+
+
+def gaussian_kl_slope(average: Tensor, outputs: Tensor) -> Tensor:
+    """Compute the gradient of KL(average || outputs), both diagonal Gaussians, in `outputs`.
+
+    Args:
+        average, outputs: [B, 2 d] means, then log standard deviations.
+
+    Returns:
+        Gradients [B, 2 d].
+    """
+    (mean, log_std), (average_mean, average_log_std) = outputs.chunk(2, -1), average.chunk(2, -1)
+    precision = (-2 * log_std).exp()
+    apart = mean - average_mean
+    return torch.cat(
+        [apart * precision, 1 - ((2 * average_log_std).exp() + apart.square()) * precision], -1
+    )
+
+
+def categorical_critic_loss(
+    critics: CategoricalCritics,
+    target_critics: ActionCritics,
+    batch: Transitions,
+    next_action: Tensor,
+    reward: Tensor,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the cross-entropy of every critic to one target: reward + discount * Z_target(s', a') on the atoms.
+
+    Z_target is the distribution with the lowest mean (Seo et al., 2025, arXiv:2505.22642; projection: Bellemare et
+    al., 2017, arXiv:1707.06887, algorithm 1).
+
+    Args:
+        critics, target_critics: the critics and their targets.
+        batch: B transitions.
+        next_action: [B, ...] actions a' in the next states.
+        reward: [B] n-step sums of rewards, with the bonus of an entropy if there is one.
+
+    Returns:
+        The loss, summed over critics, and metrics.
+    """
+    with torch.no_grad():
+        assert isinstance(target_critics, CategoricalCritics)
+        next_obs = target_critics.next_obs(batch)
+        probability = target_critics.lowest_distribution(next_obs, next_action)
+        target = categorical_projection(probability, reward, batch.discount, critics.support)
+    logits = critics(critics.obs(batch), batch.action)
+    loss = batch.mean(-(target * logits.log_softmax(-1)).sum(-1).sum(0))
+    q = critics.means(logits.detach()).mean(0)
+    return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q)}

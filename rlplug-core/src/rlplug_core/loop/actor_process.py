@@ -12,7 +12,7 @@ from torch import Tensor
 from rlplug_core.loop.chunks import write
 from rlplug_core.loop.events import TICK
 from rlplug_core.loop.remote_actor import RemoteActor
-from rlplug_core.loop.shared_weights import SharedWeights
+from rlplug_core.loop.shared_memory import SharedWeights
 from rlplug_core.loop.worker import CLOSE, attend, fetch, post
 from rlplug_core.types import State, tree_map
 

@@ -20,8 +20,7 @@ from rlplug_core.loop.chunk_queue import Traffic
 from rlplug_core.loop.chunks import Places, chunk_arrays
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.process_spawner import prepare
-from rlplug_core.loop.shared_memory import share_tensor
-from rlplug_core.loop.shared_weights import SharedWeights
+from rlplug_core.loop.shared_memory import SharedWeights, share_tensor
 from rlplug_core.loop.worker import fetch, post
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map

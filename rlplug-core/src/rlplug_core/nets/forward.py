@@ -1,4 +1,4 @@
-"""Forward passes on the host, for acting and for values of rollouts: no gradient, arrays out."""
+"""Forward passes without gradients, for acting and for values of rollouts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from torch import nn
 
 from rlplug_core.accelerator import Forward, room
+from rlplug_core.arrays import like_inputs, no_gradient, to_device
 from rlplug_core.batches import Rollout
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.memory_networks import (
@@ -20,8 +21,27 @@ from rlplug_core.nets.memory_networks import (
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent_q import RecurrentQ
-from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.types import Array, Obs
+
+
+class TorchForward:
+    """Through torch, without gradients: arrays to arrays on the host, tensors to tensors on their device.
+
+    For all networks that the fast room does not know, and for all on a GPU.
+    """
+
+    backend = "torch"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.device = next(module.parameters()).device
+
+    def __call__(self, obs: Obs, *further: Array) -> Array:
+        """`further` arrays are passed on, such as noise."""
+        with no_gradient(obs):
+            inputs = (to_device(one, self.device) for one in (obs, *further))
+            outputs: Array = like_inputs(self.module(*inputs), obs)
+        return outputs
 
 
 def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:

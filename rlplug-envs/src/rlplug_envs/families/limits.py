@@ -1,15 +1,14 @@
-"""The time limit of an environment: what its entry in Gymnasium's registry says, or what its package keeps itself."""
+"""The time limit of an environment, from its entry in Gymnasium's registry or from its own package."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from math import ceil, inf
 from typing import Any
 
 from rlplug_core.types import GymEnv
 
-#: The families whose packages keep limits by themselves, by the package that an environment's class comes from, or one
-#: of its bases. A family is imported when such an environment is met.
-OWN = {"ale_py": "ale", "highway_env": "highway", "minigrid": "minigrid", "shimmy": "suite"}
+#: The most steps of a highway that count as a limit.
+MOST = 1_000_000
 
 
 def entry_limit(env: Any) -> int:
@@ -21,10 +20,56 @@ def entry_limit(env: Any) -> int:
 def limit_of(env: GymEnv) -> int:
     """Return the steps after which an environment, once reset, truncates its episodes; 0 if no limit is known."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env.unwrapped).__mro__}
-    families = [
-        import_module(f"{__package__}.{family}")
-        for package, family in OWN.items()
-        if package in packages
-    ]
-    own = [family.limit(env) for family in families]
+    own = [limit(env) for package, limit in OWN.items() if package in packages]
     return min(filter(None, (entry_limit(env), *own)), default=0)
+
+
+def ale(env: GymEnv) -> int:
+    """Return the limit of an Atari game."""
+    from rlplug_envs.families.ale import limit
+
+    return limit(env)
+
+
+def highway(env: GymEnv) -> int:
+    """Return the steps until a world's time is over; 0 for those without a time, and for other packages' classes.
+
+    A world without a default `duration` ignores one. Time is added up as the world does it: ten times 0.1 is less
+    than 1, and takes one step more.
+    """
+    world: Any = env.unwrapped
+    own = type(world).__module__.startswith("highway_env")
+    if not own or "duration" not in world.default_config():
+        return 0
+    duration = world.config["duration"]
+    frequency = world.config["policy_frequency"]
+    time = 0.0
+    steps = 0
+    while time < duration and steps <= MOST:
+        time = time + 1 / frequency
+        steps = steps + 1
+    return steps if steps <= MOST else 0
+
+
+def minigrid(env: GymEnv) -> int:
+    """Return the steps after which a world truncates itself; 0 for levels of BabyAI with a limit for each mission."""
+    from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+
+    world: Any = env.unwrapped
+    own = isinstance(world, RoomGridLevel) and not world.fixed_max_steps
+    return 0 if own else int(world.max_steps)
+
+
+def control_suite(env: GymEnv) -> int:
+    """Return the steps of a task of DeepMind's control suite; 0 for composer tasks, which count seconds."""
+    shim: Any = env.unwrapped
+    if type(shim).__module__ != "shimmy.dm_control_compatibility":  # others need no dm_control
+        return 0
+    from dm_control.rl import control
+
+    steps: float = shim._env._step_limit if isinstance(shim._env, control.Environment) else inf
+    return ceil(steps) if steps < inf else 0
+
+
+#: The limits that packages keep themselves, by the package of an environment's class or of one of its bases.
+OWN = {"ale_py": ale, "highway_env": highway, "minigrid": minigrid, "shimmy": control_suite}

@@ -29,15 +29,6 @@ class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
         return {name: part for name, part in observation.items() if name != MISSION}
 
 
-def limit(env: GymEnv) -> int:
-    """Return the steps after which a world truncates itself; 0 for levels of BabyAI with a limit for each mission."""
-    from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-
-    world: Any = env.unwrapped
-    own = isinstance(world, RoomGridLevel) and not world.fixed_max_steps
-    return 0 if own else int(world.max_steps)
-
-
 def without_mission(env: GymEnv) -> GymEnv:
     """Return the environment without the entry `mission`, if it has one."""
     space = env.observation_space

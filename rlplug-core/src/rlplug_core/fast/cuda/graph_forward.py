@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlplug_core.batches import to_tensors
 from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded
-from rlplug_core.nets.torch_forward import TorchForward
+from rlplug_core.nets.forward import TorchForward
 from rlplug_core.types import Array, Obs
 
 #: The most shapes of observations that are recorded: acting, evaluations and rollouts have one each.

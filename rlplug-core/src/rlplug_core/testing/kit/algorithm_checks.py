@@ -61,7 +61,7 @@ RULES = (
     Rule("updates", "contract", "updating:updates", ("actions",)),
     Rule("metrics", "contract", "updating:metrics", ("updates",)),
     Rule("clock", "contract", "updating:clock", ("updates",)),
-    Rule("leaks", "contract", "leaks:leaks", ("updates",)),
+    Rule("leaks", "contract", "side_effects:leaks", ("updates",)),
     Rule("seeding", "contract", "state:seeding", ("updates",)),
     Rule("generators", "contract", "side_effects:generators", ("updates",), since=2),
     Rule("non-finite", "contract", "updating:non_finite", _BITS, since=2),

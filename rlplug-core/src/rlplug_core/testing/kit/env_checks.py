@@ -15,8 +15,8 @@ from rlplug_core.plugins import make_env
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.testing.kit.env_subject import ROWS, TURNS, EnvSubject, copy_leaves, play, rows
-from rlplug_core.testing.kit.leaks import children
 from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.side_effects import children
 from rlplug_core.testing.kit.state import save_and_read
 from rlplug_core.testing.kit.trees import difference
 from rlplug_core.types import Array, Obs, Spec, Timestep, tree_map

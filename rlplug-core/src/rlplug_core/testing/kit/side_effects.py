@@ -1,8 +1,11 @@
-"""Checks for side effects: on inputs, on generators of the process, and on greedy actions."""
+"""Checks for side effects: on inputs, generators of the process, greedy actions, threads and processes."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
+import threading
+from pathlib import Path
 
 from rlplug_core.acting.states import begin_acting
 from rlplug_core.clock import Clock
@@ -94,3 +97,24 @@ def _greedy(subject: Subject, rank: int) -> Leaves:
     return leaves(
         [act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)]
     )
+
+
+def leaks(subject: Subject) -> None:
+    """After a run no thread and no process of it is left."""
+    threads = set(threading.enumerate())
+    processes = children()
+    # Without a name for it, the run can be collected.
+    Trial(subject, subject.home_env()).run(subject.horizon.turns)
+    gc.collect()
+    if left := [thread.name for thread in threading.enumerate() if thread not in threads]:
+        raise Failed(
+            f"the thread {left[0]!r} still runs after a run; end it, or start it only if needed"
+        )
+    if left_processes := children() - processes:
+        raise Failed(f"the process {min(left_processes)} still runs after a run; end it")
+
+
+def children() -> set[int]:
+    """Return the ids of the children of this process; empty on systems without /proc."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for file in lists for number in file.read_text(encoding="ascii").split()}

@@ -10,8 +10,7 @@ from rlplug_core.arrays import to_device, to_host
 from rlplug_core.nets.actions import sample
 from rlplug_core.protocols import Env
 from rlplug_core.testing.host_reads import HostReads
-from rlplug_core.testing.kit.as_arrays import TENSORS
-from rlplug_core.testing.kit.env_subject import ROWS, SEED, TURNS, EnvSubject
+from rlplug_core.testing.kit.env_subject import ROWS, SEED, TENSORS, TURNS, EnvSubject
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 from rlplug_core.types import Array, Obs, Timestep, tree_map

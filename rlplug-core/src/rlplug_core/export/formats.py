@@ -1,4 +1,4 @@
-"""An exported policy for ONNX runtimes: inputs are named observations, outputs the action and the recurrent state."""
+"""An exported policy in other formats: ONNX, and TorchScript, which torch calls deprecated."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from rlplug_core.errors import MissingPackage
+from rlplug_core.errors import MissingPackage, UsageError
 from rlplug_core.export.flat import Flat
-from rlplug_core.export.program import export_program, ignore_torch_warnings
+from rlplug_core.export.program import export_program, ignore_torch_warnings, inference_copy
 
 #: Packages that torch's exporter needs.
 NEEDED = ("onnx", "onnxscript")
@@ -18,6 +18,8 @@ NEEDED = ("onnx", "onnxscript")
 
 def write_onnx(path: Path, flat: Flat) -> Path:
     """Write the program of a policy as ONNX, for any number of rows.
+
+    Inputs are named observations, outputs the action and the recurrent state.
 
     Raises:
         MissingPackage: a package for ONNX is not installed.
@@ -43,4 +45,22 @@ def write_onnx(path: Path, flat: Flat) -> Path:
         )
         assert program is not None
         program.save(str(path))
+    return path
+
+
+def write_torchscript(path: Path, flat: Flat) -> Path:
+    """Write the program of a policy as TorchScript, for programs that load it with LibTorch.
+
+    Input (order: `policy.json`) and output are lists of tensors.
+
+    Raises:
+        UsageError: this torch no longer has TorchScript.
+    """
+    if find_spec("torch.jit") is None:
+        raise UsageError(
+            f"torch {torch.__version__} no longer writes TorchScript; leave out --torchscript"
+        )
+    with ignore_torch_warnings(), torch.no_grad():
+        traced = torch.jit.trace(inference_copy(flat), (flat.example(),), check_trace=False)
+        torch.jit.save(traced, str(path))
     return path
