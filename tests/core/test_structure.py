@@ -272,7 +272,7 @@ PLAINNESS = {
     "tokens per code line": 9,
     "tuple assignments per 1k": 1.5,
     "fmt: skip": 0,
-    "short one-caller helpers per 1k": 3.7,
+    "short one-caller helpers per 1k": 3,
     "Any per 1k": 11,
     "Any per 1k core": 11,
 }

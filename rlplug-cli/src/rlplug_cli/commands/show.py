@@ -34,9 +34,7 @@ def command(run: str, json: bool) -> None:
     progress = RunProgress(path, 1)
     progress.read_new_records()
     origins = config.get("origins", {})
-    folder = path / "checkpoints"
-    directories = sorted(filter(is_directory, folder.glob("[!.]*"))) if is_directory(folder) else []
-    checkpoints = {one.name: size(one) for one in directories}
+    checkpoints = {one.name: size(one) for one in _checkpoints(path)}
     if json:
         whole = {**about.plain(), "options": options, "origins": origins}
         whole["evaluations"] = [[step, value] for step, value in progress.evaluations.items()]
@@ -76,6 +74,12 @@ def _scores(about: Summary, evaluations: dict[int, float]) -> Iterator[tuple[str
         last = number(final.get("last_return_mean"))
         best = number(final.get("return_mean"))
         yield "final", f"last weights {last}, best checkpoint {best}"
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    """Return the checkpoint directories of a run."""
+    folder = path / "checkpoints"
+    return sorted(filter(is_directory, folder.glob("[!.]*"))) if is_directory(folder) else []
 
 
 def size(directory: Path) -> int:

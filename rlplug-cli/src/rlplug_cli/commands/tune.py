@@ -26,6 +26,7 @@ from rlplug_core.errors import RlplugError, UsageError, warn
 if TYPE_CHECKING:
     from rlplug_cli.tune.goal import Goal
     from rlplug_cli.tune.outcome import Outcome
+    from rlplug_core.plugins import RunRequest
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -178,15 +179,12 @@ def search_goal(algorithm: str, env: str, words: tuple[str, ...], tune: TuneOpti
     refuse_seed({**request.origins, **dict.fromkeys(space, "option")})
     command.probe(request)
     values = with_defaults(request.values)
-    # What the user set and no trial changes: all options without those of presets.
-    chosen = {name for name, origin in request.origins.items() if origin != "preset"}
-    chosen -= {"seed", *space}
     return Goal(
         algorithm,
         env,
         options=command.options,
         words=tuple(fixed),
-        fixed={name: value for name, value in request.values.items() if name in chosen},
+        fixed=_values_of_user(request, {"seed", *space}),
         values=values,
         space=space,
         seeds=tuple(seeds(tune.seeds)),
@@ -210,6 +208,12 @@ def _read_words(
     if not typed and not others:
         others = ranges_of(command.own)
     return typed, others, [*(word for pair in pairs for word in ("--set", pair)), *fixed]
+
+
+def _values_of_user(request: RunRequest, others: set[str]) -> dict[str, object]:
+    """Return the values that the user set and that no trial changes: all except presets and `others`."""
+    names = {name for name, origin in request.origins.items() if origin != "preset"} - others
+    return {name: value for name, value in request.values.items() if name in names}
 
 
 def _space(

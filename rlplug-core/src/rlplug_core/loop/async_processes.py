@@ -193,7 +193,12 @@ class Processes:
 
         Their last reports are not in their states and are read later.
         """
-        states = self._worker_states() if self.began else list(self.saved)
+        states = list(self.saved)
+        if self.began:
+            self.flags[PAUSE] = 1
+            self._until(lambda remote: remote.state is not None, lambda: None)
+            self._look()
+            states = [remote.state for remote in self.remotes]
         state = {
             "clock": self.clock.state_dict(),
             # A copy: the optimizers' part is shared, and changes as soon as the workers continue.
@@ -210,13 +215,6 @@ class Processes:
         if self.began:
             self._go_on()
         return state
-
-    def _worker_states(self) -> list[State | None]:
-        """Return the states of the workers, which all pause now."""
-        self.flags[PAUSE] = 1
-        self._until(lambda remote: remote.state is not None, lambda: None)
-        self._look()
-        return [remote.state for remote in self.remotes]
 
     def _go_on(self) -> None:
         self.flags[PAUSE] = 0

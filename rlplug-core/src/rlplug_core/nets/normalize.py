@@ -209,7 +209,9 @@ class RewardScale(Running):
         on_device = isinstance(batch.reward, Tensor)
         xp: Any = torch if on_device else np
         stored: Any = returns if on_device else returns.numpy()
-        running = self._running_like(stored[0])
+        running: Any = stored[0]  # zeros for other rows than before
+        if len(self.running) == len(running):
+            running = torch.as_tensor(self.running).to(running) if on_device else self.running
         for t, (reward, first, weight) in enumerate(
             zip(batch.reward, batch.is_first, batch.weight, strict=True)
         ):
@@ -220,12 +222,6 @@ class RewardScale(Running):
         self.norm.to(returns.device)
         self.norm.update(returns.reshape(-1), torch.as_tensor(batch.weight.reshape(-1)))
         self.has_scale = on_device or self.norm.count.item() > 0
-
-    def _running_like(self, rows: Obs) -> Obs:
-        """Return R [N] on the device of the rollout; zeros if it has other rows."""
-        if len(self.running) != len(rows):
-            return rows
-        return torch.as_tensor(self.running).to(rows) if isinstance(rows, Tensor) else self.running
 
     def get_extra_state(self) -> State:
         return {"running": to_host(self.running), "has_scale": self.has_scale}

@@ -28,7 +28,7 @@ from rlplug_core.loop.notices import notice
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import no_exit
 from rlplug_core.loop.torch_settings import torch_defaults
-from rlplug_core.plugins import absolute
+from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.request import RunRequest
@@ -213,18 +213,12 @@ def resume(
         if on is not None:
             plan = replace(plan, options=replace(plan.options, on=on))
             plan.check()
-
-        def session(plan: Plan) -> Session:
-            chosen = hooks_for(hooks, plan.options.hook)
-            chosen.choose(plan.options.log)  # the loggers that it was started with
-            return Session(plan, run.directory, run, chosen, watch, until=until)
-
         resume_from_checkpoint(
             run,
             with_dataset(plan, run.config.get("dataset"), run.path),
             total_timesteps,
             rescale,
-            session,
+            lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch, until=until),
         )
     return run
 
@@ -239,6 +233,13 @@ def _steps(name: str, given: object) -> int | None:
     if found is None or (type(found) is int and 0 < found < 2**63):
         return found
     raise UsageError(f"{name} is {given!r}; give a whole number of env steps, 1 or more")
+
+
+def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
+    """Return the hooks of a resumed run, with the loggers that it was started with."""
+    hooks = hooks_for(given, plan.options.hook)
+    hooks.choose(plan.options.log)
+    return hooks
 
 
 @add_python_notes()

@@ -166,7 +166,6 @@ def _summary(path: Path) -> Summary:
     starts = [record.data for record in journal if record.kind == "start"]
     evaluations = [record.data for record in journal if record.kind == "evaluation"]
     finals = [record.data for record in journal if record.kind == "final_eval"]
-    goals = [int(start["limit"]) for start in starts if "limit" in start]
     steps, seconds = _extent(path)
     return Summary(
         name=_name(path),
@@ -176,7 +175,7 @@ def _summary(path: Path) -> Summary:
         env=str(config["env"]),
         seed=config["options"].get("seed"),
         steps=max([steps, *(one.step for one in journal if one.kind in MEASURED)]),
-        total_timesteps=goals[-1] if goals else config["options"].get("total_timesteps"),
+        total_timesteps=_total(config["options"], starts),
         best=_best(evaluations),
         last=evaluations[-1]["eval/return_mean"] if evaluations else None,
         final_eval=finals[-1] if finals else None,
@@ -211,6 +210,12 @@ def _extent(path: Path) -> tuple[int, float]:
             return steps, float(record.data["perf/wall_s"])
         last_process = last_process and record.kind != "start"
     return steps, 0.0
+
+
+def _total(options: Mapping[str, Any], starts: Iterable[Mapping[str, Any]]) -> int | None:
+    """Return the last env step of a run: its first total, or the latest extension."""
+    goals = [start["limit"] for start in starts if "limit" in start]
+    return int(goals[-1]) if goals else options.get("total_timesteps")
 
 
 def extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> list[tuple[int, bool]]:

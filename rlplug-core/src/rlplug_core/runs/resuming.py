@@ -14,6 +14,7 @@ from rlplug_core.runs.new_run import with_start
 from rlplug_core.runs.reproducibility import differences, environment, recorded_environment, writers
 from rlplug_core.runs.run import Run
 from rlplug_core.runs.session import Session
+from rlplug_core.types import State
 
 
 def resume_from_checkpoint(
@@ -41,9 +42,7 @@ def resume_from_checkpoint(
         plan, warm = with_start(plan)
         session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
         return
-    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
-    for warning in warnings:
-        warn(f"{warning}; falling back to {saved.path.name}")
+    saved, components, manifest = _newest(checkpoints)
     _check_total(run, saved, total_timesteps)
     if status != "finished":
         total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
@@ -60,6 +59,14 @@ def resume_from_checkpoint(
     plan.make_env(1).close()  # fails before the run changes
     point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
     session(plan).train(point, total_timesteps, rescale)
+
+
+def _newest(checkpoints: Checkpoints) -> tuple[Saved, dict[str, State], dict[str, Any]]:
+    """Return the newest readable checkpoint, its components and its manifest; warn about damaged ones."""
+    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
+    for warning in warnings:
+        warn(f"{warning}; falling back to {saved.path.name}")
+    return saved, components, manifest
 
 
 def _complete(

@@ -120,7 +120,12 @@ class Graphs:
         """Return the result of `compute` for a learner and arguments; `plain` is the same function, not compiled."""
         leaves = Leaves((args, named))
         step = None
-        if leaves.unknown is None and all(map(self._may_be_copied, leaves.tensors)):
+        # A graph may read copies of tensors without a gradient that are on its device.
+        may_be_copied = all(
+            not tensor.requires_grad and tensor.device.type == self.device.type
+            for tensor in leaves.tensors
+        )
+        if leaves.unknown is None and may_be_copied:
             step = self._step(compute, plain, learner, (args, named), leaves)
         if step is not None:
             self._pass_over(step)
@@ -130,10 +135,6 @@ class Graphs:
         result = step.loss((args, named), leaves.tensors)
         self.waiting.append(Waiting(first(result), step))
         return result
-
-    def _may_be_copied(self, tensor: Tensor) -> bool:
-        """Return whether a graph may read a copy of a tensor: it has no gradient, and it is on the graph's device."""
-        return not tensor.requires_grad and tensor.device.type == self.device.type
 
     def _step(
         self, compute: Compute, plain: Compute, learner: Field, given: Field, leaves: Leaves

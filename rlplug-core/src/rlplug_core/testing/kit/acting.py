@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
 
 import numpy as np
@@ -133,8 +133,15 @@ def _check_act(act: Act, spec: Spec, where: str) -> None:
     problem = _outside(action, spec.action)
     if problem:
         raise Failed(f"{where}: {problem}")
+
+    def check_rows(name: str, array: object) -> None:
+        if not isinstance(array, np.ndarray) or array.shape[:1] != (spec.num_envs,):
+            raise Failed(
+                f"{where}: '{name}' is not an array with {spec.num_envs} rows as first dimension"
+            )
+
     for name, part in {**act.extras, "(memory)": act.recurrent_state}.items():
-        tree_map(lambda array, name=name: _check_rows(array, spec.num_envs, name, where), part)
+        tree_map(partial(check_rows, name), part)
 
 
 def _outside(action: Array, space: Space) -> str:
@@ -162,8 +169,3 @@ def _outside_parts(action: Array, space: gym.Dict) -> str:
         if problem := _outside(inside, part.space):
             return f"'{'.'.join(part.keys)}': {problem}"
     return ""
-
-
-def _check_rows(array: object, num_envs: int, name: str, where: str) -> None:
-    if not isinstance(array, np.ndarray) or array.shape[:1] != (num_envs,):
-        raise Failed(f"{where}: '{name}' is not an array with {num_envs} rows as first dimension")
