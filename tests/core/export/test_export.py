@@ -21,7 +21,7 @@ from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
 from rlplug_core.errors import RlplugError, UsageError
-from rlplug_core.export import torchscript
+from rlplug_core.export import formats
 from rlplug_core.export.agent import DetachedEnv
 from rlplug_core.export.bundle import JSON, TENSORS, new_directory, read, trace_policy, write
 from rlplug_core.export.flat import Flat, leaves
@@ -257,7 +257,7 @@ def test_an_export_is_whole_or_not_there(there: bool, tmp_path: Path, monkeypatc
     if there:
         place.mkdir()
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr(torchscript, "write_torchscript", _fail)
+    monkeypatch.setattr(formats, "write_torchscript", _fail)
     with pytest.raises(RuntimeError, match="torch has no room"):
         write(place, policy_agent(spec), DetachedEnv(spec, spec.action), {"wrap": []}, "A policy.", torchscript=True)
     assert sorted(tmp_path.rglob("*")) == before
