@@ -21,7 +21,7 @@ from rlplug_core.config.schedules import Constant, Schedule, linear, throughout
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.nets.memory_trunk import BURN_IN
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Spec, State
+from rlplug_core.types import Goals, Spec, State
 
 #: How many batches of uniform replay are sampled together, because one large sample needs fewer calls.
 TOGETHER = 32
@@ -87,52 +87,36 @@ def replay_buffer(
         UsageError: the storage is not available, sampled eviction is combined with a schedule of `gamma`, or hindsight
             replay with an environment without goals, n-step returns, priorities or joint transitions.
     """
+    shared: State = {
+        "capacity": buffer_size,
+        "pace": pace,
+        "gamma": gamma,
+        "seeds": seeds,
+        "device": device,
+        "store": storage,
+    }
     if her:
-        if n_step > 1 or priority.alpha > 0 or agents or spec is None:
-            raise UsageError(
-                "her changes rewards one by one, as they are drawn; leave n_step at 1, and priorities and joint "
-                "transitions out"
-            )
-        goals = goals_of(spec)
-        return HindsightReplay(
-            goals,
-            k=her,
-            capacity=buffer_size,
-            pace=pace,
-            gamma=gamma,
-            seeds=seeds,
-            device=device,
-            store=storage,
-        )
+        return HindsightReplay(_goals(spec, n_step, priority, agents), k=her, **shared)
+    shared |= {"n_step": n_step, "agents": agents}
     if priority.alpha == 0:
-        return ReplayBuffer(
-            buffer_size,
-            pace,
-            n_step=n_step,
-            gamma=gamma,
-            seeds=seeds,
-            device=device,
-            store=storage,
-            together=TOGETHER,
-            agents=agents,
-        )
+        return ReplayBuffer(together=TOGETHER, **shared)
     if priority.eviction == "sampled" and not isinstance(throughout(gamma), Constant):
         raise UsageError(
             "priority.eviction sampled keeps discounted sums; leave it at oldest, or give gamma a number"
         )
     kind = SampledReplay if priority.eviction == "sampled" else PrioritizedReplay
     preference = Priority(priority.alpha, beta or linear(priority.beta, 1.0), priority.eps)
-    return kind(
-        buffer_size,
-        pace,
-        n_step=n_step,
-        gamma=gamma,
-        seeds=seeds,
-        device=device,
-        priority=preference,
-        store=storage,
-        agents=agents,
-    )
+    return kind(priority=preference, **shared)
+
+
+def _goals(spec: Spec | None, n_step: int, priority: PriorityOptions, agents: int) -> Goals:
+    """Return the goals for hindsight replay; raise UsageError for options that it cannot have."""
+    if spec is None or n_step > 1 or priority.alpha > 0 or agents:
+        raise UsageError(
+            "her changes rewards one by one, as they are drawn; leave n_step at 1, and priorities and joint "
+            "transitions out"
+        )
+    return goals_of(spec)
 
 
 class ReplayLearner(Protocol):

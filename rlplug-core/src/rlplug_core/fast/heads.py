@@ -59,12 +59,11 @@ def _gaussian(head: Gaussian, outputs: FastTensor, action: Operand) -> Result:
         return NotImplemented
     known = outputs.value
     dims = known.shape[1] // 2
-    shape = len(known), dims
-    scaled = np.empty(shape, known.dtype)
-    inverse = np.empty(shape, known.dtype)
+    actions = array_of(action).reshape(len(known), dims)
+    scaled = np.empty(actions.shape, known.dtype)
+    inverse = np.empty(actions.shape, known.dtype)
     log_prob = np.empty(len(known), known.dtype)
     deviations = np.empty(len(known), known.dtype)
-    actions = array_of(action).reshape(shape)
     loops.gaussian(known, actions, scaled, inverse, log_prob, deviations)
 
     def of_log_prob(gradient: Array, into: Gradients) -> tuple[Array]:
@@ -93,13 +92,12 @@ def _draw(head: SquashedGaussian, outputs: FastTensor, noise: Operand) -> Result
         return NotImplemented
     known = outputs.value
     drawn = array_of(noise)
-    rows, dims = drawn.shape
     low, high = head.LOG_STD
     action = np.empty(drawn.shape, known.dtype)
     apart = np.empty(drawn.shape, known.dtype)
-    log_prob = np.empty(rows, known.dtype)
+    log_prob = np.empty(len(drawn), known.dtype)
     loops.squashed(known, drawn, low=low, high=high, action=action, apart=apart, log_prob=log_prob)
-    log_prob -= 0.5 * dims * math.log(2 * math.pi)
+    log_prob -= 0.5 * drawn.shape[1] * math.log(2 * math.pi)
 
     def of_action(gradient: Array, into: Gradients) -> tuple[Array]:
         below = np.empty_like(known)

@@ -33,7 +33,7 @@ tags:
 
 - Observations: `{obs}`
 - Actions: `{action}`{programs}
-- Wrappers: {wrap}{each}
+- Wrappers: {wrap}
 
 ## Use
 
@@ -93,17 +93,9 @@ def card(
         scores=_scores(found),
         obs=spec.obs,
         action=spec.action,
-        what=_what(
-            found,
-            about["step"],
-            "updates" if config["options"].get("offline") else "env steps",
-            untrained,
-        ),
-        programs=f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`"
-        if program
-        else "",
-        wrap=_wrap_list(about["wrap"]) or "none",
-        each=_each(about.get("wrap_each", ())),
+        what=_what(found, about["step"], bool(config["options"].get("offline")), untrained),
+        programs=_programs(program),
+        wrap=_wrappers(about),
         trust=", trust=True" if files else "",
         needs=_needs(about["wrap"], files),
         command=command_of(found, config),
@@ -112,10 +104,18 @@ def card(
     )
 
 
-def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
+def _programs(program: Spec | None) -> str:
+    """Return a line about the programs of the policy."""
+    if program is None:
+        return ""
+    return f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`"
+
+
+def _what(found: Summary, step: int, offline: bool, untrained: bool) -> str:
     """Return a sentence that describes the policy."""
     name = escape(found.algorithm)
     env = escape(found.env)
+    unit = "updates" if offline else "env steps"
     taken = f"{step:,} of {found.total_timesteps:,} {unit}, seed {found.seed}"
     if untrained:
         return (
@@ -125,13 +125,13 @@ def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
     return f"A policy that {name} learned on {env} in {taken}."
 
 
-def _wrap_list(wrap: Sequence[str]) -> str:
-    return ", ".join(f"`{words}`" for words in wrap)
-
-
-def _each(wrap: Sequence[str]) -> str:
-    """Return a line that lists the wrappers around the environment."""
-    return f"\n- Around the environment itself, put them there: {_wrap_list(wrap)}" if wrap else ""
+def _wrappers(about: Mapping[str, Any]) -> str:
+    """Return the wrappers, and a line with those around the environment itself."""
+    wrap, each = (
+        ", ".join(f"`{words}`" for words in about.get(name, ())) for name in ("wrap", "wrap_each")
+    )
+    further = f"\n- Around the environment itself, put them there: {each}" if each else ""
+    return (wrap or "none") + further
 
 
 def _needs(wrap: Sequence[str], files: bool) -> str:
