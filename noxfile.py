@@ -109,7 +109,7 @@ checks: dict[str, float] = {}
 @nox.session(reuse_venv=True, default=False)
 def build(session: nox.Session) -> None:
     """Build the four wheels and those of the example plugins, once for all sessions that install them."""
-    install(session, (), "hatchling>=1.26")
+    install(session, "hatchling>=1.26")
     shutil.rmtree(WHEELS, ignore_errors=True)
     with timed(session, checks):
         command = ("python", "-m", "hatchling", "build", "--target", "wheel", "--directory")
@@ -127,13 +127,13 @@ def build(session: nox.Session) -> None:
 def env(session: nox.Session) -> None:
     """Fill the environment that tests, types and pages share; it is kept, only the four wheels are replaced."""
     session.run("python", "-m", "pip", "uninstall", "--quiet", "--yes", *PACKAGES, silent=True)
-    install(session, EVERYTHING, *TOOLS, *PYTEST)
+    install(session, *TOOLS, *PYTEST, wheels=EVERYTHING)
 
 
 @nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
-    install(session, (), "ruff")
+    install(session, "ruff")
     with timed(session, checks):
         session.run("ruff", "check", ".")
         session.run("ruff", "format", "--check", ".")
@@ -241,7 +241,7 @@ def pythons(session: nox.Session) -> None:
     """Run the tests of rlplug-core on each installed Python that has a torch for CPUs; say which have none."""
     reason = without_torch(session)
     if reason:
-        install(session, (), "click>=8.2")
+        install(session, "click>=8.2")
         session.install("--no-deps", *wheel_files(PACKAGES))
         packages = Path(session.virtualenv.location).glob(
             "lib/*/site-packages/rlplug_*/__init__.py"
@@ -251,7 +251,7 @@ def pythons(session: nox.Session) -> None:
         session.run("rlplug", "--help", silent=True)
         session.run("rlplug", "list", silent=True)
         session.skip(f"{reason}; the sources compile there, and 'rlplug list' and '--help' work")
-    install(session, ("rlplug-core[minari,numba]", *PACKAGES[1:]), *PYTEST)
+    install(session, *PYTEST, wheels=("rlplug-core[minari,numba]", *PACKAGES[1:]))
     with timed(session, checks):
         session.run("pytest", "tests/core", *PARALLEL, *QUICK, *session.posargs)
 
@@ -262,7 +262,7 @@ def scaffold(session: nox.Session) -> None:
 
     The test runs in `env`, and starts the nox of this session, so there is no further environment with torch.
     """
-    install(session, (), "nox>=2025.2.9")
+    install(session, "nox>=2025.2.9")
     nox_python = str(Path(session.bin) / "python")
     with timed(session, checks):
         words = ("tests/ecosystem/test_own_nox.py", *session.posargs)
@@ -272,7 +272,7 @@ def scaffold(session: nox.Session) -> None:
 @nox.session(reuse_venv=True, default=False, requires=["build"])
 def compat(session: nox.Session) -> None:
     """Install released wheels together with those of this checkout: old plugins, old runs, an old core (minutes)."""
-    install(session, PACKAGES, "hatchling>=1.26", *PYTEST)
+    install(session, "hatchling>=1.26", *PYTEST, wheels=PACKAGES)
     session.run("python", ".ci/released.py", str(RELEASED))
     for release in sorted(RELEASED.iterdir()):
         for old in OLD:
@@ -296,7 +296,7 @@ def pair(release: Path, old: str) -> list[str]:
 @nox.session(reuse_venv=True, default=False, requires=["build"])
 def portable(session: nox.Session) -> None:
     """Run the main job on Windows or macOS; on Linux in the disguise of Windows (ten minutes)."""
-    install(session, (*PACKAGES[:3], "rlplug-cli[video,tune]"), *PYTEST)
+    install(session, *PYTEST, wheels=(*PACKAGES[:3], "rlplug-cli[video,tune]"))
     with timed(session, checks):
         session.run("pytest", "tests/portable", "--durations", "10", *session.posargs)
 
@@ -307,7 +307,7 @@ def faults(session: nox.Session) -> None:
 
     It needs Linux and a C compiler. `-- 0.1` draws a tenth of the file operations.
     """
-    install(session, (*PACKAGES[:2], "rlplug-envs[multiagent]", "rlplug-cli[tune]"), *PYTEST)
+    install(session, *PYTEST, wheels=(*PACKAGES[:2], "rlplug-envs[multiagent]", "rlplug-cli[tune]"))
     with timed(session, checks):
         session.run("pytest", "tests/faults", *PARALLEL)
         session.run("python", "-m", "tests.faults.page", *session.posargs)
@@ -319,7 +319,7 @@ def faults(session: nox.Session) -> None:
 def ray(session: nox.Session) -> None:
     """Run actors and sweeps on Ray clusters on this machine, and kill parts of them (minutes)."""
     core, *rest = PACKAGES
-    install(session, (f"{core}[ray]", *rest), *PYTEST)
+    install(session, *PYTEST, wheels=(f"{core}[ray]", *rest))
     with timed(session, checks):
         session.run("pytest", "tests/ray", "--durations", "10", *session.posargs)
 
@@ -327,7 +327,7 @@ def ray(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def wandb(session: nox.Session) -> None:
     """Test the logger of Weights & Biases, whose package is large, without a network."""
-    install(session, (*PACKAGES[:3], "rlplug-cli[wandb]"), *PYTEST)
+    install(session, *PYTEST, wheels=(*PACKAGES[:3], "rlplug-cli[wandb]"))
     with timed(session, checks):
         session.run("pytest", "tests/loggers", *session.posargs)
 
@@ -335,7 +335,7 @@ def wandb(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def envpool(session: nox.Session) -> None:
     """Test the family of EnvPool, whose package is large (740 MB), and run the commands of its page."""
-    install(session, (*PACKAGES[:2], "rlplug-envs[envpool]", PACKAGES[3]), *PYTEST)
+    install(session, *PYTEST, wheels=(*PACKAGES[:2], "rlplug-envs[envpool]", PACKAGES[3]))
     with timed(session, checks):
         session.run(
             "pytest", "tests/envs/test_envpool.py", "tests/cli/test_envpool.py", *session.posargs
@@ -347,7 +347,7 @@ def envpool(session: nox.Session) -> None:
 def families(session: nox.Session) -> None:
     """Test the families of environments whose packages no other session has, and run the commands of their pages."""
     envs = "rlplug-envs[crafter,dm-control,pybullet,robotics]"
-    install(session, (*PACKAGES[:2], envs, PACKAGES[3]), "highway-env", *PYTEST)
+    install(session, "highway-env", *PYTEST, wheels=(*PACKAGES[:2], envs, PACKAGES[3]))
     files = (
         "envs/test_families.py",
         "envs/test_limits.py",
@@ -367,7 +367,7 @@ def families(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def learn(session: nox.Session) -> None:
     """Train every algorithm with its presets and write what it reaches to bench/LEARNING.md (an hour or more)."""
-    install(session, (*PACKAGES[:2], "rlplug-envs[box2d]", PACKAGES[3]))
+    install(session, wheels=(*PACKAGES[:2], "rlplug-envs[box2d]", PACKAGES[3]))
     with timed(session, checks):
         session.run("python", "bench/learn.py", *session.posargs)
 
@@ -375,7 +375,7 @@ def learn(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def bench(session: nox.Session) -> None:
     """Measure the overhead over a bare loop; `bench/README.md` lists the other tables."""
-    install(session, PACKAGES)
+    install(session, wheels=PACKAGES)
     with timed(session, checks):
         session.run("python", "bench/overhead.py", *session.posargs)
 
@@ -383,7 +383,7 @@ def bench(session: nox.Session) -> None:
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """Build the documentation site into site/; a link that leads nowhere fails."""
-    install(session, (), "./rlplug-core", "zensical", "mkdocstrings-python")
+    install(session, "./rlplug-core", "zensical", "mkdocstrings-python")
     with timed(session, checks):
         session.run("python", "docs/site.py")
         session.run("zensical", "build", "--clean", "--strict")
@@ -401,7 +401,7 @@ def release(session: nox.Session) -> None:
     if len(words) == 2:
         session.run("python", str(tree / ".ci" / "release.py"), *words, "--write")
     shutil.rmtree(DIST, ignore_errors=True)
-    install(session, (), "hatchling>=1.26", "twine>=6.1", "readme-renderer[md]", *PYTEST)
+    install(session, "hatchling>=1.26", "twine>=6.1", "readme-renderer[md]", *PYTEST)
     with timed(session, checks):
         for package in ("rlplug", "rlplug-zoo", *PACKAGES):
             with session.chdir(tree / package):
@@ -437,13 +437,13 @@ def run_tests(session: nox.Session, *words: str, **variables: str) -> None:
         in_env(session, "pytest", *words, *PARALLEL, *session.posargs, **variables)
 
 
-def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
-    """Fill the environment in one pip command.
+def install(session: nox.Session, *requirements: str, wheels: tuple[str, ...] = ()) -> None:
+    """Fill the environment in one pip command with requirements and wheels of this checkout.
 
-    Packages may name extras in brackets. Python compiles each module at its first import, which takes half the time
+    Wheels may name extras in brackets. Python compiles each module at its first import, which takes half the time
     of compiling all modules here.
     """
-    files = wheel_files(packages)
+    files = wheel_files(wheels)
     with timed(session, installs):
         session.install("--no-compile", "--constraint", "constraints.txt", *files, *requirements)
 
@@ -465,7 +465,7 @@ def fill_quick(session: nox.Session) -> None:
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
     editable = [word for name in EVERYTHING for word in ("--editable", f"./{name}")]
-    install(session, (), *editable, *TOOLS, *PYTEST, "ruff")
+    install(session, *editable, *TOOLS, *PYTEST, "ruff")
     stamp.write_text(wanted, encoding="utf-8")
 
 
@@ -476,11 +476,9 @@ def without_torch(session: nox.Session) -> str:
     """
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     torch = re.findall(r"^torch==\S+", pins, re.M)[0] + "+cpu" * (sys.platform == "linux")
+    command = "python -m pip install --dry-run --quiet --ignore-installed --no-deps"
     said = session.run(
-        *("python", "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed"),
-        *("--no-deps", "--only-binary=:all:", torch),
-        silent=True,
-        success_codes=[0, 1],
+        *command.split(), "--only-binary=:all:", torch, silent=True, success_codes=[0, 1]
     )
     return f"pip finds no {torch} for Python {session.python}" if "ERROR" in said else ""
 

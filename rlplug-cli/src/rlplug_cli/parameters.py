@@ -197,7 +197,7 @@ def parse_option(option: Option, text: str, owner: str) -> Any:
 
 
 def _requirement(option: Option, value: object) -> str:
-    """Return what the option takes instead of a wrong value, or "" for a right one."""
+    """Return the values that the option takes, for a message about a wrong one, or "" for a right one."""
     if value is None and option.optional:
         return ""
     if option.type in ("ints", "floats", "strs", "repeated"):

@@ -5,8 +5,8 @@
     [ppo]                  # options of one algorithm
     learning_rate = 1e-3
 
-Another account could place such a file in a directory above, so it must belong to this account, nobody else may be able
-to write it, and it cannot name code.
+Another account could place such a file in a directory above, so it must belong to this account, no other account may be
+able to write it, and it cannot name code.
 """
 
 from __future__ import annotations

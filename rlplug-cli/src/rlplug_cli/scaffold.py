@@ -139,7 +139,7 @@ def generate(kind: str, name: str, out: Path, form: str = "") -> tuple[Path, dic
         Its directory, and the texts of the files by path.
 
     Raises:
-        UsageError: the name cannot be used, there is no such form, or the directory exists. Nothing was written then.
+        UsageError: the name cannot be used, the form does not exist, or the directory exists. Nothing was written then.
     """
     name = check_name(kind, name)
     form = form_of(kind, form)

@@ -1,6 +1,6 @@
 """The door from networks to plugins: parts of networks by name, `module:Name` or `./file.py:Name`.
 
-Plugins stand above networks, so they are imported when a name is first looked up.
+Plugins are above networks, so they are imported when a name is first looked up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def build_part(noun: str, words: str, *arguments: object) -> object:
     """Return the `memory` or `network` that `NAME:option=value,…` names, made with these arguments and its options.
 
     Raises:
-        UsageError: there is no plugin of this name. BadConfig: an option is wrong. PluginError: it cannot be made.
+        UsageError: no plugin has this name. BadConfig: an option is wrong. PluginError: it cannot be made.
     """
     from rlplug_core.plugins.spec import PartSpec
 

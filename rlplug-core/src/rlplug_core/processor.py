@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: The environment variable with the kernels of OpenBLAS.
 KERNELS = "OPENBLAS_CORETYPE"
-#: The file in which Linux describes the processors.
+#: The file with the description of the processors on Linux.
 TOLD = Path("/proc/cpuinfo")
 #: The first family of AMD's processors with 512 bits wide units for AVX-512. Those of family 25 work through it in
 #: halves, and gain nothing by it.
@@ -48,7 +48,7 @@ def tell_openblas() -> None:
 def kernels() -> str:
     """Return the kernels of OpenBLAS for this processor if its default is slower; else "".
 
-    It takes those for AVX-512 where there is AVX-512. With those for AVX2 a product of 64 x 256 by 256 x 256 turned
+    It takes those for AVX-512 if the processor has it. With those for AVX2 a product of 64 x 256 by 256 x 256 turned
     takes 84 microseconds in place of 110 on AMD's family 25, and no other takes longer.
     """
     return "Haswell" if processor() == ("AuthenticAMD", WIDE - 1) and has("avx512f") else ""

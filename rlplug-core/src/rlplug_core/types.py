@@ -66,7 +66,7 @@ class Spec:
     `turns` says that they act in turn: then rows wait, as `Timestep.turn` says.
     `inexact` says why the environment's state cannot be captured; it is empty if it can. `limit` is the number of
     steps after which episodes are truncated; 0 if it is unknown. `goals` computes the rewards of other goals, if any;
-    `no_goals` says why there are no goals, if there might be. `device` is set if the environment gives and takes
+    `no_goals` says why an environment with possible goals has none. `device` is set if the environment gives and takes
     tensors there: then the arrays of its timesteps, and those of steps, actions and rollouts, are tensors.
     """
 

@@ -310,7 +310,7 @@ class Adapter:
         is_first: Array,
         valid: Array,
     ) -> Timestep:
-        """Return the Timestep of a call in which episodes ended or started, with their returns and lengths."""
+        """Return the Timestep of a call that ended or started episodes, with their returns and lengths."""
         time = self._time
         rows = np.flatnonzero(ended)
         episodes = self._episodes(rows) if len(rows) else []

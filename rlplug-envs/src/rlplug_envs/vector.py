@@ -62,8 +62,8 @@ from rlplug_envs.watch import (
 Make: TypeAlias = Callable[[], GymEnv]
 Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 
-#: Why environments inside wrappers cannot be captured, by their entry in the registry or by what makes them (itself: of
-#: its name alone another one may come to be called); tested once per process.
+#: Why environments inside wrappers cannot be captured, by their entry in the registry or by the function that makes
+#: them (not by its name, which another function may get); tested once per process.
 _TESTED: dict[tuple[object, Wrap], str] = {}
 
 

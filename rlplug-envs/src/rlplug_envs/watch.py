@@ -288,7 +288,7 @@ def explain(where: str, obs: Obs, error: Exception, result: Any) -> None:
     """Raise BadEnv if an error of `step` is not the environment's own, but due to its result.
 
     Args:
-        where: the environment and its step.
+        where: name of the environment, and its step.
         obs: the arrays that observations are written to.
         error: the error.
         result: the return value of `step`.

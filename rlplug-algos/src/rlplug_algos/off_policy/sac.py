@@ -193,7 +193,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
         Args:
             batch: the batch, with its extras.
-            obs: [B, ...] what the critics read: the batch's observations, or the features of a memory.
+            obs: [B, ...] inputs of the critics: the batch's observations, or the features of a memory.
             action: [B, ...] canonical actions.
         """
         values: Tensor = self.critics(obs, action)

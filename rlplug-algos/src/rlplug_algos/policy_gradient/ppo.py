@@ -98,7 +98,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
         self.predict_values = rl.value_predictor(self.networks, self.inference_backend)
 
     def _check_kl_steps(self) -> None:
-        """Raise UsageError if a rollout has one gradient step, whose KL divergence is always 0."""
+        """Raise UsageError if a rollout has one gradient step: its KL divergence is always 0."""
         c = self.config
         rows = c.n_steps * self.spec.num_envs
         if c.desired_kl is not None and c.n_epochs == 1 and 2 * c.batch_size > rows:

@@ -311,7 +311,7 @@ def options_of(group: Group, name: str, may_import: bool = True) -> tuple[Option
     Without an index and without `may_import` the result is empty.
 
     Raises:
-        UsageError, PluginError: there is no such plugin, or it cannot be used.
+        UsageError, PluginError: the plugin does not exist, or it cannot be used.
     """
     owner = f"'{name}'"
     if not is_target(name):

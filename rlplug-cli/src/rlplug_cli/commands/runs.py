@@ -160,7 +160,7 @@ def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
 def _matches(name: str, out: Path) -> list[Path]:
     """Return the run of a path or name, or all runs with names that match a pattern such as `pix*`.
 
-    A run whose name has these characters, `a[1]`, comes before the runs that the pattern matches.
+    A run with these characters in its name, `a[1]`, comes before the runs that the pattern matches.
 
     Raises:
         UsageError: there is none.

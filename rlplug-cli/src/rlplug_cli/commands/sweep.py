@@ -188,7 +188,7 @@ def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
     """Return the option of a flag that a sweep or a study may set.
 
     Raises:
-        UsageError: there is no such option, or it is one of the single command `run`.
+        UsageError: the option does not exist, or it is one of the single command `run`.
     """
     flags = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
     option = flags.get(flag.replace("_", "-"))

@@ -225,7 +225,7 @@ def _space(
     """Return the typed ranges, and those of `others` for options that the user did not set.
 
     Raises:
-        UsageError: an option has both a range and a value, or there are no ranges.
+        UsageError: an option has both a range and a value, or no option has a range.
     """
     set_by_user = {name for name, origin in origins.items() if origin != "preset"}
     typed_values = {name for name, origin in origins.items() if origin in ("option", "set")}
@@ -286,7 +286,7 @@ def _report(outcome: Outcome, exports: Sequence[Path | None], json: bool) -> Non
     """Print the result.
 
     Raises:
-        RlplugError: there are no best options.
+        RlplugError: no trial has a result.
     """
     if json:
         echo_json(outcome.as_json())
@@ -297,7 +297,7 @@ def _report(outcome: Outcome, exports: Sequence[Path | None], json: bool) -> Non
 
 
 def _no_result(outcome: Outcome, exports: Sequence[Path | None]) -> str:
-    """Return why there are no best options, and which files were not written."""
+    """Return why no trial has a result, and which files were not written."""
     from rlplug_cli.tune.search import state_counts
 
     reason = f": {outcome.failure}" if outcome.failure else ""

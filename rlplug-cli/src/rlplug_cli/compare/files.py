@@ -68,7 +68,7 @@ def _readable(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def name_among(names: Collection[str], env: str) -> str:
-    """Return the name among `names` of an environment that a user typed, or the word itself if it is none of them.
+    """Return the name among `names` of an environment that a user typed, or the word itself if no name fits.
 
     A file has its name as `rlplug runs` prints it, also if it was typed with a path: `./walk.py:Walk`.
     """

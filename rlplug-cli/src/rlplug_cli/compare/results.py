@@ -159,7 +159,7 @@ def _improvement(
 
 
 def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
-    """Return what each arm took until its target return.
+    """Return the steps and seconds of each arm until its target return.
 
     Raises:
         UsageError: a target names an environment without runs.

@@ -78,7 +78,7 @@ class Evolution:
 
     @property
     def boundary(self) -> int:
-        """Return the env step at which the present chunk ends."""
+        """Return the env step at the end of the present chunk."""
         return min((len(self.history.chunks) + 1) * self.plan.every, self.plan.total)
 
     @property

@@ -325,7 +325,7 @@ def _state(run: Path, wanted: str) -> State:
     """Return the state of a run's mirror: that of `mlflow.json`, if it names `wanted` or this account wrote it.
 
     Raises:
-        UsageError: it names another store and somebody else wrote it, or the store is gone.
+        UsageError: it names another store and another account wrote it, or the store is gone.
     """
     state = State.read(run)
     if state is None:

@@ -1,6 +1,6 @@
 """An exported policy as an MLflow model, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
 
-MLflow loads it through this module from the files of the export; there is no pickle.
+MLflow loads it through this module from the files of the export, without a pickle.
 """
 
 from __future__ import annotations

@@ -49,12 +49,12 @@ def table(
     spared: Sequence[str] = (),
     wrapped: Collection[str] = (),
 ) -> str:
-    """Aligned columns in `room` characters; without it as many as a terminal has, and all there are in a pipe.
+    """Return aligned columns in `room` characters; by default the width of the terminal, unlimited in a pipe.
 
-    Where they do not fit, columns that can be `spared` are left out, the first of them first. Then the last column goes
-    on in the next line; where that is not enough, others are cut. With columns that are to be `wrapped`, these and
-    titles go on in the next line before any is spared, and nothing is cut: where all that is not enough, each row
-    becomes lines of its own.
+    If they do not fit, columns in `spared` are left out in their order. Then the last column continues in the next
+    line; if that is not enough, other columns are cut. With columns in `wrapped`, these columns and titles continue in
+    the next line before a column is left out, and nothing is cut; if that is not enough, each row becomes lines of its
+    own.
     """
     everything = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
     room = terminal() if room is None else room

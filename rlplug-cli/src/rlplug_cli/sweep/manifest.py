@@ -1,7 +1,7 @@
 """The manifest of a sweep: its tasks, and the lock that lets one process at a time run them.
 
 `sweep.json` lists only the tasks. Their progress is in the run directories next to it, so the two cannot contradict
-each other after a kill. A manifest may come from somebody else: `Sweep.read` checks every value, and accepts a
+each other after a kill. A manifest may come from another account: `Sweep.read` checks every value, and accepts a
 manifest that this account did not write only if it lists nothing but the tasks of the command that was typed.
 """
 

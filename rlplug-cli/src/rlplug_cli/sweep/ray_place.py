@@ -60,7 +60,7 @@ def on_ray(
 
     Raises:
         MissingPackage: a node lacks one of the distributions `packages`, or Ray is not installed here.
-        UsageError, RlplugError: `address` is not an address, or there is no cluster.
+        UsageError, RlplugError: `address` is not an address, or it has no cluster.
     """
     from importlib.metadata import version
 

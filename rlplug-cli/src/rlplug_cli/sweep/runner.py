@@ -45,7 +45,7 @@ def run_sweep(
         options: the option values of a task, presets included.
         costs: the number of cores that a task needs.
         jobs: how many tasks run at once; by default as many as the cores allow.
-        make_place: where the tasks run, if not on this machine.
+        make_place: makes the place of the tasks, if it is not this machine.
         quiet: print nothing before the end.
 
     Raises:

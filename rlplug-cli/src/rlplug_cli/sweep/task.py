@@ -1,4 +1,4 @@
-"""Runs one task of a sweep on the machine where this process is: a Ray node or a Slurm job.
+"""Runs one task of a sweep on the machine of this process: a Ray node or a Slurm job.
 
     python -m rlplug_cli.sweep.task DIRECTORY [NAME]
 
@@ -67,7 +67,7 @@ def find_task(directory: Path, name: str | int) -> Task:
     """Return the task with this name or this index.
 
     Raises:
-        RlplugError: there is no such task.
+        RlplugError: the task does not exist.
     """
     sweep = Sweep.read(directory)
     for index, task in enumerate(sweep.tasks if sweep else ()):

@@ -43,7 +43,7 @@ class TaskPool:
 
     Attributes:
         size: the number of cores to share.
-        entries: all tasks by name, in the order in which they were added.
+        entries: all tasks by name, in the order of their addition.
         signal: the last signal that this process got, or 0.
     """
 

@@ -28,7 +28,7 @@ def begin_acting(
     Args:
         agent: it is returned itself if its states already have this form.
         num_envs: number of rows.
-        tensors: whether rows are on a device, where tensors remain tensors.
+        tensors: whether rows are on a device, so tensors remain tensors.
 
     Raises:
         PluginError: a part of the state is not an array [num_envs, ...].
@@ -79,7 +79,7 @@ def from_dicts(dicts: Any, like: object) -> Any:
 
     Args:
         dicts: with arrays or tensors [B, ...].
-        like: an acting state of the agent, such as `agent.initial(1)`; where it has tensors, arrays become tensors.
+        like: an acting state of the agent, such as `agent.initial(1)`; if it has tensors, arrays become tensors.
     """
     parts = named_parts(like)
     if parts is None:
@@ -107,7 +107,7 @@ def named_parts(tree: object) -> Mapping[str, object] | None:
 
 
 class DictStateAgent:
-    """An agent whose states are nested dictionaries of arrays, made of those of another agent.
+    """An agent with states that are nested dictionaries of arrays, made of those of another agent.
 
     Args:
         agent: it has states of any form.

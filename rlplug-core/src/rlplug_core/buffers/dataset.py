@@ -139,7 +139,7 @@ class Fitted:
         return len(self.reward)
 
     def steps(self) -> Iterator[Step]:
-        """Return the transitions as steps of one row; an episode ends where the next transition does not follow."""
+        """Return the transitions as steps of one row; an episode ends if the next transition does not follow."""
         jumps = ~self._is_continued()
         truncated = (self.truncated | jumps) & ~self.terminated
         first = np.concatenate([[True], (self.terminated | truncated)[:-1]])

@@ -210,7 +210,7 @@ class DeviceReplay(ReplayBuffer):
 
 
 def _fields_of(step: Step) -> State:
-    """Return what a ring stores of a step, as tensors [N, ...]; absent rows have neither reward nor end."""
+    """Return the parts of a step that a ring stores, as tensors [N, ...]; absent rows have neither reward nor end."""
     valid = step.valid
     ended = step.terminated | step.truncated
     return {

@@ -81,7 +81,7 @@ def replay_buffer(
         beta: the exponent of importance weights as a function of progress; by default from `priority.beta` to 1.
         her: number of other goals that each transition is replayed with; 0 for none.
         spec: spec of the environment, with the goals for hindsight replay.
-        agents: number of agents in a world whose rows form one joint transition; 0 if rows are separate.
+        agents: number of agents of a world if their rows form one joint transition; 0 if rows are separate.
 
     Raises:
         UsageError: the storage is not available, sampled eviction is combined with a schedule of `gamma`, or hindsight
@@ -138,7 +138,7 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
 
     Args:
         learner: an `Algorithm`.
-        agents: number of agents in a world whose rows form one joint transition; 0 if rows are separate.
+        agents: number of agents of a world if their rows form one joint transition; 0 if rows are separate.
 
     Raises:
         UsageError: as `replay_buffer`, or a memory and joint transitions are combined.
@@ -176,7 +176,7 @@ def _pace(options: Any, batch_size: int) -> ReplaySchedule:
 
 
 def _check_joint(learner: ReplayLearner, agents: int) -> None:
-    """Raise UsageError if there are no joint transitions: agents act in turn, or a memory needs sequences."""
+    """Raise UsageError if joint transitions are impossible: agents act in turn, or a memory needs sequences."""
     if agents > 1 and learner.spec.turns:
         raise UsageError(
             f"the agents of {learner.spec.id} act in turn, so their actions form no joint transition; use independent "

@@ -61,7 +61,7 @@ class ReplayBuffer:
         store: storage of the observations: `memory`, `disk`, or a torch device such as `cuda`.
         together: number of batches of one update that are sampled together and then split; 1 if rows of a batch
             depend on each other or on feedback.
-        agents: number of agents in a world whose rows form one joint transition, as `joint_step` says; 0 if each row
+        agents: number of agents of a world if their rows form one joint transition, as `joint_step` says; 0 if each row
             is a transition of its own. `capacity` and batches count joint transitions, the other numbers env steps.
     """
 

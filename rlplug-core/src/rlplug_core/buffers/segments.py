@@ -54,7 +54,7 @@ class SumTree:
         self.fill(0, len(self.mass), self.mass)
 
     def find(self, point: Array) -> Array:
-        """Return the places [B] where the running sum of the masses passes `point` [B], each in [0, total).
+        """Return the places [B] of the masses that take their running sum past `point` [B], each in [0, total).
 
         A place with mass 0 is never found, whatever the rounding of the sums.
         """

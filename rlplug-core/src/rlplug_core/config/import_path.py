@@ -1,4 +1,4 @@
-"""Find the name under which another process imports a class or a function passed in Python."""
+"""Find a name so that another process can import a class or a function passed in Python."""
 
 from __future__ import annotations
 

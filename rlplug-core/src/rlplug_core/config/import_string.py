@@ -28,7 +28,7 @@ def load_target(target: str, noun: str) -> Any:
     """Import the object `module:Name` or `./file.py:Name`.
 
     Raises:
-        UsageError: there is no such file, module or name. PluginError: the code raised while it was imported.
+        UsageError: the file, the module or the name does not exist. PluginError: the code raised while it was imported.
     """
     place, _, attribute = target.rpartition(":")
     if not place or not attribute.isidentifier():

@@ -58,7 +58,7 @@ class ProgramAgent:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Do nothing; there is no state."""
+        """Do nothing; it has no state."""
 
 
 class DetachedEnv:
@@ -77,7 +77,7 @@ class DetachedEnv:
         return self.reset(0)
 
     def close(self) -> None:
-        """Do nothing; there are no resources."""
+        """Do nothing; it has no resources."""
 
     def translate(self, action: Array) -> object:
         return to_env_action(self.action_space, action)
@@ -86,4 +86,4 @@ class DetachedEnv:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Do nothing; there is no state."""
+        """Do nothing; it has no state."""

@@ -27,7 +27,7 @@ class Statistics:
     """The running means that `VecNormalize` saved.
 
     Attributes:
-        moments: mean and variance by key of the observation; the key is "" for an observation that is no dictionary.
+        moments: mean and variance by key of the observation; the key is "" for an observation that is not a dictionary.
         clip: the bound of normalized observations.
         epsilon: added to the variance.
     """

@@ -1,4 +1,4 @@
-"""`FastTensor`: a NumPy array with a gradient, on which losses are computed fast.
+"""`FastTensor`: a NumPy array with a gradient, for fast computation of losses.
 
 It has torch's functions and methods (`__torch_function__`), so a loss written for tensors runs on it unchanged. A
 function that it does not have raises `NoFastPath` with the function's name, and autograd computes the loss instead.

@@ -34,7 +34,7 @@ def find(function: Function, kind: type) -> Function:
         kind: FastTensor.
 
     Raises:
-        NoFastPath: there is no method.
+        NoFastPath: the method does not exist.
     """
     name = getattr(function, "__name__", "")
     method: Function | None = None

@@ -40,7 +40,7 @@ from rlplug_core.types import Array, Obs
 
 #: A function of rows [B, F].
 Function: TypeAlias = Callable[[Array], Array]
-#: The largest number of rows for which one loop is faster than NumPy's products.
+#: The largest number of rows if one loop is to be faster than NumPy's products.
 FEW = 8
 
 

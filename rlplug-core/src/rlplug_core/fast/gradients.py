@@ -15,7 +15,7 @@ class NoFastPath(Exception):
 
 
 class Gradients(dict[nn.Parameter, Array]):
-    """The gradient of each parameter, as arrays to which backward passes add.
+    """The gradient of each parameter, as arrays that backward passes add to.
 
     Attributes:
         every: the `id`s of the parameters.

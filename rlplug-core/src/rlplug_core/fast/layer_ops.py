@@ -24,7 +24,7 @@ from rlplug_core.types import Array
 
 
 class ParamGrads(NamedTuple):
-    """Arrays to which the gradients of an operation's parameters are added.
+    """Arrays that receive the gradients of an operation's parameters.
 
     Attributes:
         arrays: one for each parameter, of its shape.
@@ -71,7 +71,7 @@ class LinearOp:
     def refresh_views(self) -> None:
         self.weight, *self.bias = (parameter.detach().numpy() for parameter in self.parameters)
         self.transposed = self.weight.T
-        #: The most rows for which numpy's own product is the fastest.
+        #: Up to this number of rows numpy's own product is the fastest.
         self.few = WORTH // max(1, self.weight.size) if small_in_numpy() else 0
         known = self.then is not None and len(self.bias) == 1 and self.weight.dtype == np.float32
         self.loops = numba_loops.pair(self.then.name) if self.then is not None and known else None
@@ -220,7 +220,7 @@ class VectorsOp:
         self.vectors = vectors
 
     def refresh_views(self) -> None:
-        """Keep no views: there are no parameters."""
+        """Keep no views, because it has no parameters."""
 
     def forward(self, values: Array) -> tuple[Array, None]:
         return self.vectors.on_host(values), None
@@ -315,7 +315,7 @@ class ElementwiseOp:
         self.name = name
 
     def refresh_views(self) -> None:
-        """Keep no views: there are no parameters."""
+        """Keep no views, because it has no parameters."""
 
     def forward(self, values: Array) -> tuple[Array, Array]:
         outputs = self.function(values, None)

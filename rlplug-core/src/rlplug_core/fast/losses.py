@@ -189,18 +189,18 @@ def _field(value: Field) -> Field:
 class _Results:
     """The results of one call of a loss, and the same results by autograd at the first request."""
 
-    __slots__ = ("args", "count", "learner", "loss", "losses", "named", "plain")
+    __slots__ = ("args", "count", "function", "learner", "losses", "named", "plain")
 
     def __init__(
         self,
         losses: FastLosses,
-        loss: Function,
+        function: Function,
         learner: nn.Module,
         args: Sequence[object],
         named: dict[str, object],
     ) -> None:
         self.losses = losses
-        self.loss = loss
+        self.function = function
         self.learner = learner
         self.args = args
         self.named = named
@@ -213,7 +213,7 @@ class _Results:
         if kind is FastTensor:
             self.count += 1
             if result.backward_of is not None:
-                return self._loss(result, self.count - 1)
+                return self._fast_loss(result, self.count - 1)
             return torch.from_numpy(np.asarray(result.value))
         if kind is tuple:
             return tuple(map(self.converted, result))
@@ -230,9 +230,9 @@ class _Results:
                 raise NoFastPath("a result that autograd computed")
         return result
 
-    def _loss(self, array: FastTensor, place: int) -> FastLoss:
+    def _fast_loss(self, array: FastTensor, place: int) -> FastLoss:
         """Return an array as a loss, an unused one if there is one: torch takes long to make a tensor."""
-        spare = self.losses.spare.setdefault(self.loss.__name__, [])
+        spare = self.losses.spare.setdefault(self.function.__name__, [])
         unused = [n for n in range(len(spare)) if getrefcount(spare[n]) == ONLY_SPARE]
         loss: FastLoss = spare[unused[0]] if unused else Tensor._make_subclass(FastLoss, UNREAD)
         if not unused and len(spare) < MOST_SPARE:
@@ -245,10 +245,10 @@ class _Results:
     def by_autograd(self, place: int) -> Tensor:
         """Compute the results again from tensors, and let autograd compute this loss from now on."""
         if self.plain is None:
-            name = self.loss.__name__
+            name = self.function.__name__
             self.losses.plain.add(name)
             with torch.enable_grad():
-                self.plain = list(_tensors(self.loss(self.learner, *self.args, **self.named)))
+                self.plain = list(_tensors(self.function(self.learner, *self.args, **self.named)))
         return self.plain[place]
 
 

@@ -21,8 +21,8 @@ from rlplug_core.types import Array
 
 #: Multiplications above which oneDNN is faster: a call of it costs 10 µs.
 WORTH = 2**20
-#: Multiplications up to which NumPy is not slower than torch on one thread without oneDNN: torch's first call after
-#: many of NumPy's takes 40 µs more.
+#: Up to this number of multiplications NumPy is not slower than torch on one thread without oneDNN: torch's first call
+#: after many of NumPy's takes 40 µs more.
 ALONE = 2**24
 
 

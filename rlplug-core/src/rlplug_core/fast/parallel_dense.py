@@ -31,7 +31,7 @@ from rlplug_core.types import Array
 if TYPE_CHECKING:
     from rlplug_core.fast.loops.parallel import Networks
 
-#: Multiplications of a forward pass from which threads pay.
+#: From this number of multiplications in a forward pass threads pay.
 WORTH = 2**20
 #: The smallest number of rows in a block.
 ROWS = 64
@@ -93,7 +93,7 @@ class ParallelDense:
         self.members = members
         self.has_form = False
         self.form: Form | None = None
-        #: The addresses of the parameters for which `networks` was made; None if the parameters are not adjacent.
+        #: The addresses of the parameters of `networks`; None if the parameters are not adjacent.
         self.places: list[list[int]] = []
         self.networks: Networks | None = None
 

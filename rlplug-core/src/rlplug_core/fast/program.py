@@ -13,7 +13,7 @@ from rlplug_core.fast.layer_ops import ElementwiseOp, LinearOp, Op, ParamGrads
 from rlplug_core.types import Array
 
 #: An operation on the way back: its number, itself, whether the gradient is wanted at its inputs, and, if it is wanted
-#: at its parameters, the arrays to which it is added: once as arrays that hold something, and once as zeros.
+#: at its parameters, the arrays that it is added to: once as arrays that hold something, and once as zeros.
 Step: TypeAlias = tuple[int, Op, bool, tuple[ParamGrads | None, ParamGrads | None]]
 
 
@@ -53,7 +53,7 @@ class Chain:
 
         Args:
             inputs: whether the gradient is wanted at the inputs.
-            arrays: for each parameter the array to which its gradient is added, None if it is not wanted.
+            arrays: for each parameter the array that its gradient is added to, None if it is not wanted.
         """
         steps: list[Step] = []
         start = 0

@@ -11,7 +11,7 @@ from rlplug_core.arrays import cast, copy_of, namespace
 from rlplug_core.batches import Rollout
 from rlplug_core.types import Array
 
-#: The most environments for which Python lists are faster than numpy calls.
+#: Up to this number of environments Python lists are faster than numpy calls.
 FEW = 8
 
 

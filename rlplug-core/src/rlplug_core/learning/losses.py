@@ -186,7 +186,7 @@ def quantile_huber(
         quantiles: [B, N] estimated.
         shares: [N] or [B, N] levels of the quantiles, in [0, 1].
         targets: [B, M] samples of the target, constants.
-        kappa: error at which the loss changes from a square to a line; 0, the end of a schedule, gives a line.
+        kappa: the loss is quadratic up to this error and linear beyond; with 0, the end of a schedule, always linear.
 
     Returns:
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.

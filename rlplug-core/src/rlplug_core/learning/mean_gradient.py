@@ -23,7 +23,7 @@ LOOPBACK = {
 }
 
 
-#: Seconds to wait for the other learners; time in which this process is suspended does not count.
+#: Seconds to wait for the other learners; the time while this process is suspended does not count.
 LOOKS = 10
 #: The timeout of the group itself; its clock runs while the processes are stopped.
 ENDLESS = timedelta(days=365)

@@ -291,7 +291,7 @@ class OptimizerOptions:
         """Return the rule `name`; `usual` has an algorithm's own values for unset options.
 
         Raises:
-            BadConfig: there is no such rule, it takes no such option, or the betas are not two numbers below 1.
+            BadConfig: the rule does not exist, it does not take an option, or the betas are not two numbers below 1.
         """
         _check_betas(self.betas)
         given = {one.name: getattr(self, one.name) for one in fields(self)}

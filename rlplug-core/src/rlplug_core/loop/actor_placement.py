@@ -15,7 +15,7 @@ def address_of(on: str) -> str:
     """Return the address in `ray://HOST:PORT`; nothing for `ray`, a cluster on this machine that ends with the run.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is something else.
     """
     scheme, slashes, address = on.partition("://")
     if scheme != RAY or bool(slashes) != bool(address):

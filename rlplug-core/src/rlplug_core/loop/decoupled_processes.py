@@ -25,7 +25,7 @@ from rlplug_core.loop.worker import fetch, post
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map
 
-#: The most chunks by which an actor is ahead of the learner, for any largest lag: its share of the shared memory.
+#: The most chunks that an actor is ahead of the learner, for any largest lag: its share of the shared memory.
 AHEAD = 16
 
 

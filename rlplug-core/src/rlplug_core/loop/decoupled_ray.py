@@ -28,7 +28,7 @@ from rlplug_core.loop.ray_cluster import (
 from rlplug_core.protocols import AnyLearner, Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
-#: The most chunks by which an actor is ahead of the learner, for any largest lag: the current and the next one.
+#: The most chunks that an actor is ahead of the learner, for any largest lag: the current and the next one.
 AHEAD = 2
 #: How often in a row an actor may be lost before it has sent a chunk.
 LOSSES = 3

@@ -18,7 +18,7 @@ from rlplug_core.nets.normalize import RewardScale
 from rlplug_core.nets.popart import PopArt
 from rlplug_core.protocols import AnyLearner
 
-#: What makes the part of an option, and the class of the part.
+#: The function that makes the part of an option, and the class of the part.
 _PARTS: dict[str, tuple[tuple[str, ...], type[nn.Module]]] = {
     "normalize_reward": (("RewardScale",), RewardScale),
     "popart": (("policy_and_critic", "PolicyAndCritic"), PopArt),

@@ -20,7 +20,7 @@ class Member:
 
     Attributes:
         number: its number, from 0.
-        scores: the mean return of its evaluation at the end of each chunk; NaN for one in which it failed.
+        scores: the mean return of its evaluation at the end of each chunk; NaN if the chunk failed.
         options: the current values of the options that the population searches, by name.
     """
 
@@ -39,7 +39,7 @@ class Exchange:
     """The change of a member between two chunks.
 
     Attributes:
-        source: the number of the member whose checkpoint it takes; its own number keeps its state.
+        source: the number of the member that it takes the checkpoint of; its own number keeps its state.
         options: the values of options that change.
     """
 
@@ -77,8 +77,8 @@ def decide(
     """Return the decisions of a rule by member number, with plain values; arguments are those of `exchange`.
 
     Raises:
-        PluginError: the rule, which the user named with `words`, raised or returned something else; or there is no such
-            member or option, or the source failed or copies another member itself.
+        PluginError: the rule, which the user named with `words`, raised or returned something else; or the member or
+            the option does not exist, or the source failed or copies another member itself.
     """
     try:
         found = rule.exchange(members, space, generator)

@@ -33,7 +33,7 @@ class DeterministicPolicy(nn.Module):
 
     def __init__(self, spec: Spec, net: Net, norm: ObservationNorm | None = None) -> None:
         super().__init__()
-        #: With a memory of the policy's own, what it reads; `forward` takes its features.
+        #: With a memory of the policy's own, the module that it reads; `forward` takes its features.
         self.trunk: MemoryTrunk | None = None
         check_bounded(spec.action)
         net.check_gaussian(free=False)

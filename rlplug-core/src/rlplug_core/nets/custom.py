@@ -32,8 +32,8 @@ def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple
     With a `norm` the two observations are normalized first.
 
     Raises:
-        UsageError: there is no such file, module or plugin. PluginError: there is no such function, it raised, or its
-            module does not turn two observations into float32 features [2, F].
+        UsageError: the file, module or plugin does not exist. PluginError: the function does not exist, it raised, or
+            its module does not turn two observations into float32 features [2, F].
     """
     what = f"the network '{net.factory}'"
     made = build_part("network", str(net.factory), space, replace(net, factory=None))

@@ -238,7 +238,7 @@ def encoder(
     keys of a Dict.
 
     Raises:
-        UsageError: the space is none of these, or has no image for the named convolutions, or no key of `net.obs`, or
+        UsageError: the space is another one, or has no image for the named convolutions, or no key of `net.obs`, or
             `net.shared` is set for a network that cannot share a trunk.
         PluginError: the factory fails, or its module does not return the announced features.
     """

@@ -175,8 +175,8 @@ class RewardScale(Running):
     """Rewards over the deviation of the discounted return, so that values have the same size in every environment.
 
     The return is summed as R = r + gamma R, from 0 at the start of an episode; only its deviation is used, so rewards
-    keep their sign. A rollout is scaled by the statistics before it, the first one by its own. The state is where
-    rollouts are; the returns that a run reports come from the environment and are not scaled.
+    keep their sign. A rollout is scaled by the statistics before it, the first one by its own. The state is on the
+    device of rollouts; the returns that a run reports come from the environment and are not scaled.
     """
 
     def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:

@@ -62,7 +62,7 @@ class EnvSource:
 
         Raises:
             UnknownEnv, MissingPackage, PluginError: it cannot be made. UsageError: an object has another number, or
-            there is no such argument.
+            the argument does not exist.
         """
         if isinstance(self.given, _Copies):
             return self.given(num_envs)

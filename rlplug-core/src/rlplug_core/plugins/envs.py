@@ -40,7 +40,7 @@ def make_env(
 
     Raises:
         UnknownEnv: no provider knows the id. MissingPackage: a package it needs is not installed.
-        UsageError: there is no such argument. PluginError: the provider is disabled, incompatible or broken.
+        UsageError: the argument does not exist. PluginError: the provider is disabled, incompatible or broken.
     """
     arguments = arguments or {}
     code = load_code(env_id)
@@ -97,7 +97,7 @@ def load_code(env_id: str) -> object:
     None for other ids, and for `module:Name` if the module registers an id without a version, `Name`, with Gymnasium.
 
     Raises:
-        UsageError: there is no such file, module or name. PluginError: the code raised while it was imported.
+        UsageError: the file, the module or the name does not exist. PluginError: the code raised while it was imported.
     """
     if not names_code(env_id):
         return None

@@ -69,7 +69,7 @@ class Hooks:
         """Register these loggers, each `NAME` or `NAME:option=value,…`, unless hooks are off.
 
         Raises:
-            UsageError: there is no logger of this name, or a file's logger has no hooks. BadConfig: an option is wrong.
+            UsageError: no logger has this name, or a file's logger has no hooks. BadConfig: an option is wrong.
                 PluginError: it cannot be used; `MissingPackage` names the missing package.
         """
         for words in loggers if self.enabled else ():
@@ -91,7 +91,7 @@ class Hooks:
             self._admit(one, name, "objects, not classes, with ")
 
     def _admit(self, one: object, name: str, what: str = "it ") -> None:
-        """Register a user's hooks; unlike a plugin, they are refused if there is no hook or a wrong one."""
+        """Register a user's hooks; unlike a plugin, they are refused without a hook or with a wrong one."""
         try:
             self._take(one, name)
         except MISSPELT as error:

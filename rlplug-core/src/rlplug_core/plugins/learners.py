@@ -25,7 +25,7 @@ def learner_of(words: str, spec: Spec, context: Context) -> AnyLearner:
     Only installed algorithms are accepted: otherwise a run's own record could name a file to execute.
 
     Raises:
-        UsageError: there is no such algorithm, it does not support the runner, or it does not support the spaces.
+        UsageError: the algorithm does not exist, it does not support the runner, or it does not support the spaces.
         BadConfig: an option is wrong. PluginError: the plugin is unusable.
     """
     name, text = split(words)

@@ -48,7 +48,7 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, object]:
         kind: the kind of environment; its tables override the defaults if no other table matches the id.
 
     Raises:
-        UsageError: there is no such algorithm.
+        UsageError: the algorithm does not exist.
         PluginError: a preset file cannot be read, or extends an unknown algorithm.
     """
     values: dict[str, object] = {}

@@ -94,7 +94,7 @@ def offers(place: str, refresh: bool = False) -> tuple[Offer, ...]:
         refresh: read an address again, although it is in the cache.
 
     Raises:
-        UsageError: there is no registry, or its contents are not the ones of `#sha256=…`.
+        UsageError: the registry does not exist, or its contents are not the ones of `#sha256=…`.
     """
     found = {offer for data in _contents(place, refresh) for offer in _offers(data)}
     order = {group: number for number, group in enumerate(GROUPS)}
@@ -102,7 +102,7 @@ def offers(place: str, refresh: bool = False) -> tuple[Offer, ...]:
 
 
 def distributions_with(group: str, name: str) -> list[str]:
-    """Return the distributions that offer a plugin, as far as this is known without a network; never raises."""
+    """Return the distributions that offer a plugin, if this is known without a network; never raises."""
     with suppress(UsageError):
         place = source()
         if place and (not _is_address(place) or _cache_path(place).is_file()):

@@ -65,7 +65,7 @@ class RunRequest:
         """Return the request with the presets of its algorithm for its environment under its values.
 
         Raises:
-            UsageError, PluginError: there is no such algorithm or environment.
+            UsageError, PluginError: the algorithm or the environment does not exist.
         """
         kind = kind_for(self.algorithm, self.source, self.values.get("wrap", ()))
         presets = preset(self.algorithm, self.env.name, kind)

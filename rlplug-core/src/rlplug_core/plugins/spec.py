@@ -46,7 +46,7 @@ class WrapperSpec:
         """Parse `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`, `gymnasium:Name:key=1`.
 
         Raises:
-            UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
+            UsageError: no plugin has this name, or the text has another form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or the class is not a wrapper.
         """
         from rlplug_core.plugins.single_wrappers import SHORT, Single, around_each, is_single
@@ -129,7 +129,7 @@ class ControllerSpec:
         """Parse a controller: `early-stopping`, `early-stopping:patience=3`, `./file.py:Class:option=value`.
 
         Raises:
-            UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
+            UsageError: no plugin has this name, or the text has another form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or the class is not a controller.
         """
         name, text = split(words)
@@ -166,7 +166,7 @@ class PartSpec:
         """Parse a `memory`, a `network`, a `rule`, a `logger` or a `hook` plugin: `gru`, `gru:units=128`.
 
         Raises:
-            UsageError: there is no plugin of this name, or the text has another form. BadConfig: an option is wrong.
+            UsageError: no plugin has this name, or the text has another form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or has another kind.
         """
         name, text = split(words)

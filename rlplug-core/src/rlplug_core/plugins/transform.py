@@ -15,7 +15,7 @@ from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
 
 
 class Transform(EnvBase):
-    """Overrides what it changes, and inherits the rest. Named by an entry point in the group `rlplug.wrappers`:
+    """Overrides the methods it changes, and inherits the rest. Named by an entry point in the group `rlplug.wrappers`:
 
         @dataclass(frozen=True)
         class ScaleConfig(Config):

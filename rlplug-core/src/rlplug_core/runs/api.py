@@ -312,7 +312,7 @@ def preset(
         options: by dotted name or nested.
 
     Raises:
-        UsageError, PluginError: there is no such algorithm or environment.
+        UsageError, PluginError: the algorithm or the environment does not exist.
     """
     word = absolute(_word(algorithm))
     request = RunRequest.make(word, env, options or {}).with_presets()

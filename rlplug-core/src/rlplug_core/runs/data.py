@@ -58,7 +58,7 @@ def _find_moved(place: str, run: Path) -> str:
     The caller compares the hash.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: the file does not exist.
     """
     path = Path(place)
     folders = run.absolute().parents

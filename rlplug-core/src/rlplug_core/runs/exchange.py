@@ -23,7 +23,7 @@ class Taken:
 
     Attributes:
         chunk: the number of the chunk that it follows, from 1.
-        source: the name of the run whose checkpoint was taken; "" if it kept its own.
+        source: the name of the run that the checkpoint is from; "" if it kept its own.
         checkpoint: the name of that checkpoint.
         options: the values that changed.
     """

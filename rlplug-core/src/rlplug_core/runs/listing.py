@@ -59,7 +59,7 @@ def find(run: Path | str, out: Path = OUT) -> Path:
     """Return the directory of a run or an export: of a path, a name under `out`, or a source such as `hub:owner/name`.
 
     Raises:
-        UsageError: there is no such run, or several. RlplugError: a shared agent cannot be used.
+        UsageError: no run has this name, or several have. RlplugError: a shared agent cannot be used.
     """
     if is_source(run):
         from rlplug_core.sharing.pull import pull  # with torch, which lists of runs do not need

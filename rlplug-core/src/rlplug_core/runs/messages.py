@@ -359,7 +359,7 @@ def _normalization(plan: Plan) -> str:
 
 
 def moved(run: Path) -> RlplugError:
-    """Return the error of a run whose directory is gone."""
+    """Return the error of a run without its directory."""
     return RlplugError(
         f"the run directory {run} was deleted or moved, so the run has stopped; if it was moved, 'rlplug resume' "
         "continues from its last checkpoint"

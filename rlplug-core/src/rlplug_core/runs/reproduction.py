@@ -106,7 +106,7 @@ def _extensions(run: Run) -> list[tuple[int, bool]]:
     """Return the totals that a finished run was extended to, each with whether its schedules were stretched to it.
 
     Raises:
-        UsageError: it got a new total before its end, at a step at which a repetition does not stop.
+        UsageError: it got a new total before its end, and a repetition does not stop at that step.
     """
     found: list[tuple[int, bool]] = []
     goal = (run.options["total_timesteps"], False)

@@ -292,7 +292,7 @@ def open_run(
         trust: whether code that came with the run may be executed.
 
     Raises:
-        UsageError: there is no such run.
+        UsageError: the run does not exist.
     """
     if isinstance(run, Run):
         return run if env is None else Run(run.directory, env, run.trust)

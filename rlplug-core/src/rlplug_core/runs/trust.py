@@ -70,7 +70,7 @@ def require_plugins(place: Path, wrappers: Iterable[str], env: str = "") -> None
     """Refuse an environment and wrappers that are not installed plugins, for a record without a seal.
 
     Raises:
-        Untrusted: one of them is not, or it writes files where the record says.
+        Untrusted: one of them is not, or it writes files to places in the record.
     """
     named = [("environment", env), *(("wrapper", split(words)[0]) for words in wrappers)]
     for noun, name in named:

@@ -37,7 +37,7 @@ class WarmStart:
         latest one for the buffer or the optimizers.
 
         Raises:
-            UsageError: there is no such run or part. BadCheckpoint: no checkpoint can be read.
+            UsageError: the run or the part does not exist. BadCheckpoint: no checkpoint can be read.
         """
         for part in parts:
             if part not in PARTS:

@@ -68,7 +68,8 @@ def show_episodes(
     """Play episodes with a checkpoint and show them.
 
     Raises:
-        UsageError: the environment has no frames, there is no display, no such checkpoint, or a number is out of range.
+        UsageError: the environment has no frames, the machine no display, the run no such checkpoint, or a number is
+            out of range.
         MissingPackage: a package that draws frames or writes films is not installed.
     """
     if showing.in_window and not has_display():

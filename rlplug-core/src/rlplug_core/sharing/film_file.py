@@ -19,7 +19,7 @@ INNER = {b"VP8 ", b"VP8L", b"ALPH"}
 
 
 def check_film(data: bytes) -> None:
-    """Raise RlplugError unless this is a WebP whose chunks have pictures only and fill the file; nothing is decoded."""
+    """Raise RlplugError unless this is a WebP file with chunks of pictures only, to its end; nothing is decoded."""
     if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) > FILM_BYTES:
         raise RlplugError(f"{FILM} is not a WebP film; do not use this agent")
     if struct.unpack("<I", data[4:8])[0] + 8 != len(data):

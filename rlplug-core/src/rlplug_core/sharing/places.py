@@ -125,7 +125,7 @@ def place_of(word: str) -> Place:
     """Return the place of a source word, or of a folder's path.
 
     Raises:
-        UsageError: the word has another form, or there is no such agent. MissingPackage: a package is missing.
+        UsageError: the word has another form, or the agent does not exist. MissingPackage: a package is missing.
     """
     return _named_place(parse(word)) if is_source(word) else Folder(Path(word))
 

@@ -133,7 +133,7 @@ class Pool(VectorEnv[Any, Any, Any]):
 
 @contextmanager
 def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
-    """EnvPool, which takes two seconds to import, for as long as it is asked for an id with the settings `given`.
+    """Import EnvPool, which takes two seconds, and yield it for calls with an id and the settings `given`.
 
     A refusal becomes one sentence; Gymnasium's warnings of float64 bounds stay away.
     """

@@ -129,7 +129,7 @@ class Playground(JaxWorlds):
         return names
 
     def functions(self, package: ModuleType, name: str) -> Functions:
-        # Its default is Warp, whose state is not a tree of JAX arrays.
+        # Its default is Warp, and the state of Warp is not a tree of JAX arrays.
         env = package.registry.load(name, config_overrides={"impl": "jax"})
         limit = int(package.registry.get_default_config(name).episode_length)
         return _brax_functions(env, limit)

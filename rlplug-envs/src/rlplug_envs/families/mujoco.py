@@ -34,7 +34,7 @@ FOLLOWING = "track"
 CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
 #: What brings packages of others in versions that go together: by namespace, or by the package that makes them.
 FITTING = {"dm_control": "rlplug-envs[dm-control]", "gymnasium_robotics": "rlplug-envs[robotics]"}
-#: The variable with which MuJoCo chooses a renderer, and its value for no renderer.
+#: The variable that chooses the renderer of MuJoCo, and its value for no renderer.
 GL = "MUJOCO_GL"
 OFF = "disable"
 NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa needs libosmesa6"

@@ -127,7 +127,7 @@ def with_options(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
     """Return a registry's entry with other arguments.
 
     Raises:
-        UsageError: the environment takes none of this name, or the time limit is not a number of steps.
+        UsageError: the environment does not take an argument of this name, or the time limit is not a number of steps.
     """
     own = dict(arguments)
     made = copy.copy(spec)

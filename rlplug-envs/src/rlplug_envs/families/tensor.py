@@ -69,7 +69,7 @@ class TensorProvider(DeviceProvider):
         """Make `num_envs` rows of a world.
 
         Raises:
-            UnknownEnv: there is no such world.
+            UnknownEnv: the world does not exist.
         """
         if id not in self.worlds:
             raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, self.worlds)}")
@@ -79,7 +79,7 @@ class TensorProvider(DeviceProvider):
         """Make one row of a world that is watched.
 
         Raises:
-            UnknownEnv: there is no such world. UsageError: it cannot be shown in a window.
+            UnknownEnv: the world does not exist. UsageError: it cannot be shown in a window.
         """
         if render_mode != "rgb_array":
             raise UsageError(
@@ -89,7 +89,7 @@ class TensorProvider(DeviceProvider):
 
 
 def _first_party(module: str, cls: str, num_envs: int, device: str) -> TensorWorld:
-    """Make rows of a first-party world, whose module is imported now."""
+    """Make rows of a first-party world, and import its module."""
     world: type[TensorWorld] = getattr(import_module(f"rlplug_envs.tensors.{module}"), cls)
     return world(num_envs, device)
 

@@ -288,7 +288,7 @@ class TensorAdapter(EnvBase):
         """
         check_state(state, len(state.get("lengths", ())), self.spec)
         assert isinstance(self.env, Stateful)
-        self.env.reset(seed=0)  # makes what the environment makes at its first reset
+        self.env.reset(seed=0)  # makes the tensors that the environment makes at its first reset
         self.env.load_state_dict(state["env"])
         own = to_device(
             {key: state[key] for key in ("lengths", "totals", "resetting", "probe")}, self.device

@@ -18,7 +18,7 @@ from rlplug_core.types import Obs, Space, State
 # JAX would take most of a GPU's memory at its start, and torch needs some of it.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-#: JAX, its arrays and their trees: it is imported only where it is used.
+#: JAX, its arrays and their trees: it is imported only when it is used.
 JaxTree: TypeAlias = Any
 #: A number of steps that no episode has.
 NEVER = 2**31 - 1

@@ -117,7 +117,7 @@ def _fire(rows: Rows, action: Tensor) -> Rows:
 
 
 def _turning(rows: Rows) -> Tensor:
-    """Return in which rows [N] aliens reach the edge they move toward; there they turn and come down."""
+    """Return the mask [N] of rows with aliens at the edge they move toward; they turn there and come down."""
     left = rows["aliens"][:, :, 0].any(1)
     right = rows["aliens"][:, :, BOTTOM].any(1)
     return (rows["until_move"] == 0) & torch.where(rows["direction"] < 0, left, right)

@@ -25,7 +25,7 @@ from rlplug_core.types import MASK, Array, GymEnv, Space, State, Timestep, align
 
 @dataclass(frozen=True)
 class StickyActionsConfig(Config):
-    probability: Fraction = 0.25  # of doing once more what was done before
+    probability: Fraction = 0.25  # of repeating the last action
 
 
 class StickyActions(Transform):

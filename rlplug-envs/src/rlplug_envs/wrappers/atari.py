@@ -22,9 +22,9 @@ class AtariConfig(Config):
     frame_skip: Count = 4
     screen_size: Natural = 84  # width and height in pixels; 0 leaves the screen unchanged
     grayscale: bool = True  # one channel instead of three
-    frames: Count = 4  # how many observations an agent sees at once; 1 for the last alone
-    episodic_life: bool = True  # a lost life ends an episode for the learner, in training alone
-    clip_reward: bool = True  # rewards from -1 to 1, in training alone
+    frames: Count = 4  # how many observations an agent sees at once; 1 for only the last
+    episodic_life: bool = True  # a lost life ends an episode for the learner, only in training
+    clip_reward: bool = True  # rewards from -1 to 1, only in training
     # chance that the emulator repeats an action; none keeps the id's, 0.25 for v5
     sticky: Fraction | None = None
 

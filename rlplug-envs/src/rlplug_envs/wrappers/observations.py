@@ -21,10 +21,10 @@ class NormalizeObsConfig(Config):
 
 
 class NormalizeObs(Transform):
-    """Observations less their running mean, over their running deviation, as Stable-Baselines3's VecNormalize has it.
+    """Subtracts the running mean from observations and divides by the running deviation, as SB3's VecNormalize does.
 
-    What a buffer keeps was scaled when it was seen; with `--net.normalize-obs` the network scales it when it is used,
-    which suits replay better. Evaluations and loaded policies use the moments of training, and move them no more.
+    A buffer keeps observations as they were scaled at their step; with `--net.normalize-obs` the network scales them
+    when it uses them, which suits replay better. Evaluations and loaded policies use the moments of training.
     Moments are merged by Chan, Golub and LeVeque (1979).
     """
 

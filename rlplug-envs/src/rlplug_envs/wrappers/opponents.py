@@ -17,10 +17,10 @@ from rlplug_core.types import MASK, Array, Episode, Obs, State, Timestep, tree_m
 
 
 class RandomOpponents(Transform):
-    """One agent of each world is seen; all others choose at random, or what may be done next to that.
+    """Shows one agent of each world; all others choose random legal actions.
 
-    World n is seen by agent n, so that every seat is there where there are as many worlds. Made to evaluate what was
-    trained by playing against itself: `--eval-wrap random-opponents`.
+    In world n it shows agent n, and starts again after the last agent. It evaluates agents that were trained against
+    themselves: `--eval-wrap random-opponents`.
     """
 
     def __init__(self, env: Env, config: object = None) -> None:

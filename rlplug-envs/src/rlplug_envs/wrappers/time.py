@@ -36,7 +36,7 @@ class TimeLimit(Transform):
 
 @dataclass(frozen=True)
 class TimeFeatureConfig(Config):
-    steps: Count = 1000  # the length of an episode, at which the share is 1
+    steps: Count = 1000  # the length of an episode; then the share is 1
 
 
 class TimeFeature(Transform):

@@ -165,7 +165,7 @@ def _check(own: list[Space], actions: list[Space]) -> None:
 
 
 class OfWorlds(Transform):
-    """A wrapper around each world, below all wrappers of vectors; policies get what the wrapped world gives."""
+    """A wrapper around each world, below all wrappers of vectors; policies get observations of the wrapped world."""
 
     wrap: Callable[[World], World]
 

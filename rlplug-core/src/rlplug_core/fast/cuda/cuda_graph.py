@@ -12,13 +12,13 @@ import torch
 from rlplug_core.errors import PluginError
 
 T = TypeVar("T")
-#: Calls before a recording, in which libraries and compilers prepare themselves.
+#: Calls before a recording, while libraries and compilers prepare themselves.
 WARM = 3
 
 
 @cache
 def stream(device: torch.device) -> Any:
-    """Return the stream on which the graphs of a device are recorded: libraries keep memory for each stream."""
+    """Return the stream that records the graphs of a device: libraries keep memory for each stream."""
     return torch.cuda.Stream(device)
 
 
@@ -26,7 +26,7 @@ def stream(device: torch.device) -> Any:
 def on_recording_stream(device: torch.device) -> Iterator[None]:
     """Run kernels on the stream of recordings: after all kernels before, and before all later ones.
 
-    Autograd adds up a parameter's gradient on the stream on which the parameter was used, as long as a result of it
+    Autograd adds up a parameter's gradient on the stream that first used the parameter, as long as a result of it
     exists, and kernels of a graph must not wait for another stream. So calls that may be recorded later run there, too.
     """
     if device.type != "cuda":

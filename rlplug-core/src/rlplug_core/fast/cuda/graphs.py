@@ -21,9 +21,9 @@ from rlplug_core.fast.array_batches import Field
 from rlplug_core.fast.cuda.cuda_graph import WARM, Recorded, on_recording_stream
 from rlplug_core.fast.cuda.pytree import Leaves, Packed, by_type, map_tree
 
-#: Computes a loss: it returns the loss, or a tuple that begins with it.
+#: Computes a loss: it returns the loss, or a tuple with the loss first.
 Compute: TypeAlias = Callable[..., Field]
-#: The most kinds of arguments for which the steps of a loss are recorded, and the most values of its options.
+#: The most kinds of arguments with recorded steps of a loss, and the most values of its options.
 KINDS = 16
 VALUES = 4
 NEVER = -(2**62)
@@ -45,7 +45,7 @@ class Step:
         self.backward: Recorded[Tensor] | None = None
 
     def loss(self, args: Field, tensors: list[Tensor]) -> Field:
-        """Return the result of `compute` for `args`, whose tensors are `tensors`."""
+        """Return the result of `compute` for `args`; `tensors` are the tensors in them."""
         if self.forward is None:
             if self.steps_taken < WARM:
                 return self._compute(args)

@@ -75,7 +75,7 @@ def gae(
     advantage: Array,
     target: Array,
 ) -> None:
-    """Write advantages and value targets [T, N] of rollouts in which every row counts."""
+    """Write advantages and value targets [T, N] of rollouts if every row counts."""
     share = np.float32(gamma)
     decay = np.float32(gamma * lam)
     for n in range(reward.shape[1]):
@@ -90,7 +90,7 @@ def gae(
 
 @loop
 def standardized(value: Array, weight: Array, epsilon: float, outputs: Array) -> None:
-    """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
+    """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows with a weight above 0."""
     count = ZERO
     total = ZERO
     square = ZERO

@@ -1,4 +1,4 @@
-"""Action heads: the distributions over actions that a network's outputs stand for.
+"""Action heads: the distributions over actions that a network's outputs describe.
 
 Sampling is numpy on the host, next to the environments; log-probabilities and entropies for losses are torch. The heads
 are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much.

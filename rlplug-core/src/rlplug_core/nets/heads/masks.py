@@ -24,7 +24,7 @@ ILLEGAL = -1e8
 def mask_of(spec: Spec, obs: Obs) -> Array | None:
     """Return the mask [N, C] over all `choices` of `spec.action`; None if nothing is forbidden.
 
-    If agents' spaces differ, each kind has its own mask, and a row has none of another kind.
+    If agents' spaces differ, each kind has its own mask, and a row has only that of its kind.
     """
     if not isinstance(obs, dict):
         return None

@@ -59,7 +59,7 @@ class Written:
         self.compared = 0
 
     def note(self, batch: Any, result: Result) -> None:
-        """Note what an update returned for each sample; the last one of a step counts."""
+        """Note the extras that an update returned for each sample; the last one of a step counts."""
         if not result.extras:
             return
         places = self._places(batch)
@@ -75,7 +75,7 @@ class Written:
                     self.values[name, place] = row.copy()
 
     def compare(self, batch: Any) -> None:
-        """Compare the extras of a batch with what was written.
+        """Compare the extras of a batch with the written ones.
 
         Raises:
             Failed: one is missing or differs.

@@ -96,7 +96,7 @@ class NetworkSubject:
         """Return the spaces that the network takes.
 
         Raises:
-            Failed: it takes none of them.
+            Failed: it takes no space.
         """
         found: dict[str, Space] = {}
         reasons = []

@@ -71,7 +71,7 @@ class Samples:
     """A learner before its first update in a probe, and its first batches, enough for every kind of step.
 
     Raises:
-        Skipped: there is no batch within the budget, or its samples have no weights.
+        Skipped: no batch comes within the budget, or its samples have no weights.
     """
 
     def __init__(self, subject: Subject, probe: Probe, enough: int = 1) -> None:
