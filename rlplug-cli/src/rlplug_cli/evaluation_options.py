@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
 
 from rlplug_cli.completion import checkpoints
+from rlplug_cli.shared_options import Decorator, all_of
 
 
-def checkpoint() -> Callable[[Callable[..., None]], Callable[..., None]]:
+def checkpoint() -> Decorator:
     """Return the option `--checkpoint`."""
     text = "best, final, latest or a name  [best]"
     return click.option(
@@ -17,22 +16,15 @@ def checkpoint() -> Callable[[Callable[..., None]], Callable[..., None]]:
     )
 
 
-def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def conditions(verb: str) -> Decorator:
     """Return a decorator that adds `checkpoint`, `stochastic`, `epsilon`, `env` and `wrap`.
 
     `verb` starts the help of `--env`. `wrap` is None to keep the run's own wrappers.
     """
-    options = (checkpoint(), *_exploration(), *_environment(verb))
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return all_of(checkpoint(), *_exploration(), *_environment(verb))
 
 
-def _exploration() -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:
+def _exploration() -> tuple[Decorator, ...]:
     """Return the options of an agent that does not act greedily."""
     return (
         click.option(
@@ -47,7 +39,7 @@ def _exploration() -> tuple[Callable[[Callable[..., None]], Callable[..., None]]
     )
 
 
-def _environment(verb: str) -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:
+def _environment(verb: str) -> tuple[Decorator, ...]:
     """Return the options of another environment, with its arguments and its wrappers."""
     return (
         click.option("--env", help=f"{verb} another environment with the same spaces."),

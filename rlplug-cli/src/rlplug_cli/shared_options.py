@@ -10,6 +10,15 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+#: A file that a command writes or reads.
+FILE = click.Path(path_type=Path, dir_okay=False)
+#: `--out` of commands that read runs.
+runs_directory_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="runs",
+    help="The directory of run directories  [runs]",
+)
 #: `--json` of commands that train.
 json_option = click.option(
     "--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr."
@@ -20,6 +29,17 @@ known_as_json = click.option(
 )
 
 
+def all_of(*parameters: Decorator) -> Decorator:
+    """Return one decorator that adds several options and arguments in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for parameter in reversed(parameters):
+            command = parameter(command)
+        return command
+
+    return decorate
+
+
 def many_runs(directory: str, words: str, jobs: str = "How many runs at once") -> Decorator:
     """Return the options of a command that trains many runs at once, and its last argument.
 
@@ -28,7 +48,7 @@ def many_runs(directory: str, words: str, jobs: str = "How many runs at once") -
         words: the metavar of the options that the command passes on to its runs.
         jobs: the help of `--jobs`.
     """
-    parameters = [
+    return all_of(
         click.option("--jobs", type=click.IntRange(1), help=f"{jobs}  [as many as cores allow]"),
         click.option("--name", help=f"Name of {directory}"),
         click.option(
@@ -39,11 +59,4 @@ def many_runs(directory: str, words: str, jobs: str = "How many runs at once") -
         ),
         json_option,
         click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=words),
-    ]
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for parameter in reversed(parameters):
-            command = parameter(command)
-        return command
-
-    return decorate
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +10,16 @@ import click
 from rlplug_cli.compare.words import bounds, goals, parse_label
 from rlplug_cli.completion import runs_and_sweeps
 from rlplug_cli.output import echo, emit, writing_to
+from rlplug_cli.shared_options import FILE, all_of, runs_directory_option
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report
     from rlplug_cli.compare.serve import LiveServer
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
-
-def common_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Add the argument and the options that `compare` and `plot` share."""
-    for decorate in reversed(_SHARED):
-        function = decorate(function)
-    return function
-
-
-_SHARED: tuple[Callable[..., Any], ...] = (
+#: The argument and the options that `compare` and `plot` share.
+common_options = all_of(
     click.argument(
         "runs", nargs=-1, required=True, metavar="RUN|GROUP|SWEEP…", shell_complete=runs_and_sweeps
     ),
@@ -65,12 +57,7 @@ _SHARED: tuple[Callable[..., Any], ...] = (
     click.option(
         "--points", type=click.IntRange(2), default=200, help="Points of a curve at most  [200]"
     ),
-    click.option(
-        "--out",
-        type=click.Path(path_type=Path),
-        default="runs",
-        help="The directory of run directories  [runs]",
-    ),
+    runs_directory_option,
 )
 
 
@@ -109,17 +96,17 @@ _SHARED: tuple[Callable[..., Any], ...] = (
 )
 @click.option(
     "--image",
-    type=_FILE,
+    type=FILE,
     help="Write the curves to a .png, .svg or .pdf file.",
 )
 @click.option(
     "--html",
-    type=_FILE,
+    type=FILE,
     help="Write everything to one self-contained page.",
 )
 @click.option(
     "--csv",
-    type=_FILE,
+    type=FILE,
     help="Write the scores to a CSV file; - is stdout.",
 )
 @click.option(

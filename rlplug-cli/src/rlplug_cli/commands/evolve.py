@@ -12,7 +12,7 @@ from rlplug_cli.commands.tune import search_goal
 from rlplug_cli.completion import algorithms, environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.shared_options import many_runs
+from rlplug_cli.shared_options import FILE, many_runs
 from rlplug_cli.sweep.grid import digest
 from rlplug_cli.tune.tune_options import TuneOptions
 from rlplug_core.errors import UsageError
@@ -20,8 +20,6 @@ from rlplug_core.errors import UsageError
 if TYPE_CHECKING:
     from rlplug_cli.evolve.evolution import Plan
     from rlplug_cli.tune.goal import Goal
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("evolve", context_settings={"ignore_unknown_options": True})
@@ -50,7 +48,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="Seed of the first member and of exchanges; members count up  [1]",
 )
 @click.option(
-    "--space", type=_FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
+    "--space", type=FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
 )
 @many_runs(
     "the population's directory  [from the command]", "[OPTION RANGE]…", "Members at the same time"

@@ -17,6 +17,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import type_text, value_text
 from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import facts, table
+from rlplug_cli.shared_options import FILE
 from rlplug_core import plugins
 from rlplug_core.config import Option, RunOptions, is_regular, is_target, load_target, schema_of
 from rlplug_core.errors import RlplugError, UsageError, did_you_mean, warn
@@ -36,7 +37,6 @@ from rlplug_core.plugins import (
 )
 from rlplug_core.runs import shell_word
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 #: The end of an environment id; no other name ends like this.
 _VERSIONED = re.compile(r"-v\d+$")
 #: The option that names a plugin of this group.
@@ -65,7 +65,7 @@ OPTION: dict[Group, str] = {
 )
 @click.option(
     "--frame",
-    type=_FILE,
+    type=FILE,
     help="Write the first frame of an environment to FILE.png.",
 )
 @click.option(

@@ -13,13 +13,13 @@ from rlplug_cli.completion import runs
 from rlplug_cli.evaluation_options import conditions
 from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo
+from rlplug_cli.shared_options import FILE
 from rlplug_cli.trust import open_run
 from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
     from rlplug_core.runs import Run
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -30,14 +30,14 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 )
 @click.option(
     "--video",
-    type=_FILE,
+    type=FILE,
     help="Write a video: FILE.mp4, FILE.webp or FILE.gif.",
 )
 @click.option(
     "--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory."
 )
 @click.option(
-    "--sheet", type=_FILE, help="Write a PNG with frames of the best and the worst episode."
+    "--sheet", type=FILE, help="Write a PNG with frames of the best and the worst episode."
 )
 @click.option(
     "--every",

@@ -14,6 +14,7 @@ from rlplug_cli.lookup import file_name, find_run, run_directories, summary
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
+from rlplug_cli.shared_options import runs_directory_option
 from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs import Summary, remove_run
 
@@ -48,16 +49,10 @@ KEYS: dict[str, Callable[[Summary], Any]] = {
 }
 #: Every status of a run.
 STATUSES = ("running", "finished", "interrupted", "failed", "killed", "unreadable")
-_OUT = click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default="runs",
-    help="The directory of run directories  [runs]",
-)
 
 
 @click.group("runs", invoke_without_command=True)
-@_OUT
+@runs_directory_option
 @click.option(
     "--algorithm", metavar="NAME", help="Only runs of this algorithm; * matches anything."
 )
@@ -141,7 +136,7 @@ def command(
     metavar="RUN…",
     shell_complete=completion.runs,
 )
-@_OUT
+@runs_directory_option
 @click.option(
     "--yes",
     is_flag=True,
@@ -177,7 +172,7 @@ def _matches(name: str, out: Path) -> list[Path]:
 
 
 @command.command("reap")
-@_OUT
+@runs_directory_option
 def _reap(out: Path) -> None:
     """Clean up after killed runs: delete half-written checkpoints, and end their runs in MLflow."""
     from rlplug_core.runs import Checkpoints

@@ -16,7 +16,7 @@ from rlplug_cli.completion import algorithms, environments
 from rlplug_cli.file_checks import refuse_path
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption, flag_of
-from rlplug_cli.shared_options import many_runs
+from rlplug_cli.shared_options import FILE, many_runs
 from rlplug_cli.sweep.grid import refuse_seed, seeds
 from rlplug_cli.tune.strategies import PRUNERS, SAMPLERS, can_prune, check_objectives
 from rlplug_cli.tune.tune_options import TuneOptions
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rlplug_cli.tune.goal import Goal
     from rlplug_cli.tune.outcome import Outcome
     from rlplug_core.plugins import RunRequest
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("tune", context_settings={"ignore_unknown_options": True})
@@ -47,7 +45,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--seeds", "numbers", default="1", metavar="N|A,B,…", help="Seeds of every trial  [1]"
 )
 @click.option(
-    "--space", type=_FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
+    "--space", type=FILE, help="Ranges from a TOML file  [those that the algorithm declares]"
 )
 @click.option(
     "--objective",
@@ -89,12 +87,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--export",
-    type=_FILE,
+    type=FILE,
     help="Write the best options to a TOML file for --config.",
 )
 @click.option(
     "--export-preset",
-    type=_FILE,
+    type=FILE,
     help="Write the best options as a table of a preset.",
 )
 @many_runs("the study's directory  [from the search]", "[OPTION RANGE]…")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rlplug_cli.evolve.evolution import Evolution, Plan
 from rlplug_cli.lookup import short_path
 from rlplug_cli.parameters import value_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
-from rlplug_cli.sweep.display import display
+from rlplug_cli.sweep.display import run_to_end
 from rlplug_cli.sweep.executors import LocalPlace
 from rlplug_cli.sweep.manifest import lock_directory
 from rlplug_cli.sweep.task_pool import TaskPool
-from rlplug_core.errors import Interrupted, RlplugError
+from rlplug_core.errors import RlplugError
 from rlplug_core.loop import cores
 
 
@@ -73,7 +73,12 @@ def run_population(directory: Path, plan: Plan, jobs: int | None, as_json: bool)
         pool = TaskPool(directory, LocalPlace(lock), jobs or cores())
         evolution = Evolution(plan, pool)
         stream = sys.stderr if as_json else sys.stdout
-        interrupted = _run_all(evolution, pool, directory.name, stream)
+        interrupted = run_to_end(
+            evolution,
+            pool,
+            stream,
+            lambda: f"chunk to step {evolution.boundary:,}, of {plan.total:,}",
+        )
         outcome = _outcome(directory, evolution)
         from rlplug_cli.mlflow.conclusion import conclude
 
@@ -81,27 +86,6 @@ def run_population(directory: Path, plan: Plan, jobs: int | None, as_json: bool)
     if interrupted is not None:
         raise interrupted
     return outcome
-
-
-def _run_all(
-    evolution: Evolution, pool: TaskPool, title: str, stream: TextIO
-) -> Interrupted | None:
-    """Run all chunks; return the interruption, if a signal stopped them."""
-
-    def summary() -> str:
-        return f"chunk to step {evolution.boundary:,}, of {evolution.plan.total:,}"
-
-    try:
-        with (
-            display(title, pool, stream, summary) as screen,
-            pool.signals(screen.notify) as wait,
-        ):
-            while not evolution.done and not pool.signal:
-                screen.show(evolution.step())
-                wait()
-    except Interrupted as error:
-        return error
-    return None
 
 
 def _outcome(directory: Path, evolution: Evolution) -> Outcome:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from rlplug_cli.output import redraws
 from rlplug_cli.render.live import duration, number
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
-from rlplug_core.errors import clean
+from rlplug_core.errors import Interrupted, clean
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -35,6 +35,38 @@ class Screen(Protocol):
     def notify(self, text: str) -> None:
         """Show a sentence at once."""
         ...
+
+
+class Work(Protocol):
+    """The work of a pool of tasks, in steps."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def step(self) -> Sequence[Entry]:
+        """Poll the tasks and start those that may run; return the tasks that ended."""
+        ...
+
+
+def run_to_end(
+    work: Work,
+    pool: TaskPool,
+    stream: TextIO | None,
+    summary: Callable[[], str],
+    share: Callable[[], float] | None = None,
+) -> Interrupted | None:
+    """Do all work and show it; return the interruption, if a signal stopped it. Arguments are those of `display`."""
+    try:
+        with (
+            display(pool.directory.name, pool, stream, summary, share) as screen,
+            pool.signals(screen.notify) as wait,
+        ):
+            while not work.done and not pool.signal:
+                screen.show(work.step())
+                wait()
+    except Interrupted as error:
+        return error
+    return None
 
 
 @contextmanager

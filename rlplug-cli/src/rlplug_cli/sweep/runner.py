@@ -6,17 +6,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from rlplug_cli.file_checks import refuse_irregular
 from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.sweep.display import display, outcome, status_counts
+from rlplug_cli.sweep.display import outcome, run_to_end, status_counts
 from rlplug_cli.sweep.executors import LocalPlace, Place
 from rlplug_cli.sweep.manifest import Kind, Task, lock_directory, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_core.config import replace_file
-from rlplug_core.errors import Interrupted, RlplugError, UsageError
+from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.loop import cores
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run_sweep(
             pool = TaskPool(directory, place, jobs or size)
             for task in sweep.tasks:
                 pool.add(task, options(task), 1 if jobs else costs(task))
-            interrupted = _run_all(pool, directory.name, stream)
+            interrupted = run_to_end(Waiting(pool), pool, stream, lambda: status_counts(pool))
         report = write_comparison(directory, interrupted is None)
         if as_json:
             echo_json(result(pool))
@@ -72,23 +72,22 @@ def run_sweep(
         _raise_failures(pool)
 
 
-def _run_all(pool: TaskPool, title: str, stream: TextIO | None) -> Interrupted | None:
-    """Run every task of the pool; return the interruption, if a signal stopped it."""
-    waiting = [entry for entry in pool.entries.values() if not entry.progress.is_over]
-    try:
-        with (
-            display(title, pool, stream, lambda: status_counts(pool)) as screen,
-            pool.signals(screen.notify) as wait,
-        ):
-            while (waiting or pool.working) and not pool.signal:
-                ended = pool.poll()
-                while waiting and pool.room(waiting[0].cores):
-                    pool.start(waiting.pop(0))
-                screen.show(ended)
-                wait()
-    except Interrupted as error:
-        return error
-    return None
+class Waiting:
+    """The waiting tasks of a pool; each starts in its turn when there is room for it."""
+
+    def __init__(self, pool: TaskPool) -> None:
+        self.pool = pool
+        self.entries = [entry for entry in pool.entries.values() if not entry.progress.is_over]
+
+    @property
+    def done(self) -> bool:
+        return not self.entries and not self.pool.working
+
+    def step(self) -> Sequence[Entry]:
+        ended = self.pool.poll()
+        while self.entries and self.pool.room(self.entries[0].cores):
+            self.pool.start(self.entries.pop(0))
+        return ended
 
 
 def write_comparison(directory: Path, complete: bool) -> Report | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rlplug_cli.lookup import short_path
 from rlplug_cli.parameters import value_text
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
-from rlplug_cli.sweep.display import display
+from rlplug_cli.sweep.display import run_to_end
 from rlplug_cli.sweep.executors import LocalPlace
 from rlplug_cli.sweep.manifest import lock_directory
 from rlplug_cli.sweep.task_pool import TaskPool
@@ -20,7 +20,6 @@ from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search, state_counts
 from rlplug_cli.tune.strategies import check_grid, pruner, sampler
 from rlplug_cli.tune.tune_options import TuneOptions
-from rlplug_core.errors import Interrupted
 from rlplug_core.loop import cores
 
 #: How many trials a terminal shows.
@@ -123,7 +122,9 @@ def run_study(
         )
         search = Search(goal, optuna_study, pool)
         stream = sys.stderr if as_json else sys.stdout
-        interrupted = _run_search(search, pool, directory.name, stream)
+        interrupted = run_to_end(
+            search, pool, stream, lambda: _summary(search), lambda: search.share
+        )
         outcome = _outcome(directory, goal, search)
         from rlplug_cli.mlflow.conclusion import conclude
 
@@ -133,28 +134,12 @@ def run_study(
     return outcome
 
 
-def _run_search(search: Search, pool: TaskPool, title: str, stream: TextIO) -> Interrupted | None:
-    """Run all trials; return the interruption, if a signal stopped them."""
-
-    def summary() -> str:
-        trials = study.summary(search.study)
-        values = [trial["value"] for trial in trials if trial["state"] == "complete"]
-        best = max(values, default=None)
-        return (
-            f"{state_counts(trials) or 'no trials'}, of {search.goal.trials}; best {number(best)}"
-        )
-
-    try:
-        with (
-            display(title, pool, stream, summary, lambda: search.share) as screen,
-            pool.signals(screen.notify) as wait,
-        ):
-            while not search.done and not pool.signal:
-                screen.show(search.step())
-                wait()
-    except Interrupted as error:
-        return error
-    return None
+def _summary(search: Search) -> str:
+    """Return the numbers of trials by state, and the best value, as one line."""
+    trials = study.summary(search.study)
+    values = [trial["value"] for trial in trials if trial["state"] == "complete"]
+    best = number(max(values, default=None))
+    return f"{state_counts(trials) or 'no trials'}, of {search.goal.trials}; best {best}"
 
 
 def _outcome(directory: Path, goal: Goal, search: Search) -> Outcome:
