@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,8 @@ def run_study(
         )
         search = Search(goal, optuna_study, pool)
         stream = sys.stderr if as_json else sys.stdout
-        interrupted = run_to_end(
-            search, pool, stream, lambda: _summary(search), lambda: search.share
-        )
+        state = partial(_summary, search)
+        interrupted = run_to_end(search, pool, stream, state, lambda: search.share)
         outcome = _outcome(directory, goal, search)
         from rlplug_cli.mlflow.conclusion import conclude
 

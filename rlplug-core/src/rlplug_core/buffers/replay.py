@@ -164,7 +164,7 @@ class ReplayBuffer:
         own = self.learner_extras or LearnerExtras({})
         own.check(extras, len(numbers))
         there = self._there(numbers)
-        stores, place = self._stored_extras(numbers[there])
+        stores, place = self._extras_at(numbers[there])
         for name, value in extras.items():
             stores[name][place] = host(value)[there]
 
@@ -178,7 +178,7 @@ class ReplayBuffer:
         there: Array = index >= self.data.oldest * self.data.num_envs
         return there
 
-    def _stored_extras(self, numbers: Array) -> tuple[dict[str, Array], Array]:
+    def _extras_at(self, numbers: Array) -> tuple[dict[str, Array], Array]:
         """Return the stored extras by name, and the positions of these steps in them."""
         assert self.data is not None
         return self.data.flat["extras"], numbers % self.data.total

@@ -110,7 +110,7 @@ class SampledReplay(PrioritizedReplay):
         there: Array = self.numbers[index % self.capacity] == index
         return there
 
-    def _stored_extras(self, numbers: Array) -> tuple[dict[str, Array], Array]:
+    def _extras_at(self, numbers: Array) -> tuple[dict[str, Array], Array]:
         return self.kept["rest"]["extras"], numbers % self.capacity
 
     def state_dict(self) -> State:

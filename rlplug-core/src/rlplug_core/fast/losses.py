@@ -85,7 +85,7 @@ class FastLosses:
             try:
                 fast_named = {name: _to_fast(part) for name, part in named.items()}
                 result = loss(learner, *map(_to_fast, args), **fast_named)
-                tensors = _Results(self, loss, learner, args, named).converted(result)
+                tensors = _Results(self, loss, learner, args, named).convert(result)
             # Functions of torch without `__torch_function__` raise TypeError.
             except (NoFastPath, TypeError) as missing:
                 reason = f"{missing} has no fast path"
@@ -103,7 +103,7 @@ class FastLosses:
         try:
             fast_named = {name: _to_fast(part) for name, part in named.items()}
             result = function(learner, *map(_to_fast, args), **fast_named)
-            return _Results(self, function, learner, args, named).converted(result)
+            return _Results(self, function, learner, args, named).convert(result)
         except (NoFastPath, TypeError):
             return function(learner, *args, **named)
 
@@ -207,7 +207,7 @@ class _Results:
         self.plain: list[Tensor] | None = None
         self.count = 0
 
-    def converted(self, result: Field) -> Field:
+    def convert(self, result: Field) -> Field:
         """Return a result with tensors instead of FastTensors, and a FastLoss instead of one with a gradient."""
         kind = result.__class__
         if kind is FastTensor:
@@ -216,14 +216,14 @@ class _Results:
                 return self._fast_loss(result, self.count - 1)
             return torch.from_numpy(np.asarray(result.value))
         if kind is tuple:
-            return tuple(map(self.converted, result))
+            return tuple(map(self.convert, result))
         if kind is dict and _are_constants(result):
             self.count += len(result)
             return Metrics(result)
         if isinstance(result, dict):
-            return dict(zip(result, map(self.converted, result.values()), strict=True))
+            return dict(zip(result, map(self.convert, result.values()), strict=True))
         if isinstance(result, list | tuple):
-            return type(result)(map(self.converted, result))
+            return type(result)(map(self.convert, result))
         if isinstance(result, Tensor):
             self.count += 1
             if result.requires_grad:

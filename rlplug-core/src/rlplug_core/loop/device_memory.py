@@ -57,12 +57,12 @@ def _needs(plan: Plan, learner: AnyLearner, env: Env) -> Needs:
     step = 2 * space_bytes(env.spec.obs) + space_bytes(env.spec.action)
     return {
         "environments": (rows * complete(env).row_bytes(), "num_envs"),
-        "stored steps": _stored(learner.buffer(), rows, step),
+        "stored steps": _storage(learner.buffer(), rows, step),
         "networks and optimizers": (COPIES * weights, "net.hidden"),
     }
 
 
-def _stored(buffer: AnyBuffer, rows: int, step: int) -> tuple[int, str]:
+def _storage(buffer: AnyBuffer, rows: int, step: int) -> tuple[int, str]:
     """Return the bytes that a buffer stores on the device, and the option for it; `step` has the bytes of one step."""
     if isinstance(buffer, DeviceReplay):
         return buffer.capacity * (step + REPLAYED), "buffer_size"

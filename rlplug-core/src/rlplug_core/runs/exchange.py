@@ -69,10 +69,10 @@ def take_checkpoint(path: Path, taken: Taken) -> None:
             for saved in Checkpoints(source / "checkpoints").kept("best")[:1]:
                 components, manifest = read(saved.path)
                 checkpoints.save("best", saved.step, components, _about(manifest))
-        run.directory.write_config(add_seal(_changed(config, taken)))
+        run.directory.write_config(add_seal(_new_config(config, taken)))
 
 
-def _changed(config: RunConfig, taken: Taken) -> dict[str, object]:
+def _new_config(config: RunConfig, taken: Taken) -> dict[str, object]:
     """Return the configuration of a run after an exchange, without its seal."""
     return {
         **{name: value for name, value in config.items() if name != SEAL},

@@ -127,10 +127,10 @@ def place_of(word: str) -> Place:
     Raises:
         UsageError: the word has another form, or the agent does not exist. MissingPackage: a package is missing.
     """
-    return _named_place(parse(word)) if is_source(word) else Folder(Path(word))
+    return _place_of(parse(word)) if is_source(word) else Folder(Path(word))
 
 
-def _named_place(source: Source) -> Place:
+def _place_of(source: Source) -> Place:
     if source.kind == "hub":
         owner, _, rest = source.name.partition("/")
         repository, _, revision = rest.partition("@")

@@ -53,7 +53,7 @@ class Step:
         else:
             for here, places in self.copies:
                 torch._foreach_copy_(here, [tensors[place] for place in places])
-        return self.forward.replay().copied()
+        return self.forward.replay().copy()
 
     def _compute(self, args: Field) -> Field:
         with on_recording_stream(self.device):

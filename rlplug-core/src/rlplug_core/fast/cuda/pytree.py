@@ -88,7 +88,7 @@ class Packed:
             for kind, places in kinds.items()
         }
 
-    def copied(self) -> Field:
+    def copy(self) -> Field:
         """Return the tree with copies of its tensors, without gradients."""
         parts = {
             kind: iter(flat.clone().split(self.sizes[kind])) for kind, flat in self.numbers.items()

@@ -35,7 +35,7 @@ SPACES: dict[str, Space] = {
 }
 
 
-def seeded(make: Callable[[], M], seed: int) -> M:
+def with_seed(make: Callable[[], M], seed: int) -> M:
     """Return the result of `make` after seeding torch's generator; then restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -58,7 +58,7 @@ class MemorySubject:
         Raises:
             UsageError, PluginError: it does not exist, or it cannot be made.
         """
-        return seeded(lambda: make_memory(self.name, FEATURES), seed)
+        return with_seed(lambda: make_memory(self.name, FEATURES), seed)
 
     def features(self, rows: int, seed: int = 5) -> Tensor:
         """Return features [rows, F]."""
@@ -90,7 +90,7 @@ class NetworkSubject:
             UsageError, PluginError: it is not for this space, or it cannot be made.
         """
         net = Net(factory=self.name)
-        return seeded(lambda: custom(space, net), seed)
+        return with_seed(lambda: custom(space, net), seed)
 
     def spaces(self) -> dict[str, Space]:
         """Return the spaces that the network takes.
