@@ -76,13 +76,13 @@ def draws(sizes: Sequence[int], reps: int, generator: np.random.Generator) -> li
 def _parts(drawn: Sequence[Draws], width: int) -> Iterator[tuple[Indices, ...]]:
     """Yield the redraws of all tasks in parts; a redraw needs `width` numbers of memory."""
     rows = max(1, PART // width)
-    tasks = [
-        task.parts(rows)
-        if isinstance(task, LargeDraws)
-        else (task[start : start + rows] for start in range(0, len(task), rows))
-        for task in drawn
-    ]
-    return zip(*tasks, strict=True)
+    return zip(*(_parts_of_task(task, rows) for task in drawn), strict=True)
+
+
+def _parts_of_task(drawn: Draws, rows: int) -> Iterator[Indices]:
+    if isinstance(drawn, LargeDraws):
+        return drawn.parts(rows)
+    return (drawn[start : start + rows] for start in range(0, len(drawn), rows))
 
 
 def _split(count: int, size: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from rlplug_cli.compare.report import Report
-from rlplug_cli.compare.results import Cost, Score
+from rlplug_cli.compare.results import Cost, Improvement, Score
 from rlplug_cli.compare.statistics import Estimate
 from rlplug_cli.render.live import duration
 from rlplug_cli.render.tables import table
@@ -52,16 +52,11 @@ def _optional_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 def sections(found: Report, share: str) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return the tables with content, each as its header and its rows."""
     aggregates = [f"{how} [{share}]" for how in ("IQM", "MEAN", "MEDIAN")]
-    improvements: list[tuple[str, ...]] = []
-    for one in found.improvements:
-        envs = one.envs[0] if len(one.envs) == 1 else f"{len(one.envs)} environments"
-        chance = interval(one.probability, lambda share: f"{share:.2f}")
-        improvements.append((one.better, one.worse, chance, envs))
-    every: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = [
+    every = [
         ((*SCORES, *aggregates), [_score(one) for one in found.scores]),
         (
             ("MORE LIKELY ABOVE", "BELOW", f"PROBABILITY [{share}]", "ON"),
-            improvements,
+            [_improvement(one) for one in found.improvements],
         ),
         (COSTS, [_cost(one) for one in found.costs]),
     ]
@@ -78,6 +73,11 @@ def _score(one: Score) -> tuple[str, ...]:
     found = (one.estimates.get(how) for how in ("iqm", "mean", "median"))
     said = (interval(estimate, number) if estimate else "" for estimate in found)
     return one.env, one.label, one.checkpoint, str(one.seeds), *said
+
+
+def _improvement(one: Improvement) -> tuple[str, ...]:
+    envs = one.envs[0] if len(one.envs) == 1 else f"{len(one.envs)} environments"
+    return one.better, one.worse, interval(one.probability, lambda share: f"{share:.2f}"), envs
 
 
 def _cost(one: Cost) -> tuple[str, ...]:

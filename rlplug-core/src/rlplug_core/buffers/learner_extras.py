@@ -33,7 +33,11 @@ class LearnerExtras:
             raise PluginError(
                 f"with_extras: '{taken[0]}' is set by the buffer; choose another name"
             )
-        self.values = {name: _float32(np.asarray(value)) for name, value in values.items()}
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        self.values = {
+            name: array.astype(np.float32) if array.dtype.kind == "f" else array
+            for name, array in arrays.items()
+        }
 
     def add_to(self, step: Step) -> Step:
         """Return the step with the values of new steps among its extras.
@@ -63,10 +67,6 @@ class LearnerExtras:
                 raise PluginError(
                     f"`update` returned extras['{name}'] of shape {tuple(value.shape)}, and the batch needs {wanted}"
                 )
-
-
-def _float32(value: Array) -> Array:
-    return value.astype(np.float32) if value.dtype.kind == "f" else value
 
 
 def _repeated(value: Array, rows: int, like: Either) -> Either:

@@ -178,7 +178,9 @@ def source_of(env: object, arguments: Mapping[str, object] | None = None) -> Env
         raise UsageError(
             f"{env!r} is not an environment; give an id, a class, a function that returns an environment, or one itself"
         )
-    found = EnvSource(_display_name(env), {}, env, UNNAMED, _copy(env))
+    bare = getattr(env, "unwrapped", env)
+    name = getattr(getattr(env, "spec", None), "id", None) or type(bare).__name__
+    found = EnvSource(str(name), {}, env, UNNAMED, _copy(env))
     return found.with_arguments(arguments)
 
 
@@ -190,12 +192,6 @@ def take_arguments(values: Mapping[str, object], prefix: str) -> dict[str, Any]:
 
 def _steps(env: object) -> bool:
     return callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
-
-
-def _display_name(env: object) -> str:
-    """Return the name of an object: its id, or the name of its class."""
-    bare = getattr(env, "unwrapped", env)
-    return str(getattr(getattr(env, "spec", None), "id", None) or type(bare).__name__)
 
 
 def _copy(env: object) -> Any:
