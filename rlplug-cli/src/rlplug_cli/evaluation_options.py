@@ -21,7 +21,7 @@ def conditions(verb: str) -> Decorator:
 
     `verb` starts the help of `--env`. `wrap` is None to keep the run's own wrappers.
     """
-    return all_of(checkpoint(), *_exploration(), *_environment(verb))
+    return all_of([checkpoint(), *_exploration(), *_environment(verb)])
 
 
 def _exploration() -> tuple[Decorator, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ known_as_json = click.option(
 )
 
 
-def all_of(*parameters: Decorator) -> Decorator:
+def all_of(parameters: Sequence[Decorator]) -> Decorator:
     """Return one decorator that adds several options and arguments in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +48,7 @@ def many_runs(directory: str, words: str, jobs: str = "How many runs at once") -
         words: the metavar of the options that the command passes on to its runs.
         jobs: the help of `--jobs`.
     """
-    return all_of(
+    parameters = [
         click.option("--jobs", type=click.IntRange(1), help=f"{jobs}  [as many as cores allow]"),
         click.option("--name", help=f"Name of {directory}"),
         click.option(
@@ -59,4 +59,5 @@ def many_runs(directory: str, words: str, jobs: str = "How many runs at once") -
         ),
         json_option,
         click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=words),
-    )
+    ]
+    return all_of(parameters)

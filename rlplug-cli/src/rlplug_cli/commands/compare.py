@@ -20,44 +20,50 @@ if TYPE_CHECKING:
 
 #: The argument and the options that `compare` and `plot` share.
 common_options = all_of(
-    click.argument(
-        "runs", nargs=-1, required=True, metavar="RUN|GROUP|SWEEP…", shell_complete=runs_and_sweeps
-    ),
-    click.option(
-        "--label",
-        metavar="OPTION,…",
-        help="Options to label and group runs by  [the algorithm and differing options]",
-    ),
-    click.option(
-        "--x",
-        "axis",
-        type=click.Choice(["steps", "seconds", "updates"]),
-        default="steps",
-        help="The x axis of curves  [steps]",
-    ),
-    click.option(
-        "--smooth",
-        type=click.IntRange(1),
-        default=1,
-        metavar="POINTS",
-        help="Average each value with those before it  [1]",
-    ),
-    click.option(
-        "--center",
-        type=click.Choice(["iqm", "mean"]),
-        default="iqm",
-        help="How a line combines its seeds  [iqm]",
-    ),
-    click.option(
-        "--confidence",
-        type=click.FloatRange(0, 1, True, True),
-        default=0.95,
-        help="Confidence of intervals  [0.95]",
-    ),
-    click.option(
-        "--points", type=click.IntRange(2), default=200, help="Points of a curve at most  [200]"
-    ),
-    runs_directory_option,
+    [
+        click.argument(
+            "runs",
+            nargs=-1,
+            required=True,
+            metavar="RUN|GROUP|SWEEP…",
+            shell_complete=runs_and_sweeps,
+        ),
+        click.option(
+            "--label",
+            metavar="OPTION,…",
+            help="Options to label and group runs by  [the algorithm and differing options]",
+        ),
+        click.option(
+            "--x",
+            "axis",
+            type=click.Choice(["steps", "seconds", "updates"]),
+            default="steps",
+            help="The x axis of curves  [steps]",
+        ),
+        click.option(
+            "--smooth",
+            type=click.IntRange(1),
+            default=1,
+            metavar="POINTS",
+            help="Average each value with those before it  [1]",
+        ),
+        click.option(
+            "--center",
+            type=click.Choice(["iqm", "mean"]),
+            default="iqm",
+            help="How a line combines its seeds  [iqm]",
+        ),
+        click.option(
+            "--confidence",
+            type=click.FloatRange(0, 1, True, True),
+            default=0.95,
+            help="Confidence of intervals  [0.95]",
+        ),
+        click.option(
+            "--points", type=click.IntRange(2), default=200, help="Points of a curve at most  [200]"
+        ),
+        runs_directory_option,
+    ]
 )
 
 
