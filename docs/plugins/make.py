@@ -35,6 +35,7 @@ HEADINGS = {
     "context": "The base of algorithms",
     "config": "Options",
     "batches": "Batches",
+    "arrays": "Batches",
     "learner_dataset": "Batches",
     "acting": "Agents",
     "buffers": "Buffers",

@@ -228,10 +228,13 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
         ("ppo", {**PPO, "memory": f"{__file__}:Leaky"}),
         (f"{__file__}:CarefulPPO", PPO),
         (f"{__file__}:CarefulPPO", {**PPO, "memory": "gru"}),
+        ("ppo", {**PPO, "noisy": "factorized"}),
         ("a2c", A2C),
+        ("a2c", {**A2C, "noisy": "independent"}),
         ("pqn", PPO),
         ("vqn", {}),
         ("dqn", {**REPLAY, "n_step": 3}),
+        ("dqn", {**REPLAY, "softmax_temperature": 0.1}),
         ("dqn", {**REPLAY, "priority.alpha": 0.6}),
         ("dqn", {**SEQUENCES, "memory": "gru"}),
         ("td3", {**REPLAY, "random_steps": 64, "action_noise": "ornstein-uhlenbeck"}),
@@ -679,3 +682,11 @@ def test_an_evaluation_plays_a_hundred_episodes_in_one_batch(tmp_path: Path) -> 
     assert evaluation.episodes == 100
     assert all(length == total for length, total in zip(evaluation.lengths, evaluation.returns, strict=True))
     assert len(set(evaluation.lengths)) > 5
+
+
+def test_an_agent_of_arrays_is_evaluated_on_tensors(tmp_path: Path) -> None:
+    options = {"num_envs": 4, "total_timesteps": 128, "n_steps": 16, "batch_size": 32, "eval_episodes": 3}
+    tensors = {**options, "eval_env": "tensor/CartPole-v1", "final_eval_episodes": 20}
+    run = train("ppo", "CartPole-v1", tensors, out=tmp_path, hooks=False)
+    assert run.status == "finished"
+    assert run.evaluate(episodes=20).mean > 8

@@ -30,6 +30,7 @@ from rlplug_core.acting.recurrent import trunk_agent as trunk_agent
 from rlplug_core.acting.states import from_dicts as from_dicts
 from rlplug_core.algorithm import Algorithm as Algorithm
 from rlplug_core.algorithm import pure as pure
+from rlplug_core.arrays import like_inputs as like_inputs
 from rlplug_core.batches import Batch as Batch
 from rlplug_core.batches import Rollout as Rollout
 from rlplug_core.batches import Samples as Samples

@@ -73,8 +73,7 @@ class GAIL(rl.Algorithm[rl.Rollout]):
 
     def learn(self, batch: rl.Rollout, now: GAILConfig, clock: rl.Clock) -> rl.Result:
         assert self.dataset is not None
-        zeros = np.zeros_like(batch.reward)
-        own = batch.samples(zeros, zeros, self.device)
+        own = batch.samples(batch.reward, batch.reward, self.device)  # estimates come later
         metrics: dict[str, Tensor | float] = {}
         for _ in range(now.discriminator_steps):
             rows = torch.from_numpy(self.generator.integers(0, len(own.weight), now.batch_size))
@@ -85,13 +84,13 @@ class GAIL(rl.Algorithm[rl.Rollout]):
             metrics |= terms
         with torch.no_grad():
             reward = softplus(self.discriminator(own.obs, own.action))
-        shaped = replace(batch, reward=reward.cpu().numpy().reshape(batch.reward.shape))
+        shaped = replace(batch, reward=rl.like_inputs(reward, batch.reward).reshape(batch.reward.shape))
         estimates = rl.gae(shaped, *batch.values(self.predict_value), now.gamma, now.gae_lambda)
         samples = batch.samples(*estimates, self.device)
         for _ in range(now.n_epochs):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, terms = self.ppo_loss(minibatch, now)
-                self.ppo_optimizer.minimize(loss, clock, age=batch.weight.size)
+                self.ppo_optimizer.minimize(loss, clock, age=batch.size)
                 metrics |= terms
         return rl.Result({**metrics, "reward/learned": own.mean(reward)})
 

@@ -196,8 +196,9 @@ class Softmax(EpsilonGreedy):
 
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
         # In double precision, uniform * total is below total, so an action of probability 0 is never taken.
-        total = np.cumsum(self.odds(values, clock), -1)
-        action: Array = (total > uniform[:, None] * total[:, -1:]).argmax(-1)
+        total = self.odds(values, clock).cumsum(-1)
+        above = total > uniform[:, None] * total[:, -1:]
+        action: Array = cast(above, np.int8).argmax(-1)
         return action
 
     def greedy_mean(self, values: Array, by: Array, clock: Clock) -> Array:
@@ -216,8 +217,9 @@ class Softmax(EpsilonGreedy):
             Numbers [N, A] in [0, 1], float64; 0 for illegal actions.
         """
         temperature = max(self.temperature(clock.progress), self.COLDEST)
-        shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / temperature
-        odds: Array = np.where(values > ILLEGAL, np.exp(shifted), 0.0)
+        shifted = cast(values - best_value(values)[:, None], np.float64) / temperature
+        library = namespace(values)
+        odds: Array = library.where(values > ILLEGAL, library.exp(shifted), 0.0)
         return odds
 
 

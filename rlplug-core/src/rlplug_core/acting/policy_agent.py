@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.arrays import DeviceDraws
+from rlplug_core.arrays import DeviceDraws, Either, is_on_device, to_device
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.forward import TorchForward, fast_forward
@@ -14,7 +14,7 @@ from rlplug_core.nets.memory_networks import RecurrentPolicy
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.protocols import Agent, SupportsTensors
 from rlplug_core.seeds import Draws, Seeds
-from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
+from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State, first_leaf
 
 
 def start_on_device(agent: Agent, num_envs: int, device: torch.device) -> None:
@@ -56,6 +56,8 @@ class NetworkAgent:
     def use_tensors(self, num_envs: int, device: torch.device) -> None:
         """Act on tensors on a device, and draw random numbers there, until the next call of `initial`."""
         self.draws = DeviceDraws(self.seeds, device, num_envs, self.noise)
+        if self.forward.backend == "numpy":  # the learner's own environments give arrays
+            self.forward = TorchForward(self.network)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         """Return a block of random numbers [draws, N, k], one draw per step."""
@@ -91,6 +93,8 @@ class HeldNoise:
             self.left = self.hold
             self.numbers = self.generator.integers(2**63, size=len(self.numbers))
             self.noise = self.policy.draw(self.numbers)
+            if is_on_device(obs):
+                self.noise = to_device(self.noise, first_leaf(obs).device)
         self.left -= 1
         return self.forward(obs, self.noise)
 
@@ -152,7 +156,10 @@ class PolicyAgent(NetworkAgent):
         if self.held is None or not explore or self.draws is None:
             return self.choose(self.forward(obs), None, explore)
         act = self.choose(self.held(obs), None, explore)
-        return Act(act.action, None, {**act.extras, "noise": self.held.numbers})
+        numbers: Either = self.held.numbers
+        if is_on_device(obs):
+            numbers = to_device(numbers, first_leaf(obs).device)
+        return Act(act.action, None, {**act.extras, "noise": numbers})
 
     def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
         """Draw actions, or take the most likely ones.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.accelerator import network
+from rlplug_core.arrays import to_host
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.nets.actions import parts
 from rlplug_core.nets.encoders import encoder, observation_norms
@@ -114,7 +115,7 @@ class PolicyNetwork(nn.Module):
         Returns:
             Noise [T * N, size]; None if layers are plain.
         """
-        return self.draw(extras["noise"].reshape(-1)) if self.noisy else None
+        return self.draw(to_host(extras["noise"]).reshape(-1)) if self.noisy else None
 
     def with_noise(self, samples: Samples, noise: Array | None = None) -> Samples:
         """Add noise to samples for the loss; samples of a plain policy are unchanged.
