@@ -16,7 +16,7 @@ CASES = {
         "run a2c Foo/Bar-v0",
         2,
         r"'Foo/Bar-v0'.*no plugin has the namespace 'Foo' \(providers: brax, envpool, gymnasium, gymnax, "
-        r"pettingzoo, playground, tensor\)",
+        r"jumanji, pettingzoo, playground, tensor\)",
     ),
     "wrong space": ("run dqn Pendulum-v1", 2, r"DQN needs Discrete actions and Pendulum-v1 has Box"),
     "wrong type": (

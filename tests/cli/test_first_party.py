@@ -43,7 +43,7 @@ def test_a_provider_s_index_is_valid(record: Record) -> None:
     one = {
         "envpool": "envpool:CartPole-v1", "gymnasium": "CartPole-v1", "pettingzoo": "pettingzoo/mpe2.simple_spread_v3",
         "tensor": "tensor/CartPole-v1", "gymnax": "gymnax/CartPole-v1", "brax": "brax/ant",
-        "playground": "playground/CheetahRun",
+        "playground": "playground/CheetahRun", "jumanji": "jumanji/Snake-v1",
     }  # fmt: skip
     assert one[record.id] in found.ids
 

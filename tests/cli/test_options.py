@@ -163,7 +163,7 @@ def test_info_says_that_it_does_not_know_an_environment(rlplug: Callable[..., An
 def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> None:
     found = json.loads(rlplug("list", "--json").out)
     assert [row["id"] for row in found["algorithms"]] == sorted(KNOWN["algorithms"])
-    names = ["brax", "envpool", "gymnasium", "gymnax", "pettingzoo", "playground", "tensor"]
+    names = ["brax", "envpool", "gymnasium", "gymnax", "jumanji", "pettingzoo", "playground", "tensor"]
     assert [row["id"] for row in found["envs"]] == names
     assert {row["id"] for row in found["wrappers"]} >= {"frame-stack", "time-limit"}
     text = rlplug("list").out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -43,6 +45,7 @@ from rlplug_core.plugins import preset_values
 from rlplug_core.plugins.tensor_world import TensorWorld
 from rlplug_core.runs.api import train
 from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.listing import records
 from rlplug_core.runs.messages import walk
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.testing.host_reads import HostReads
@@ -51,10 +54,12 @@ from rlplug_envs.families.tensor import WORLDS as WORLD_CLASSES
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.cart_pole import CartPole
 from rlplug_envs.tensors.pendulum import Pendulum
+from tests.cli.conftest import Done
 from tests.waiting import PATIENCE
 
 ROWS = 16
 ROOT = Path(__file__).parents[2]
+NO_MLFLOW = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
 
 
 class OnHost(VectorEnv[Any, Any, Any]):
@@ -690,3 +695,51 @@ def test_an_agent_of_arrays_is_evaluated_on_tensors(tmp_path: Path) -> None:
     run = train("ppo", "CartPole-v1", tensors, out=tmp_path, hooks=False)
     assert run.status == "finished"
     assert run.evaluate(episodes=20).mean > 8
+
+
+LISTENER = """
+import rlplug_core as rl
+
+class Listener:
+    Config = rl.Config
+    reason = ""
+    def __init__(self, config): self.returns = []
+    def ended(self, episodes, clock): self.returns += [episode.total for episode in episodes]
+    def state_dict(self): return {"returns": list(self.returns)}
+    def load_state_dict(self, state): self.returns = list(state["returns"])
+"""
+#: The parts of a run that follow its progress, each around tensors.
+PARTS = (
+    "--controller plateau:patience=1 --controller ./listener.py:Listener --learning-rate linear(1e-3,1e-4) "
+    "--early-stopping-patience 50 --target-return 1e6 --max-episodes 10000 --log csv,tensorboard --record-every 600"
+)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_controllers_loggers_and_films_work_on_tensors(name: str, process: Callable[..., Done], place: Path) -> None:
+    """And a run that resumes from its first checkpoint in another process ends with the same bits."""
+    Path("listener.py").write_text(LISTENER)
+    words = f"ppo tensor/{name} --num-envs 8 --n-steps 15 --batch-size 60 --n-epochs 1 --total-timesteps 1200 {PARTS}"
+    words += " --wrap time-limit:steps=20 --eval-every 300 --eval-episodes 2 --final-eval-episodes 0 --log-every 300"
+    whole = place / "runs/whole"
+    done = process("run", *words.split(), "--checkpoint-every", "300", "--name", "whole", "-q", **NO_MLFLOW)
+    assert done.code == 0, done.err
+    again = shutil.copytree(whole, place / "runs/again")
+    newer = sorted((again / "checkpoints").glob("step-*"))[1:]
+    for later in (*newer, *(again / "checkpoints").glob("final-*"), *(again / "checkpoints").glob("best-*")):
+        shutil.rmtree(later)
+    done = process("resume", "runs/again", "-q", **NO_MLFLOW)
+    assert done.code == 0, done.err
+    (one,), (other,) = (list(run.glob("checkpoints/final-*")) for run in (whole, again))
+    for file in ("learner.safetensors", "actor.safetensors", "buffer.json"):
+        assert (one / file).read_bytes() == (other / file).read_bytes(), file
+    kinds = Counter(record.kind for record in records(whole))
+    assert kinds["film"] == len(list((whole / "videos").iterdir())) >= 2
+    assert kinds["scale"]
+    assert any((whole / "tensorboard").iterdir())
+    for run in (whole, again):
+        rows = (run / "metrics.csv").read_text().splitlines()
+        assert "rollout/return_mean" in rows[0]
+        assert len(rows) > 8
+    listened = json.loads((one / "events.json").read_text())
+    assert "returns" in str(listened)

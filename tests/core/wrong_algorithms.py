@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlplug_core.acting.policy_agent import PolicyAgent
 from rlplug_core.algorithm import Algorithm
+from rlplug_core.arrays import to_host
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
@@ -470,6 +471,7 @@ class RelabelingBuffer(RolloutBuffer):
     """Takes all ends for ends of one kind."""
 
     terminates: ClassVar[bool]
+    takes_tensors = False
 
     def add(self, step: Step, source: int = 0) -> None:
         ended, never = step.terminated | step.truncated, np.zeros_like(step.terminated)
@@ -503,7 +505,7 @@ class GoesOnElsewhere(Tiny):
     """Bootstraps after a termination, with the value of what the next episode opens with."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
-        never = np.zeros_like(batch.terminated)
+        never = batch.terminated & ~batch.terminated
         ended = batch.terminated | batch.truncated
         return super().learn(replace(batch, terminated=never, truncated=ended), now, clock)
 
@@ -529,6 +531,8 @@ class BorrowingAgent(PolicyAgent):
     """Draws one by one from a generator that is not its own."""
 
     generator: np.random.Generator
+
+    use_tensors = None  # type: ignore[assignment]  # `act` computes in NumPy
 
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
@@ -584,6 +588,8 @@ class Reallocates(Tiny):
 
 class AgeingAgent(PolicyAgent):
     """Remembers the age of the episode, and likes its first choice the more the longer it lasts."""
+
+    use_tensors = None  # type: ignore[assignment]  # `act` computes in NumPy
 
     def initial(self, num_envs: int) -> RecurrentState:
         super().initial(num_envs)
@@ -752,6 +758,63 @@ class TellsActorsApart(Tiny):
     def build(self) -> None:
         super().build()
         self.sign = -1.0 if self.context.runner == "decoupled" else 1.0
+
+
+# Tensors on a device
+
+
+class CopyingAgent(PolicyAgent):
+    """Copies observations to the host and back."""
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        if isinstance(obs, Tensor):
+            obs = torch.from_numpy(obs.cpu().numpy())
+        return super().act(obs, is_first, recurrent_state, clock, explore)
+
+
+class CopiesToAct(Tiny):
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return CopyingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+
+
+class ArrayAgent(ChangedAgent):
+    def change(self, act: Act) -> Act:
+        return Act(np.asarray(act.action))
+
+
+class ActsInArrays(Tiny):
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return ArrayAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+
+
+class CopyingBuffer(RolloutBuffer):
+    """Says that it takes tensors, and looks at each of them."""
+
+    def add(self, step: Step, source: int = 0) -> None:
+        assert np.isfinite(to_host(step.reward)).all()
+        super().add(step, source)
+
+
+class CopiesToStore(Tiny):
+    def buffer(self) -> RolloutBuffer:
+        return CopyingBuffer(self.config.n_steps)
+
+
+class CopiesToLearn(Tiny):
+    """Turns rewards into an array that only a tensor on the CPU has."""
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        result = super().learn(batch, now, clock)
+        return Result({**result.metrics, "reward/mean": float(np.asarray(batch.reward).mean())})
+
+
+class LearnsFromArrays(Tiny):
+    """Uses a method that tensors do not have, and does not refuse them."""
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        return super().learn(replace(batch, reward=batch.reward.astype(np.float32)), now, clock)
 
 
 # Learning

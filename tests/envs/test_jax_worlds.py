@@ -14,10 +14,12 @@ from gymnasium.spaces import Box, Discrete
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError
 from rlplug_core.testing.host_reads import HostReads
 from rlplug_envs.families.jax_worlds import Brax, Gymnax, Playground, gymnasium_space
+from rlplug_envs.families.jumanji import Jumanji
 
 needs_playground = pytest.mark.skipif(
     importlib.util.find_spec("mujoco_playground") is None, reason="MuJoCo Playground is not installed"
 )
+needs_jumanji = pytest.mark.skipif(importlib.util.find_spec("jumanji") is None, reason="Jumanji is not installed")
 needs_gymnax = pytest.mark.skipif(importlib.util.find_spec("gymnax") is None, reason="gymnax is not installed")
 
 
@@ -32,7 +34,7 @@ def test_spaces_become_those_of_gymnasium() -> None:
         gymnasium_space(other, "gymnax/One")
 
 
-@pytest.mark.parametrize("provider", [Gymnax, Brax, Playground])
+@pytest.mark.parametrize("provider", [Gymnax, Brax, Playground, Jumanji])
 def test_a_missing_package_names_its_install_line(provider: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise ModuleNotFoundError(name=name)
@@ -108,3 +110,39 @@ def test_playground_truncates_and_continues_from_a_saved_state() -> None:
     env.load_state_dict(saved)
     again = [env.step(action) for _ in range(3)]
     assert all(torch.equal(now.obs, then.obs) for now, then in zip(seen[2:], again, strict=True))
+
+
+@needs_jumanji
+@pytest.mark.filterwarnings("ignore")
+def test_jumanji_masks_actions_and_continues_from_a_saved_state() -> None:
+    """The actions of Minesweeper are pairs with one mask of all; its episodes end where Jumanji's own do."""
+    env = Jumanji().make("jumanji/Minesweeper-v0", 8)
+    fresh = Jumanji().make("jumanji/Minesweeper-v0", 8)
+    assert env.spec.action == Discrete(100)
+    now = env.reset(1)
+    assert set(now.obs) == {"board", "action_mask", "num_mines", "step_count"}
+    generator = torch.Generator().manual_seed(0)
+    ends = 0
+    for step in range(20):
+        mask = now.obs["action_mask"]
+        hidden = (now.obs["board"] == -1).reshape(8, 100)
+        assert mask.dtype is torch.bool
+        assert torch.equal(mask, hidden)
+        action: Any = torch.multinomial(mask.float(), 1, generator=generator).squeeze(1)
+        if step == 10:
+            fresh.load_state_dict(env.state_dict())
+        now = env.step(action)
+        ends += int(now.terminated.sum())
+        shown = now.final_obs["board"].reshape(8, 100).gather(1, action.unsqueeze(1))
+        assert bool((shown >= 0).all())  # the field that the action named is shown
+        assert bool((now.final_obs["step_count"] >= 1).all())
+        if step >= 10:
+            other = fresh.step(action)
+            assert torch.equal(other.obs["board"], now.obs["board"])
+            assert torch.equal(other.reward, now.reward)  # type: ignore[arg-type]
+    assert 0 < ends < 160
+    with HostReads() as reads:
+        env.step(action)
+    assert reads.counts == {}
+    with pytest.raises(UsageError, match="gives a reward to each of its agents"):
+        Jumanji().make("jumanji/Connector-v3", 2)

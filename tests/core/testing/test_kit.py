@@ -37,6 +37,8 @@ WRONG = {
     "CountsLoads": "save-load", "CountsRows": "save-load", "Unwritable": "save-load",
     "LosesBatches": "resume",
     "Rooted": "fresh-process", "Watches": "evaluation", "TellsActorsApart": "decoupled",
+    "CopiesToAct": "tensors", "ActsInArrays": "tensors", "CopiesToStore": "tensors", "CopiesToLearn": "tensors",
+    "LearnsFromArrays": "tensors",
 }  # fmt: skip
 
 #: Each that learns the wrong way round in environments of one kind, and the check that says so.

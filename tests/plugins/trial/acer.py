@@ -47,6 +47,8 @@ class ACERConfig(Config):
 class BehaviorAgent(PolicyAgent):
     """Sends along the probabilities [N, A] with which it chose."""
 
+    use_tensors = None  # type: ignore[assignment]  # `act` computes in NumPy
+
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:

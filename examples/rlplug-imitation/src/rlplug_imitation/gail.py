@@ -84,7 +84,9 @@ class GAIL(rl.Algorithm[rl.Rollout]):
             metrics |= terms
         with torch.no_grad():
             reward = softplus(self.discriminator(own.obs, own.action))
-        shaped = replace(batch, reward=rl.like_inputs(reward, batch.reward).reshape(batch.reward.shape))
+        shaped = replace(
+            batch, reward=rl.like_inputs(reward, batch.reward).reshape(batch.reward.shape)
+        )
         estimates = rl.gae(shaped, *batch.values(self.predict_value), now.gamma, now.gae_lambda)
         samples = batch.samples(*estimates, self.device)
         for _ in range(now.n_epochs):

@@ -67,7 +67,16 @@ _WRAPPERS = (
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
     "envs": dict.fromkeys(
-        ("brax", "envpool", "gymnasium", "gymnax", "pettingzoo", "playground", "tensor"),
+        (
+            "brax",
+            "envpool",
+            "gymnasium",
+            "gymnax",
+            "jumanji",
+            "pettingzoo",
+            "playground",
+            "tensor",
+        ),
         "rlplug-envs",
     ),
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),

@@ -21,8 +21,8 @@ from rlplug_envs.families.tensor import DeviceProvider
 from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.jax_rows import NEVER, Functions, JaxRows, JaxTree
 
-#: Observation, state, reward and whether the episode is over.
-_Moved: TypeAlias = tuple[JaxTree, JaxTree, JaxTree, JaxTree]
+#: Observation, state, reward, whether the episode has terminated, and whether it was truncated.
+Moved: TypeAlias = tuple[JaxTree, JaxTree, JaxTree, JaxTree, JaxTree]
 
 
 class JaxWorlds(DeviceProvider):
@@ -89,9 +89,9 @@ class Gymnax(JaxWorlds):
             obs, state = env.reset_env(key, params)
             return obs, state
 
-        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> _Moved:
+        def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Moved:
             obs, state, reward, done, _ = env.step_env(key, state, action, params)
-            return obs, state, reward, done
+            return obs, state, reward, done, False
 
         return Functions(
             start,
@@ -142,9 +142,9 @@ def _brax_functions(env: Any, limit: int) -> Functions:
         state = env.reset(key)
         return state.obs, state
 
-    def move(key: JaxTree, state: JaxTree, action: JaxTree) -> _Moved:
+    def move(key: JaxTree, state: JaxTree, action: JaxTree) -> Moved:
         state = env.step(state, action)
-        return state.obs, state, state.reward, state.done
+        return state.obs, state, state.reward, state.done, False
 
     return Functions(
         start,

@@ -30,12 +30,13 @@ class Functions:
 
     Attributes:
         start: a key to the first observation and state.
-        move: a key, a state and an action to the observation, the state, the reward and whether it has terminated.
+        move: a key, a state and an action to the observation, the state, the reward, and whether the episode has
+            terminated and was truncated.
         time_limit: steps after which an episode is truncated; 0 for none.
     """
 
     start: Callable[[JaxTree], tuple[JaxTree, JaxTree]]
-    move: Callable[[JaxTree, JaxTree, JaxTree], tuple[JaxTree, JaxTree, JaxTree, JaxTree]]
+    move: Callable[[JaxTree, JaxTree, JaxTree], tuple[JaxTree, JaxTree, JaxTree, JaxTree, JaxTree]]
     observation_space: Space
     action_space: Space
     time_limit: int = 0
@@ -139,11 +140,12 @@ def _moving(jax: JaxTree, functions: Functions, count: int) -> Callable[..., Jax
     def move(before: JaxTree, action: JaxTree, limit: JaxTree) -> JaxTree:
         key, own, opening = jax.random.split(before[0], 3)
         keys = jax.random.split(own, count)
-        final_obs, moved, reward, terminated = jax.vmap(functions.move)(keys, before[1], action)
+        results = jax.vmap(functions.move)(keys, before[1], action)
+        final_obs, moved, reward, terminated, cut = results
         fresh_obs, fresh = jax.vmap(functions.start)(jax.random.split(opening, count))
         age = before[2] + 1
         terminated = terminated.astype(bool)
-        truncated = (age >= limit) & ~terminated
+        truncated = (cut | (age >= limit)) & ~terminated
         ended = terminated | truncated
 
         def choose(new: JaxTree, old: JaxTree) -> JaxTree:

@@ -86,6 +86,7 @@ RULES = (
     Rule("views", "contract", "view_checks:views", _BITS, since=2),
     Rule("dataset", "contract", "input_checks:dataset", _STATE_AND_BITS, since=2),
     Rule("extras", "contract", "learner_extras:extras", _STATE_AND_BITS, since=2),
+    Rule("tensors", "contract", "learner_tensors:tensors", ("updates",), since=2),
     Rule("export", "contract", "export:export", ("updates", *_BITS), since=2),
     Rule("async", "contract", "runners:asynchronous", _BITS),
     Rule("decoupled", "contract", "runners:decoupled", _BITS),

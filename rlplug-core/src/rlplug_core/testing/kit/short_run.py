@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
+from rlplug_core.arrays import to_host
+from rlplug_core.buffers.host_buffer import fit_device
 from rlplug_core.clock import Clock
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.actor import Actor
@@ -63,7 +64,7 @@ class Recording(Actor):
 
     def step(self) -> Step:
         step = super().step()
-        self.actions.append(np.array(step.action))
+        self.actions.append(to_host(step.action).copy())
         self.counted += int(step.valid.sum())
         return step
 
@@ -71,7 +72,8 @@ class Recording(Actor):
 class Trial:
     """One learner on one environment under the synchronous loop, built like a run.
 
-    `process` is the seed of the generators of the process, if it differs from the seed of the run.
+    `process` is the seed of the generators of the process, if it differs from the seed of the run. `convert` changes
+    the environment inside its signals.
     """
 
     def __init__(
@@ -84,15 +86,17 @@ class Trial:
         total: int = TOTAL,
         optimizer: OptimizerFactory = Optimizer,
         process: int | None = None,
+        convert: Callable[[Env], Env] | None = None,
     ) -> None:
         seeds = Seeds(seed)
         seed_globals(Seeds(seed if process is None else process).child("globals"))
-        self.env = env = with_signals(env, subject.cls)
+        env = with_signals(env, subject.cls)
+        self.env = env = env if convert is None else convert(env)
         self.clock = Clock(total)
         self.dataset = dataset_of(subject.cls, env.spec, seeds)
         self.learner = subject.learner(env.spec, seeds, optimizer, self.dataset)
         self.agent = self.learner.agent()
-        self.buffer = self.learner.buffer()
+        self.buffer = fit_device(self.learner.buffer(), env.spec)
         self.actor = Recording(env, self.learner, self.agent, self.buffer, self.clock)
         self.actor.reset(env_seed)
         self.updates = Updates(self.clock)
