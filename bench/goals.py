@@ -405,6 +405,10 @@ GOALS = (
         for family in ("tensor", "gymnax")
     ),
     *(
+        Goal(name, "tensor/Pendulum-v1", 100_000, -200, part="device")
+        for name in ("fast-td3", "fast-sac")
+    ),
+    *(
         Goal("pqn", f"tensor/MinAtar-{game}-v1", 10_000_000, part="device")
         for game in ("Breakout", "SpaceInvaders")
     ),

@@ -234,6 +234,7 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
         (f"{__file__}:CarefulPPO", PPO),
         (f"{__file__}:CarefulPPO", {**PPO, "memory": "gru"}),
         ("ppo", {**PPO, "noisy": "factorized"}),
+        ("ppo", {**PPO, "desired_kl": 0.01, "anneal_lr": False}),
         ("a2c", A2C),
         ("a2c", {**A2C, "noisy": "independent"}),
         ("pqn", PPO),

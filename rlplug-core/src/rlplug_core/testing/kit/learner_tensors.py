@@ -14,7 +14,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.plugins.env_base import EnvBase, complete
 from rlplug_core.protocols import Env
 from rlplug_core.testing.host_reads import HostReads
-from rlplug_core.testing.kit.as_arrays import TENSORS
+from rlplug_core.testing.kit.env_subject import TENSORS
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import BUDGET, Subject
