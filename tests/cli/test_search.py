@@ -21,6 +21,7 @@ from rlplug_core.testing import CONTRACT
 QMIX = {
     "group": "algorithms", "id": "qmix", "distribution": "rlplug-marl", "version": "0.3.0",
     "summary": "Monotonic mixing of values.", "paper": "arXiv:1803.11485", "contract": 2,
+    "learned": ["Climb: 10 after 20,000 env steps (one seed)"],
 }  # fmt: skip
 
 
@@ -78,10 +79,11 @@ def test_the_page_of_plugins_says_which_are_supported(rlplug: Callable[..., Any]
     assert done.code == 0, done.err
     page = Path("page.md").read_text(encoding="utf-8")
     install = "`python -m pip install rlplug-marl` 0.3.0"
-    assert f"| `qmix` | {install} | Monotonic mixing of values. arXiv:1803.11485 | 2 | yes |\n" in page
+    about = "Monotonic mixing of values. arXiv:1803.11485"
+    assert f"| `qmix` | {install} | {about} | Climb: 10 after 20,000 env steps (one seed) | 2 | yes |\n" in page
     assert re.search(r"\| `later` \|.*\| 99 \| no \|\n", page)
     assert not set("<>[]") & set(page)
-    assert page.count("|") == 6 * 5  # three plugins and two lines of a title
+    assert page.count("|") == 7 * 5  # three plugins and two lines of a title
 
 
 def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[..., Any], cache: Path) -> None:
@@ -93,6 +95,18 @@ def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[...,
     found = rlplug("search", "thing-7", "--registry", place)
     assert time.process_time() - before < 0.2
     assert found.out.count(" rlplug-thing-7") == 12  # 7, 70 to 79, and the line of pip
+
+
+def test_entries_have_what_presets_reached(rlplug: Callable[..., Any], cache: Path) -> None:
+    (ppo,) = [one for one in json.loads(rlplug("search", "ppo", "--json").out) if one["id"] == "ppo"]
+    assert "CartPole-v1: 500 after 100,000 env steps (worst seed of 5)" in ppo["learned"]
+    assert "CartPole-v0: 200 after 50,000 env steps (one seed)" in ppo["learned"]
+
+
+def test_list_takes_a_registry(rlplug: Callable[..., Any], cache: Path) -> None:
+    place = registry(cache.parent / "all.json", QMIX)
+    assert "qmix" in rlplug("list", "--available", "--registry", place).out
+    assert "qmix" in rlplug("list", "--registry", place).out
 
 
 def test_the_configuration_file_names_a_folder_of_registries(

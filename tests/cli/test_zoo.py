@@ -47,12 +47,16 @@ def test_the_table_lists_every_agent() -> None:
     ]
 
 
-def test_an_agent_of_the_zoo_is_played_and_evaluated(rlplug: Callable[..., Done], place: Path) -> None:
+def test_an_agent_of_the_zoo_is_played_and_evaluated(
+    rlplug: Callable[..., Done], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
     listed = rlplug("pull", "zoo:")
     assert "zoo:ppo/CartPole-v1" in listed.out.splitlines()
-    played = rlplug("play", "zoo:ppo/CartPole-v1", "--video", "film.gif", "--every", "50")
+    played = rlplug("play", "zoo:ppo/CartPole-v1", "--every", "50")
     assert played.code == 0, played.err
-    assert (place / "film.gif").is_file()
+    assert [path.stem for path in place.glob("zoo*.*")] == ["zoo-ppo-CartPole-v1"]
     found = json.loads(rlplug("evaluate", "zoo:ppo/CartPole-v1", "--episodes", "5", "--json").out)
     assert found["return_mean"] > 400
     near = rlplug("play", "zoo:ppo/CartPole-v2")

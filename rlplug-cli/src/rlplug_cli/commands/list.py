@@ -31,19 +31,29 @@ from rlplug_core.plugins import GROUPS
     help="Also the plugins of the registry that are not installed, as in 'rlplug search'.",
 )
 @click.option(
+    "--registry",
+    metavar="PLACE",
+    help="The registry for --available: a file, a folder or an https address.",
+)
+@click.option(
     "--family", "names", multiple=True, metavar="NAME", help="With envs: the ids of this family."
 )
 def command(
-    what: str, as_json: bool, actions: str | None, available: bool, names: tuple[str, ...]
+    what: str,
+    as_json: bool,
+    actions: str | None,
+    available: bool,
+    registry: str | None,
+    names: tuple[str, ...],
 ) -> None:
     """List all plugins except hooks and loggers; with envs, list environments by family."""
-    if available:
+    if available or registry:
         if as_json:
             raise UsageError("--available writes no JSON; use 'rlplug search --json'")
         from rlplug_cli.commands import search
 
         ctx = click.get_current_context()
-        ctx.invoke(search.command, words=(), registry=None, refresh=False, as_json=False)
+        ctx.invoke(search.command, words=(), registry=registry, refresh=False, as_json=False)
         return
     if what == "envs" or names:
         _environments(names, as_json, actions)

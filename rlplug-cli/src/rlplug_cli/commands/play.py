@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,7 @@ def _default_film(run: Run, checkpoint: str) -> Path | None:
 
     if has_display():
         return None
-    if run.directory.is_export:  # its folder may be the cache
-        return Path(f"{run.name}{usual_suffix()}")
+    if run.directory.is_export:  # its folder may be the cache, whose names end with a hash
+        name = re.sub(r"-[0-9a-f]{16}$", "", run.name)
+        return Path(f"{name}{usual_suffix()}")
     return run.path / "videos" / f"play-{checkpoint}{usual_suffix()}"

@@ -10,6 +10,8 @@ import rlplug_core
 from rlplug_core.errors import plain
 from rlplug_core.plugins import CONTRACT, OLDEST_CONTRACT, Offer
 
+#: How many results of presets a row of the page has.
+SHOWN = 3
 _HEAD = """# Plugins
 
 `rlplug search --page` wrote this page from a registry. The last column says whether rlplug-core {version} supports the
@@ -18,8 +20,8 @@ contract for which the plugin was indexed.
 _TABLE = """
 ## {group}
 
-| plugin | install | about | contract | rlplug-core {version} |
-|---|---|---|---|---|
+| plugin | install | about | presets reached | contract | rlplug-core {version} |
+|---|---|---|---|---|---|
 """
 
 
@@ -37,17 +39,26 @@ def plugin_page(found: Sequence[Offer]) -> str:
 
 def _row(offer: Offer) -> str:
     supported = OLDEST_CONTRACT <= offer.contract <= CONTRACT
-    about = " ".join(text for text in (offer.summary, offer.paper) if text)
+    paper = offer.paper if offer.paper not in offer.summary else ""
+    about = " ".join(text for text in (offer.summary, paper) if text)
     cells = (
         f"`{offer.id}`",
         f"`python -m pip install {offer.distribution}` {_escape(offer.version)}",
         _escape(about),
+        _learned(offer),
         str(offer.contract or "unknown"),
         "yes" if supported else "unknown" if not offer.contract else "no",
     )
     return f"| {' | '.join(cells)} |\n"
 
 
-def _escape(text: str) -> str:
+def _learned(offer: Offer) -> str:
+    """Return the first results of presets, and how many more there are."""
+    rest = len(offer.learned) - SHOWN
+    more = f"; {rest} more" if rest > 0 else ""
+    return _escape("; ".join(offer.learned[:SHOWN]), 400) + more
+
+
+def _escape(text: str, most: int = 300) -> str:
     """Return a text of a stranger without effect in Markdown and HTML."""
-    return re.sub(r"[^\w\s.,;:()'+=/%-]", lambda found: f"&#{ord(found[0])};", plain(text, 300))
+    return re.sub(r"[^\w\s.,;:()'+=/%-]", lambda found: f"&#{ord(found[0])};", plain(text, most))

@@ -44,6 +44,7 @@ class Offer:
         group, id: its group of entry points without `rlplug.`, and its name there.
         distribution, version: what pip installs.
         contract: the contract that it was indexed for; 0 if unknown.
+        learned: what its presets reached, one sentence for each environment.
     """
 
     group: str
@@ -57,6 +58,7 @@ class Offer:
     actions: tuple[str, ...] = ()
     runners: tuple[str, ...] = ()
     contract: int = 0
+    learned: tuple[str, ...] = ()
 
     def matches(self, words: Iterable[str]) -> bool:
         """Return whether each word is in its names, summary or paper; upper and lower case do not matter."""
@@ -118,12 +120,17 @@ def distributions_with(group: str, name: str) -> list[str]:
 
 def entries(records: Iterable[Record]) -> list[dict[str, Any]]:
     """Return the entries of installed plugins, as a registry has them; plugins without an index are left out."""
+    from rlplug_core.plugins.result_files import all_results  # only searches need it
+
     found = []
+    results = all_results()
     for record in records:
         description, _ = index.read(record)
         if description is not None:
             names = [field.name for field in fields(Offer) if hasattr(description, field.name)]
             own = {name: getattr(description, name) for name in names}
+            if record.group == "algorithms":
+                own["learned"] = tuple(str(one) for one in results if one.algorithm == record.id)
             found.append(
                 asdict(Offer(distribution=record.distribution, version=record.version, **own))
             )
@@ -202,6 +209,7 @@ def _offer(entry: object) -> Offer | None:
         paper=plain(found.paper),
         ids=tuple(map(plain, found.ids)),
         aliases=tuple(map(plain, found.aliases)),
+        learned=tuple(map(plain, found.learned)),
     )
 
 

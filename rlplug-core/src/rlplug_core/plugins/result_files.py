@@ -30,9 +30,19 @@ class PresetResult:
     of: str
     last: float | None = None
 
+    def __str__(self) -> str:
+        """Return the result as one line: `CartPole-v1: 500 after 100,000 env steps (worst seed of 5)`."""
+        how = "one seed" if self.seeds == 1 else f"{self.of} of {self.seeds}"
+        return f"{self.env}: {self.result:g} after {self.steps:,} env steps ({how})"
+
 
 def preset_results(env: str) -> list[PresetResult]:
     """Return the results of all usable algorithms in an environment, as far as their packages have them."""
+    return [one for one in all_results() if one.env == env]
+
+
+def all_results() -> list[PresetResult]:
+    """Return the results of all usable algorithms, as far as their packages have them."""
     usable = [one for one in records() if one.group == "algorithms" and one.status == "ok"]
     ids = {one.id for one in usable}
     found = []
@@ -40,7 +50,7 @@ def preset_results(env: str) -> list[PresetResult]:
         root = package_root(package)
         path = None if root is None else root / "presets" / FILE
         if path is not None and path.is_file():
-            found += [one for one in _read(path) if one.env == env and one.algorithm in ids]
+            found += [one for one in _read(path) if one.algorithm in ids]
     return found
 
 
