@@ -90,6 +90,8 @@ def test_another_environment_is_refused(tmp_path: Path) -> None:
     for env, words in (("Acrobot-v1", "4 numbers for observations"), ("Pendulum-v1", "4 numbers for observations")):
         with pytest.raises(UsageError, match=words):
             import_sb3(HERE / "ppo-cartpole.zip", env, tmp_path / "policy")
+    with pytest.raises(UsageError, match=r"there is no file .*none\.zip"):
+        import_sb3(tmp_path / "none.zip", "CartPole-v1", tmp_path / "policy")
     assert not (tmp_path / "policy").exists()
 
 

@@ -106,6 +106,10 @@ def read_sb3(path: Path) -> Sb3Model:
         data = json.loads(parts["data"])
         with ignore_torch_warnings():
             weights = torch.load(io.BytesIO(parts["policy.pth"]), "cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"there is no file {path}; 'model.save' of Stable-Baselines3 writes one"
+        ) from error
     except UNREADABLE as error:
         said = plain(str(error).partition("\n")[0])
         raise UsageError(
