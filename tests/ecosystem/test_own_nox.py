@@ -35,10 +35,18 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_new_plugin_passes_its_own_nox(kind: str, form: str, tmp_path: Path, environments: Path) -> None:
     root, _ = scaffold.generate(kind, f"own-{form or kind}", tmp_path, form)
     links = f"{os.environ[WHEELS]} {os.environ.get('PIP_FIND_LINKS', '')}"  # where pip looked before, it still looks
-    told = {"PIP_FIND_LINKS": links.strip(), "PIP_CONSTRAINT": str(CONSTRAINTS), "NOX_ENVDIR": str(environments)}
+    told = {"PIP_FIND_LINKS": links.strip(), "PIP_CONSTRAINT": str(CONSTRAINTS)}
     told["PIP_NO_COMPILE"] = "0"  # by which pip means: do not compile all modules of torch
     # `--reuse-venv=yes` installs the plugin anew, into environments that have what it needs.
-    words = (os.environ[SCAFFOLD], "-m", "nox", "--reuse-venv=yes", "--error-on-missing-interpreters")
+    words = (
+        os.environ[SCAFFOLD],
+        "-m",
+        "nox",
+        "--reuse-venv=yes",
+        "--error-on-missing-interpreters",
+        "--envdir",
+        str(environments),
+    )
     done = subprocess.run(
         words, check=False, capture_output=True, text=True, timeout=PATIENCE, cwd=root, env={**os.environ, **told}
     )
