@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 import rlplug_core  # noqa: F401 - before numpy, which reads its environment variables once
+from tests.cli.warm import Fork, commands
 
 #: Seconds after which tests are skipped; `nox -s quick` sets it.
 SECONDS = "RLPLUG_TEST_SECONDS"
@@ -85,6 +88,36 @@ def heard_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+
+
+@dataclass(frozen=True)
+class Warm:
+    """Commands that fork from a process that has imported what they need: the folder of two, and the socket."""
+
+    folder: Path
+    socket: str
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A folder with `rlplug` and `run-script`."""
+    folder = tmp_path_factory.mktemp("warm")
+    with commands(sys.executable, folder) as path:
+        yield Warm(folder, path)
+
+
+@pytest.fixture
+def fork(warm: Warm) -> Iterator[Callable[..., Fork]]:
+    """Start a command, `-c` code or a `--script` as `subprocess.Popen` does, in a fork; none outlives the test."""
+    started: list[Fork] = []
+
+    def start(*words: str | Path, **streams: Any) -> Fork:
+        started.append(Fork(warm.socket, words, **streams))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
 
 
 @pytest.fixture(params=["numpy", "numba"], scope="module")

@@ -6,7 +6,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from tests.cli.warm import Fork
 
 T = TypeVar("T")
 #: Seconds after which something hangs, even if ten other processes want the same core. Tests that wait for the end of
@@ -16,7 +19,9 @@ PATIENCE = 900.0
 NOTICES = ("training starts after that", "starting the environments", "sending the rest of the run")
 
 
-def until(condition: Callable[[], T], process: subprocess.Popen[Any] | None = None, seconds: float = PATIENCE) -> T:
+def until(
+    condition: Callable[[], T], process: subprocess.Popen[Any] | Fork | None = None, seconds: float = PATIENCE
+) -> T:
     """Return what `condition` returned once that is true; fail if `process` ends or `seconds` pass before."""
     pause, deadline = threading.Event(), time.monotonic() + seconds
     while not (found := condition()):

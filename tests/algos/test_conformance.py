@@ -1,4 +1,4 @@
-"""Every algorithm of rlplug passes the conformance kit; variants and repeated names are `slow`."""
+"""Every algorithm of rlplug passes the conformance kit; the plain tests check one algorithm of each kind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,16 @@ REPEATED = (
     "rainbow-iqn",
     "fast-sac",
 )
-SLOW = (*REPEATED, *VARIANTS)
+#: Algorithms of a kind that another one has, whose losses are compared with references in tests of their own: critics
+#: and policies (`sac` and `td3` are checked), values (`rainbow`), rollouts (`a2c`, `ppo`), actors (`impala`), replay
+#: of rollouts (`acer`), memory (`r2d2`), several agents (`mappo` and `independent`).
+ALIKE = (
+    *("ddpg", "tqc", "crossq", "cql", "sac-discrete", "fast-td3"),
+    *("iqn", "qrdqn"),
+    *("pqn", "vpg", "acktr", "ppo-recurrent"),
+    *("appo", "acer-continuous", "self-play"),
+)
+SLOW = (*REPEATED, *ALIKE, *VARIANTS)
 #: Checks that the plain tests leave to `test_resume.py`, which stops and resumes one case of each class.
 RESUMED = ("resume", "fresh-process")
 

@@ -135,7 +135,7 @@ def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
 @pytest.mark.parametrize(
     "group",
     [
-        *(pytest.param(group, id=group[0][0]) for group in groups(PLAIN, 15)),
+        *(pytest.param(group, id=group[0][0]) for group in groups(PLAIN, len(PLAIN))),
         *(
             pytest.param(group, id=f"{group[0][0]}-all", marks=pytest.mark.slow)
             for group in groups([stop for stop in STOPS if stop not in PLAIN], 20)

@@ -23,7 +23,7 @@ from rlplug_cli.mlflow import store
 from rlplug_core import plugins
 from rlplug_core.runs.journal import Journal
 from tests.cli.warm import call as call_warm
-from tests.cli.warm import commands as warm_commands
+from tests.conftest import Warm
 from tests.waiting import PATIENCE
 
 
@@ -74,22 +74,6 @@ def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         return Done(code, captured.out, captured.err)
 
     return call
-
-
-@dataclass(frozen=True)
-class Warm:
-    """Commands that fork from a process that has imported what they need: the folder of two, and the socket."""
-
-    folder: Path
-    socket: str
-
-
-@pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """A folder with `rlplug` and `run-script`."""
-    folder = tmp_path_factory.mktemp("warm")
-    with warm_commands(sys.executable, folder) as path:
-        yield Warm(folder, path)
 
 
 @pytest.fixture

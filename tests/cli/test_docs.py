@@ -31,8 +31,8 @@ import pytest
 from rlplug_cli.app import app
 from rlplug_cli.arguments import option_name
 from rlplug_core.plugins.known import KNOWN
-from tests.cli.conftest import Warm
 from tests.cli.documents import options
+from tests.conftest import Warm
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]

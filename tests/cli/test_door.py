@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.plugins.env_kind import kind_for
 from rlplug_core.plugins.env_source import EnvSource, source_of
 from tests.cli.conftest import Done
+from tests.cli.warm import Fork
 
 #: Options with which a run takes a moment.
 BRIEF = {"total_timesteps": 96, "n_steps": 8, "eval_every": 48, "eval_episodes": 2, "final_eval_episodes": 2}
@@ -253,10 +253,12 @@ if __name__ == "__main__":
 """
 
 
-def test_an_algorithm_of_a_script_is_found_by_whoever_comes_later(place: Path, rlplug: Callable[..., Done]) -> None:
+def test_an_algorithm_of_a_script_is_found_by_whoever_comes_later(
+    place: Path, rlplug: Callable[..., Done], fork: Callable[..., Fork]
+) -> None:
     own = (Path(__file__).parents[2] / "examples" / "my_algo.py").read_text()
     (place / "script.py").write_text(f"{own}\nfrom rlplug_core import train\n{SECOND}")
-    subprocess.run([sys.executable, "script.py"], cwd=place, check=True)
+    assert fork("--script", "script.py").wait() == 0
     (place / "script.py").unlink()
     done = rlplug("evaluate", "mine", "--episodes", "2", "--json")
     assert (done.code, json.loads(done.out)["episodes"]) == (0, 2)
@@ -284,9 +286,9 @@ def beside(place: Path) -> Path:
 
 
 def test_modules_next_to_a_script_are_found_by_later_commands(
-    beside: Path, place: Path, process: Callable[..., Done]
+    beside: Path, place: Path, process: Callable[..., Done], fork: Callable[..., Fork]
 ) -> None:
-    subprocess.run([sys.executable, str(beside / "script.py")], cwd=place, check=True)
+    assert fork("--script", beside / "script.py").wait() == 0
     assert open_run("scripted").config["sources"]["env"]["file"] == str(beside / "world.py")
     done = process("evaluate", "scripted", "--episodes", "2", PYTHONSAFEPATH="1")  # as `rlplug`, which adds no folder
     assert done.code == 0, done

@@ -29,7 +29,7 @@ def table(module: str, *words: str, **environment: str) -> list[list[str]]:
 
 
 def test_a_run_that_is_killed_ends_like_one_that_was_left_alone() -> None:
-    rows = table("kills", "a2c", RLPLUG_KILLS="3")
+    rows = table("kills", "a2c", RLPLUG_KILLS="2")
     assert [row[:2] for row in rows] == [["a2c", "sync"], ["a2c", "inline"]]
     assert all(int(kills) > 0 for _, _, kills, _ in rows)
 

@@ -8,8 +8,6 @@ import os
 import pty
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +21,7 @@ from rlplug_core import plugins
 from rlplug_core.errors import BadFile, UsageError
 from rlplug_core.runs.trust import add_seal
 from tests.cli.conftest import Done
+from tests.cli.warm import Fork
 from tests.faults.hostile import World, called, indexes, sentences, tomls
 
 RED = "\x1b[31mred\x1b]0;title\x07"
@@ -115,14 +114,12 @@ def test_an_environment_that_calls_sys_exit_has_failed(rlplug: Callable[..., Don
     assert json.loads((place / "runs/left/journal.jsonl").read_text().splitlines()[-1])["data"]["status"] == "failed"
 
 
-def test_json_is_clean_whatever_an_environment_prints(place: Path) -> None:
+def test_json_is_clean_whatever_an_environment_prints(place: Path, process: Callable[..., Done]) -> None:
     env = spoiled(place, "loud", "print('py'); os.system('echo child'); os.write(1, b'raw')")
-    words = ["run", "a2c", env, *FEW, "--json", "--name", "loud"]
-    script = Path(sys.executable).with_name("rlplug")
-    done = subprocess.run([script, *words], cwd=place, capture_output=True, text=True, check=True, env={**os.environ})
-    assert json.loads(done.stdout)["status"] == "finished"
+    done = process("run", "a2c", env, *FEW, "--json", "--name", "loud")
+    assert json.loads(done.out)["status"] == "finished"
     for noise in ("py\n", "child\n", "raw"):
-        assert noise in done.stderr
+        assert noise in done.err
 
 
 def test_aside_gives_stdout_back(capfd: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +164,7 @@ def test_a_strangers_run_stops_without_trust(rlplug: Callable[..., Done], place:
 
 @pytest.mark.parametrize(("answer", "code", "executed"), [("y", 0, True), ("n", 2, False)])
 def test_on_a_terminal_the_user_is_asked(
-    rlplug: Callable[..., Done], place: Path, answer: str, code: int, executed: bool
+    rlplug: Callable[..., Done], fork: Callable[..., Fork], place: Path, answer: str, code: int, executed: bool
 ) -> None:
     env = spoiled(place, "own", "pass")
     assert rlplug("run", "a2c", env, *FEW, "--name", "one").code == 0
@@ -175,8 +172,7 @@ def test_on_a_terminal_the_user_is_asked(
     (place / "runs/one/config.json").write_text(json.dumps({**config, "seal": ""}))
     (source,) = (place / "runs/one/sources").glob("own-*.py")
     (place / "runs/one/sources" / source.name).write_text(f"open('executed', 'w').close()\n{source.read_text()}")
-    words = [str(Path(sys.executable).with_name("rlplug")), "evaluate", "one", "--episodes", "1"]
-    ended, said = on_a_terminal(words, answer)
+    ended, said = on_a_terminal(fork, ["evaluate", "one", "--episodes", "1"], answer)
     assert re.search(r"this would execute .*own-.*; continue\? \[y/N\]", said), said
     assert (ended, (place / "executed").exists()) == (code, executed), said
 
@@ -316,10 +312,10 @@ def test_a_run_has_no_name_that_rlplug_uses_itself(rlplug: Callable[..., Done], 
     assert (done.code, done.err.startswith(f"rlplug: --name {name}: ")) == (2, True), done.err
 
 
-def on_a_terminal(words: list[str], answer: str) -> tuple[int, str]:
+def on_a_terminal(fork: Callable[..., Fork], words: list[str], answer: str) -> tuple[int, str]:
     """Give a command a terminal, and answer the question that it asks: its exit code, and what it said."""
     user, terminal = pty.openpty()
-    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal)
+    process = fork(*words, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
     said = ""
     with contextlib.suppress(OSError):  # so Linux ends what is read from a terminal that nobody has any more

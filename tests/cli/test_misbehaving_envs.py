@@ -43,16 +43,14 @@ def test_an_error_of_the_system_names_the_command_that_continues(rlplug: Callabl
     assert f"see whether its file server is there, then continue with 'rlplug resume {path}'" in done.err
 
 
-def test_an_environment_that_closes_stdout_does_not_take_the_report(
-    new_process: Callable[..., Done], place: Path
-) -> None:
+def test_an_environment_that_closes_stdout_does_not_take_the_report(process: Callable[..., Done], place: Path) -> None:
     env = spoiled(place, "shut", "sys.stdout.close()")
-    done = new_process("run", "a2c", env, "--total-timesteps", "2000", *FEW[2:], "--name", "shut", "--quiet")
+    done = process("run", "a2c", env, "--total-timesteps", "2000", *FEW[2:], "--name", "shut", "--quiet")
     assert (done.code, done.out) == (0, "run      runs/shut\n")
 
 
 def test_an_environment_that_changes_the_directory_does_not_move_the_run(
-    new_process: Callable[..., Done], place: Path
+    with_store: str, process: Callable[..., Done], place: Path
 ) -> None:
     (place / "elsewhere").mkdir()
     (place / "moves.py").write_text(
@@ -60,11 +58,11 @@ def test_an_environment_that_changes_the_directory_does_not_move_the_run(
         "class Env(CartPoleEnv):\n    def __init__(self):\n        super().__init__()\n"
         f"        os.chdir({str(place / 'elsewhere')!r})\n"
     )
-    done = new_process("run", "a2c", "./moves.py:Env", *FEW[:-2], "--name", "moved", "--quiet")
+    done = process("run", "a2c", "./moves.py:Env", *FEW[:-2], "--name", "moved", "--quiet")
     assert done.code == 0, done.err
     assert list((place / "elsewhere").iterdir()) == []
     assert (place / "runs/moved/config.json").exists()
-    assert (place / "mlflow.db").exists()
+    assert json.loads((place / "runs/moved/mlflow.json").read_text())["cursor"] > 1
 
 
 def test_an_export_of_an_unreadable_run_says_why(rlplug: Callable[..., Done], place: Path) -> None:

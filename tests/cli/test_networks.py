@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
 from rlplug_core.loop.learner_checks import check_ignored
 from tests.cli.conftest import SHORT
+from tests.cli.warm import Fork
 
 OWN = """
 from torch import nn
@@ -213,11 +213,11 @@ if __name__ == "__main__":
 """
 
 
-def test_a_function_is_given_from_python(place: Path) -> None:
+def test_a_function_is_given_from_python(place: Path, fork: Callable[..., Fork]) -> None:
     """By its name, which a resume imports; a lambda has none."""
     Path("script.py").write_text(SCRIPT, encoding="utf-8")
-    done = subprocess.run([sys.executable, "script.py"], check=True, capture_output=True, text=True)
-    first, second = done.stdout.splitlines()
+    said, _ = fork("--script", "script.py", stdout=subprocess.PIPE).communicate()
+    first, second = said.splitlines()
     assert first.startswith("net.factory: lambda is a lambda, which no other process can import")
     assert second == f"{place}/script.py:make [4]"
 

@@ -21,6 +21,7 @@ from rlplug_cli.render.trace import WIDTH, Trace
 from rlplug_cli.training import title
 from rlplug_core.loop.events import Progress
 from rlplug_core.plugins.request import RunRequest
+from tests.cli.warm import Fork
 from tests.waiting import PATIENCE
 
 
@@ -117,27 +118,29 @@ def test_a_line_of_bars_covers_a_long_run() -> None:
     assert trace.values[-1] < 10_000
 
 
-def on_a_terminal(*more: str, **variables: str) -> str:
+def on_a_terminal(fork: Callable[..., Fork], *more: str, **variables: str) -> str:
     """What a short run writes to a terminal."""
     leader, follower = pty.openpty()
-    words = [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *more, "--name", "one"]
+    words = ("run", "a2c", "CartPole-v1", *more, "--name", "one")
     environment = {**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow", "TERM": "xterm", **variables}
-    process = subprocess.Popen(words, stdout=follower, stderr=follower, env=environment)
+    process = fork(*words, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
     written = read_all(leader)
     assert process.wait(PATIENCE) == 0, written
     return written
 
 
-def test_in_a_notebook_lines_stand_below_each_other(place: Path, short: tuple[str, ...]) -> None:
+def test_in_a_notebook_lines_stand_below_each_other(
+    place: Path, short: tuple[str, ...], fork: Callable[..., Fork]
+) -> None:
     """Where `!rlplug run` writes to a terminal that keeps every picture."""
-    written = on_a_terminal(*short, JPY_PARENT_PID="1")
+    written = on_a_terminal(fork, *short, JPY_PARENT_PID="1")
     assert "\x1b[" not in written
     assert "600/600 steps" in written
 
 
-def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) -> None:
-    written = on_a_terminal(*short)
+def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...], fork: Callable[..., Fork]) -> None:
+    written = on_a_terminal(fork, *short)
     assert "\x1b[" in written
     assert "600 / 600 steps" in written
     assert "final evaluation  last weights  mean return" in written

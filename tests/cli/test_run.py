@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,34 +15,34 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.cli.warm import Fork
+from tests.conftest import Warm
 from tests.waiting import PATIENCE, until, without_notices
+
+SHORT = ("--eval-episodes", "2", "--final-eval-episodes", "3", "--eval-every", "300")
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SHORT = ("--total-timesteps", "600", "--eval-episodes", "2", "--final-eval-episodes", "3", "--eval-every", "300")
-
-
-def run_command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "rlplug_cli", *words]
-
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> Path:
-    """A working directory in which one a2c run has ended."""
+def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path, warm: Warm) -> Path:
+    """A working directory in which a run of a2c ended after 400 steps and was resumed to 600."""
     here = tmp_path_factory.mktemp("trained")
     shutil.copy(made_store, here / "mlflow.db")
-    words = run_command(
-        "run", "a2c", "CartPole-v1", *SHORT, "--learning-rate", "0.001", "--set", "ent_coef=0.02", "--name", "one"
-    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RLPLUG_", "MLFLOW_"))}
     environment["RLPLUG_MLFLOW_DRAIN_SECONDS"] = "200"  # a slow machine is no failure
-    done = subprocess.run(
-        words, check=False, capture_output=True, text=True, cwd=here, env=environment, timeout=PATIENCE
-    )
-    assert done.returncode == 0, done.stderr
-    (here / "out.txt").write_text(done.stdout)
-    assert without_notices(done.stderr) == ""
+    options = (*SHORT, "--learning-rate", "0.001", "--set", "ent_coef=0.02", "--name", "one")
+    commands = {
+        "out.txt": ("run", "a2c", "CartPole-v1", *options, "--total-timesteps", "400"),
+        "resumed.txt": ("resume", "one", "--total-timesteps", "600"),
+    }
+    for file, words in commands.items():
+        command = Fork(warm.socket, words, cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, error = command.communicate(PATIENCE)
+        assert (command.returncode, without_notices(error)) == (0, "")
+        (here / file).write_text(out)
+        command.close()
     return here
 
 
@@ -61,13 +60,16 @@ def test_a_run_says_its_final_evaluation_its_path_and_the_way_to_mlflow(here: Pa
     title, policy, critic, *progress, judged, best, path, mlflow = (here / "out.txt").read_text().splitlines()
     assert policy.split()[:2] == ["network", "policy"]
     assert critic.split()[0] == "critic"
-    assert title.startswith("a2c · CartPole-v1 · seed 1 · total_timesteps=600 ent_coef=0.02 learning_rate=0.001 ")
-    assert any("600/600 steps" in line and "evaluation" in line for line in progress)
+    assert title.startswith("a2c · CartPole-v1 · seed 1 · total_timesteps=400 ent_coef=0.02 learning_rate=0.001 ")
+    assert any("400/400 steps" in line and "evaluation" in line for line in progress)
     assert judged.startswith("final evaluation  last weights  mean return ")
     assert best.strip().startswith("best checkpoint  mean return ")
     assert "over 3 greedy episodes" in judged
     assert path == "run      runs/one"
     assert mlflow == "mlflow   rlplug ui"
+    resumed = (here / "resumed.txt").read_text()
+    assert "resuming one" in resumed
+    assert "600/600 steps" in resumed
 
 
 def test_every_option_is_recorded_with_its_origin(here: Path) -> None:
@@ -78,7 +80,7 @@ def test_every_option_is_recorded_with_its_origin(here: Path) -> None:
     assert config["options"]["net.hidden"] == [64, 64]
 
 
-def test_the_run_is_in_mlflow_with_its_curves_complete(here: Path) -> None:
+def test_the_run_is_in_mlflow_once_with_the_curves_of_both_parts(here: Path) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
@@ -162,7 +164,16 @@ def test_records_in_mlflow_are_not_sent_again(here: Path, rlplug: Callable[..., 
 
 def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> None:
     done = process(
-        "run", "a2c", "CartPole-v1", *SHORT, "--json", "--out", "elsewhere", RLPLUG_DISABLED_PLUGINS="mlflow"
+        "run",
+        "a2c",
+        "CartPole-v1",
+        *SHORT,
+        "--total-timesteps",
+        "600",
+        "--json",
+        "--out",
+        "elsewhere",
+        RLPLUG_DISABLED_PLUGINS="mlflow",
     )
     result = json.loads(done.out)
     assert (result["status"], result["mlflow"]) == ("finished", None)
@@ -173,78 +184,49 @@ def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+    ("algorithm", "number"),
+    [
+        ("a2c", signal.SIGTERM),
+        pytest.param("a2c", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("a3c", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
 )
-def test_a_signal_saves_a_checkpoint_and_resume_continues(
-    place: Path,
-    with_store: str,
-    process: Callable[..., Any],
-    number: signal.Signals,
-    code: int,
+def test_a_signal_for_the_whole_job_saves_a_checkpoint_and_resume_continues(
+    place: Path, fork: Callable[..., Fork], process: Callable[..., Any], algorithm: str, number: signal.Signals
 ) -> None:
     words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
-    running = subprocess.Popen(
-        run_command("run", "a2c", "CartPole-v1", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    path = place / "runs/one/journal.jsonl"
-    until(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
-    running.send_signal(number)
-    _, error = running.communicate(timeout=PATIENCE)
-    assert running.returncode == code, error
-    (line,) = (line for line in error.splitlines() if f"stopped by {number.name}" in line)
-    assert f"rlplug resume {place / 'runs/one'}" in line
-    stopped = journal(place / "runs/one")[-1]
-    assert stopped["data"] == {"status": "interrupted"}
-
-    more = str(stopped["step"] + 400)
-    done = process("resume", "one", "--total-timesteps", more)
-    assert done.code == 0, done.err
-    assert "resuming one" in done.out
-    assert journal(place / "runs/one")[-1]["data"] == {"status": "finished"}
-    state = json.loads((place / "runs/one/mlflow.json").read_text())
-    from mlflow import MlflowClient
-
-    client = MlflowClient(with_store)
-    runs = client.search_runs([state["experiment_id"]])
-    assert [(run.info.run_id, run.info.status) for run in runs] == [(state["run_id"], "FINISHED")]
-    steps = [one.step for one in client.get_metric_history(state["run_id"], "rollout/episodes")]
-    assert len(steps) == len(set(steps))
-
-
-def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: Path) -> None:
-    words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
-    running = subprocess.Popen(
-        run_command("run", "a3c", "CartPole-v1", *words),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow"},
-    )
+    off = ("-P", "no:mlflow")
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    running = fork("run", algorithm, "CartPole-v1", *words, *off, **streams, start_new_session=True)
     path = place / "runs/one/journal.jsonl"
     until(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
     children = psutil.Process(running.pid).children(recursive=True)
-    os.killpg(running.pid, signal.SIGTERM)
+    os.killpg(running.pid, number)
     _, error = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 143, error
-    assert error.count("\n") == 1
-    assert journal(place / "runs/one")[-1]["data"] == {"status": "interrupted"}
+    assert running.returncode == 128 + number, error
+    assert without_notices(error).count("\n") == 1
+    assert f"stopped by {number.name}" in error
+    assert f"rlplug resume {place / 'runs/one'}" in error
     _, alive = psutil.wait_procs(children, timeout=PATIENCE)
     assert not alive
+    stopped = journal(place / "runs/one")[-1]
+    assert stopped["data"] == {"status": "interrupted"}
+
+    done = process("resume", "one", "--total-timesteps", str(stopped["step"] + 400), *off)
+    assert done.code == 0, done.err
+    assert "resuming one" in done.out
+    assert journal(place / "runs/one")[-1]["data"] == {"status": "finished"}
 
 
 @pytest.mark.slow
-def test_two_first_runs_at_once_are_both_recorded(place: Path) -> None:
+def test_two_first_runs_at_once_are_both_recorded(place: Path, fork: Callable[..., Fork]) -> None:
+    words = ("run", "a2c", "CartPole-v1", *SHORT, "--total-timesteps", "600")
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "RLPLUG_MLFLOW_DRAIN_SECONDS": "200"}
     started = [
-        subprocess.Popen(
-            run_command("run", "a2c", "CartPole-v1", *SHORT, "--seed", str(seed), "--name", f"seed{seed}"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "RLPLUG_MLFLOW_DRAIN_SECONDS": "200"},
-        )
-        for seed in range(2)
+        fork(*words, "--seed", str(seed), "--name", f"seed{seed}", env=environment, **streams) for seed in range(2)
     ]
-    errors = [process.communicate(timeout=PATIENCE)[1].decode() for process in started]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in started]
     assert [process.returncode for process in started] == [0] * 2, errors
     assert list(map(without_notices, errors)) == [""] * 2
     from mlflow import MlflowClient
@@ -298,7 +280,18 @@ def test_a_file_is_an_algorithm_and_another_an_environment(process: Callable[...
     (place / "env.py").write_text(ENVIRONMENT)
     off = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
     assert "--extra INTEGER" in process("run", "./algo.py:Mine", "--help", **off).out
-    words = ("run", "./algo.py:Mine", "./env.py:Corridor", *SHORT, "--extra", "4", "--name", "one")
+    words = (
+        "run",
+        "./algo.py:Mine",
+        "./env.py:Corridor",
+        *SHORT,
+        "--total-timesteps",
+        "600",
+        "--extra",
+        "4",
+        "--name",
+        "one",
+    )
     done = process(*words, **off)
     assert done.code == 0, done.err
     config = json.loads((place / "runs/one/config.json").read_text())

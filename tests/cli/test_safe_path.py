@@ -25,7 +25,7 @@ def test_a_planted_file_would_run(place: Path) -> None:
     assert "wave" in ran(place)
 
 
-def test_a_run_with_workers_and_mlflow_imports_nothing_of_the_working_directory(place: Path) -> None:
+def test_a_run_with_workers_and_mlflow_imports_nothing_of_the_working_directory(place: Path, with_store: str) -> None:
     plant(place)
     first = done(place, "run", "a3c", "CartPole-v1", *FEW, "--name", "one")
     assert (first.returncode, ran(place)) == (0, []), first.stderr

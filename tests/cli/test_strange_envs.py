@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from rlplug_core import load, train
 from rlplug_core.errors import BadEnv, MissingPackage, PluginError
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing import env_checks
+from tests.cli.warm import Fork
 from tests.waiting import PATIENCE
 
 SHORT = {"total_timesteps": 300, "num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 1}
@@ -252,7 +251,7 @@ STATES: tuple[Callable[[], Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_global_settings_of_torch_change_nothing(algorithm: str, tmp_path: Path) -> None:
     options = {**SHORT, "total_timesteps": 600}
     expected = train(algorithm, "CartPole-v1", options, out=tmp_path / "plain", hooks=False)
@@ -267,7 +266,7 @@ def test_global_settings_of_torch_change_nothing(algorithm: str, tmp_path: Path)
         assert found == action, number
 
 
-def test_a_closed_stdout_ends_no_run(tmp_path: Path) -> None:
+def test_a_closed_stdout_ends_no_run(tmp_path: Path, fork: Callable[..., Fork]) -> None:
     lines = f"""
 import sys
 from rlplug_core import train
@@ -277,7 +276,7 @@ sys.stderr.close()
 run = train("ppo", "CartPole-v1", {SHORT!r}, out={str(tmp_path)!r}, hooks=False)
 sys.exit(run.status != "finished")
 """
-    assert subprocess.run([sys.executable, "-c", lines], check=False, timeout=PATIENCE).returncode == 0
+    assert fork("-c", lines).wait(PATIENCE) == 0
 
 
 def test_names_that_a_module_makes_when_asked_say_which_package_they_need(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +53,6 @@ from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.cart_pole import CartPole
 from rlplug_envs.tensors.pendulum import Pendulum
 from tests.cli.conftest import Done
-from tests.waiting import PATIENCE
 
 ROWS = 16
 ROOT = Path(__file__).parents[2]
@@ -229,9 +226,9 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
         ("ppo", PPO),
         ("ppo", {**PPO, "normalize_reward": True, "net.normalize_obs": True}),
         ("ppo", {**PPO, "memory": "gru"}),
-        ("ppo", {**PPO, "memory": "lstm", "net.normalize_obs": True}),
+        pytest.param("ppo", {**PPO, "memory": "lstm", "net.normalize_obs": True}, marks=pytest.mark.slow),
         ("ppo", {**PPO, "memory": f"{__file__}:Leaky"}),
-        (f"{__file__}:CarefulPPO", PPO),
+        pytest.param(f"{__file__}:CarefulPPO", PPO, marks=pytest.mark.slow),
         (f"{__file__}:CarefulPPO", {**PPO, "memory": "gru"}),
         ("ppo", {**PPO, "noisy": "factorized"}),
         ("ppo", {**PPO, "desired_kl": 0.01, "anneal_lr": False}),
@@ -245,9 +242,11 @@ REPLAY = {"learning_starts": 64, "batch_size": 16, "buffer_size": 24 * ROWS, "tr
         ("dqn", {**SEQUENCES, "memory": "gru"}),
         ("td3", {**REPLAY, "random_steps": 64, "action_noise": "ornstein-uhlenbeck"}),
         ("sac", {**REPLAY, "random_steps": 64, "n_step": 2, "gradient_steps": 2}),
-        ("td3", {**REPLAY, "noise_sigma": 0.01, "noise_sigma_max": 0.4, "n_atoms": 11}),
+        pytest.param(
+            "td3", {**REPLAY, "noise_sigma": 0.01, "noise_sigma_max": 0.4, "n_atoms": 11}, marks=pytest.mark.slow
+        ),
         ("sac", {**REPLAY, "n_atoms": 11, "optimizer": "AdamW"}),
-        ("sac", {**SEQUENCES, "memory": "gru"}),
+        pytest.param("sac", {**SEQUENCES, "memory": "gru"}, marks=pytest.mark.slow),
     ],
 )
 def test_arrays_and_tensors_give_the_same_weights(algorithm: str, options: dict[str, Any]) -> None:
@@ -479,13 +478,6 @@ class StopAt:
 """
 
 
-def command(*words: str, code: int = 0) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rlplug_cli", *words], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.returncode == code, done.stderr
-
-
 def final_weights(run: Path) -> Any:
     return read(Checkpoints(run / "checkpoints").kept("final")[0].path, "learner")[0]["learner"]
 
@@ -624,8 +616,13 @@ def test_a_saved_run_continues_with_the_same_bits(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_run_on_tensors_resumes_to_the_same_bits(name: str, place: Path) -> None:
+def test_a_run_on_tensors_resumes_to_the_same_bits(name: str, place: Path, process: Callable[..., Done]) -> None:
     Path("stop.py").write_text(STOP)
+
+    def command(*words: str, code: int = 0) -> None:
+        done = process(*words)
+        assert done.code == code, done.err
+
     words = f"ppo tensor/{name} --num-envs 8 --n-steps 16 --batch-size 64 --n-epochs 2 --total-timesteps 2400".split()
     words += ["--eval-every", "600", "--final-eval-episodes", "0", "--quiet", "--out", "runs"]
     command("run", *words, "--name", "whole")

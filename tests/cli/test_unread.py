@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import rlplug_cli
+from tests.cli.warm import Fork
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -29,41 +30,39 @@ class Broken(Chain):
 """
 
 
-def started(*words: str, **streams: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "rlplug_cli", *words], **streams)
-
-
 def status(place: Path) -> str:
     end = json.loads((place / "runs" / "one" / "journal.jsonl").read_text().splitlines()[-1])
     assert end["kind"] == "end"
     return str(end["data"]["status"])
 
 
-def test_a_run_goes_on_when_its_reader_has_gone(place: Path, short: tuple[str, ...]) -> None:
-    with started(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline().startswith(b"a2c")
-        process.stdout.close()
-        said = process.stderr.read()
-    assert (process.returncode, said) == (0, b"")
+def test_a_run_goes_on_when_its_reader_has_gone(place: Path, short: tuple[str, ...], fork: Callable[..., Fork]) -> None:
+    process = fork(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("a2c")
+    process.stdout.close()
+    assert process.wait() == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
     assert status(place) == "finished"
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_a_run_that_nobody_ever_hears_ends_as_others_do(
-    place: Path, short: tuple[str, ...], words: tuple[str, ...]
+    place: Path, short: tuple[str, ...], words: tuple[str, ...], fork: Callable[..., Fork]
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    assert started(*RUN, *short, *words, stdout=writer, stderr=writer).wait() == 0
+    assert fork(*RUN, *short, *words, stdout=writer, stderr=writer).wait() == 0
     os.close(writer)
     assert status(place) == "finished"
 
 
-def test_a_run_goes_on_when_its_terminal_has_gone(place: Path, short: tuple[str, ...]) -> None:
+def test_a_run_goes_on_when_its_terminal_has_gone(
+    place: Path, short: tuple[str, ...], fork: Callable[..., Fork]
+) -> None:
     ours, theirs = pty.openpty()
-    process = started(*RUN, *short, stdout=theirs, stderr=theirs)
+    process = fork(*RUN, *short, stdout=theirs, stderr=theirs)
     os.close(theirs)
     assert os.read(ours, 1)  # the display has begun
     os.close(ours)
@@ -78,19 +77,19 @@ def test_a_run_without_any_stdout_trains(place: Path, short: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("--help",)])
-def test_another_command_ends_quietly(words: tuple[str, ...]) -> None:
+def test_another_command_ends_quietly(words: tuple[str, ...], fork: Callable[..., Fork]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = started(*words, stdout=writer, stderr=subprocess.PIPE)
+    done = fork(*words, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert done.communicate()[1] == b""
+    assert done.communicate()[1] == ""
     assert done.returncode == 141
 
 
-def test_an_error_that_nobody_reads_keeps_its_code() -> None:
+def test_an_error_that_nobody_reads_keeps_its_code(fork: Callable[..., Fork]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    assert started("list", "nothing", stderr=writer).wait() == 2
+    assert fork("list", "nothing", stderr=writer).wait() == 2
     os.close(writer)
 
 
@@ -110,11 +109,11 @@ def test_a_stdout_without_a_character_prints_another(
 ) -> None:
     """A run ended at its first step, failed, because its stdout could not encode the dot of its title."""
     environment = {**os.environ, **locale}
-    with started(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
-        said = process.communicate()[0]
-    assert process.returncode == 0, said
-    assert b"a2c ? CartPole-v1 ? seed 1" in said
-    assert said.isascii()  # click writes UTF-8 if nobody names the stream
+    words = [sys.executable, "-m", "rlplug_cli", *RUN, *short]
+    done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    assert done.returncode == 0, done.stdout
+    assert b"a2c ? CartPole-v1 ? seed 1" in done.stdout
+    assert done.stdout.isascii()  # click writes UTF-8 if nobody names the stream
     assert status(place) == "finished"
 
 

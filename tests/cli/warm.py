@@ -5,7 +5,7 @@
     python warm.py SOCKET --script FILE    `python -W error FILE`
 
 `commands` starts the first and writes the others into a folder. Signals sent to the last two go to the command, whose
-exit code they return.
+exit code they return. `Fork` starts a command or a piece of code without waiting for its end.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import shlex
 import signal
 import site
 import socket
+import subprocess
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
+from typing import IO
 
 #: What the first import of each takes a while.
 HEAVY = (
@@ -40,7 +43,6 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextmanager
 def commands(python: str, folder: Path) -> Iterator[str]:
     """Write `rlplug` and `run-script` into a folder, which fork from a process of `python`; yields its socket."""
-    import subprocess
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as name:  # its path is short, as that of a socket must be
@@ -84,24 +86,34 @@ def answer(link: socket.socket) -> None:
     child = os.fork()
     if child == 0:
         link.close()
-        become(*json.loads(message), streams)
+        words, place, variables, own_session = json.loads(message)
+        become(words, place, variables, own_session, streams)
+    for own in streams:
+        os.close(own)
     link.sendall(f"{child}\n".encode())
     _, status = os.waitpid(child, 0)
     link.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 
-def become(words: list[str], place: str, variables: dict[str, str], streams: Sequence[int]) -> None:
+def become(words: list[str], place: str, variables: dict[str, str], own_session: bool, streams: Sequence[int]) -> None:
     """Be the command."""
+    if own_session:
+        os.setsid()
     os.chdir(place)
     os.environ.clear()
     os.environ.update(variables)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - to a terminal, each line at once
+    sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     site.addsitedir(sysconfig.get_path("purelib"))  # packages that were installed editable since the start
     if words[:1] == ["--script"]:
         run_script(words[1])
+    elif words[:1] == ["-c"]:
+        run_code(*words[1:])
     else:
         from rlplug_cli.__main__ import main
 
@@ -110,12 +122,21 @@ def become(words: list[str], place: str, variables: dict[str, str], streams: Seq
 
 
 def run_script(path: str) -> None:
-    """Be `python -W error` of a script in the working directory."""
+    """Be `python -W error` of a script."""
     warnings.resetwarnings()
     warnings.simplefilter("error")
     sys.argv = [path]
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path(path).resolve().parent))
     runpy.run_path(path, run_name="__main__")
+    sys.exit()
+
+
+def run_code(code: str, *words: str) -> None:
+    """Be `python -c` of some code."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    sys.argv = ["-c", *words]
+    sys.path.insert(0, "")
+    exec(compile(code, "<string>", "exec"), vars(main))
     sys.exit()
 
 
@@ -123,7 +144,7 @@ def call(path: str, words: list[str], variables: dict[str, str], streams: Sequen
     """Have a command run there, and return its exit code; with `pass_on` it gets the signals of this process."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
-        message = json.dumps([words, os.getcwd(), variables]).encode()
+        message = json.dumps([words, os.getcwd(), variables, False]).encode()
         socket.send_fds(link, [message], streams)
         with link.makefile() as said:
             child = int(said.readline())
@@ -131,6 +152,102 @@ def call(path: str, words: list[str], variables: dict[str, str], streams: Sequen
                 signal.signal(number, lambda got, frame: os.kill(child, got))
             code = int(said.readline())
     return code if code >= 0 else 128 - code
+
+
+class Fork:
+    """A fork that runs `rlplug WORD...`, `-c CODE WORD...` or `--script FILE`, with methods of `subprocess.Popen`.
+
+    What it prints must fit into a pipe.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        words: Sequence[str | Path],
+        *,
+        stdin: int = 0,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        start_new_session: bool = False,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.returncode: int | None = None
+        self.own_session = start_new_session
+        self.link = socket.socket(socket.AF_UNIX)
+        self.link.connect(path)
+        self.stdout, out = stream(stdout, 1)
+        self.stderr, error = stream(out if stderr == subprocess.STDOUT else stderr, 2)
+        variables = dict(os.environ if env is None else env)
+        message = json.dumps([[*map(str, words)], str(cwd or Path.cwd()), variables, start_new_session])
+        socket.send_fds(self.link, [message.encode()], (stdin, out, error))
+        for asked, writer in ((stdout, out), (stderr, error)):
+            if asked in (subprocess.PIPE, subprocess.DEVNULL):
+                os.close(writer)
+        self.pid = int(self.line())
+
+    def line(self) -> bytes:
+        """Return a line of what the process that waits for the command says."""
+        said = b""
+        while part := self.link.recv(1):
+            said += part
+            if part == b"\n":
+                return said
+        raise ConnectionError("the process that forks is gone")
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code; minus the number of the signal that killed the command."""
+        if self.returncode is None:
+            self.link.settimeout(timeout)
+            try:
+                self.returncode = int(self.line())
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired("a fork", timeout or 0.0) from None
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None as long as the command runs."""
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end, and return what was printed."""
+        self.wait(timeout)
+        out, error = (reader.read() if reader is not None else "" for reader in (self.stdout, self.stderr))
+        return out, error
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill the command, and with it all processes of a session of its own."""
+        if self.own_session:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.kill()
+        self.wait()
+        for one in (self.link, self.stdout, self.stderr):
+            if one is not None:
+                one.close()
+
+
+def stream(wanted: int | None, own: int) -> tuple[IO[str] | None, int]:
+    """Return the end of a pipe to read from, if one is wanted, and what a command writes to."""
+    if wanted == subprocess.DEVNULL:
+        return None, os.open(os.devnull, os.O_WRONLY)
+    if wanted != subprocess.PIPE:
+        return None, own if wanted is None else wanted
+    reader, writer = os.pipe()
+    return open(reader, encoding="utf-8"), writer
 
 
 if __name__ == "__main__":

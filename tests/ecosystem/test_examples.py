@@ -36,9 +36,9 @@ NAMES = (
     "rlplug-world",
 )
 #: The plain run leaves out most of the 550 tests that the plugins ship: tests that train for seconds, and checks of
-#: conformance but those of an algorithm that samples networks, of one with several agents and of a controller.
+#: conformance but those of an algorithm that samples networks and of a controller.
 SLOW = "conformance or learn or imitated or deceived or solves or best_actions or novelty or faster"
-QUICK = f"not ({SLOW}) or test_cem or of_vdn or test_curriculum"
+QUICK = f"not ({SLOW}) or test_cem or test_curriculum"
 #: Options with which a run takes a moment.
 SHORT = (
     "--total-timesteps", "6000", "--eval-episodes", "10", "--final-eval-episodes", "10", "--checkpoint-every", "2000",

@@ -1,13 +1,12 @@
-"""How captured environments continue, here and in a fresh process: as a script it continues those of a checkpoint."""
+"""How captured environments continue, here and in another process."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,9 @@ from rlplug_core.plugins.spec import WrapperSpec, wrap_env
 from rlplug_core.protocols import Env
 from rlplug_core.runs import checkpoint
 from rlplug_envs.families.classic import Gymnasium
+from tests.cli.warm import Fork
+
+ROOT = Path(__file__).parents[2]
 
 
 def made(words: str, rows: int) -> Env:
@@ -46,8 +48,14 @@ def run(env: Env, steps: int) -> list[Any]:
     return [digest.hexdigest(), ended]
 
 
-def continued_afresh(cases: Sequence[tuple[str, int]], directory: Path) -> dict[str, list[Any]]:
-    """What each (id, rows) says after it was captured in the middle, the same here and in a fresh process."""
+#: Continues the environments of a checkpoint in another process.
+CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.envs.continuing import main; main(*sys.argv[1:])"
+
+
+def continued_afresh(
+    fork: Callable[..., Fork], cases: Sequence[tuple[str, int]], directory: Path
+) -> dict[str, list[Any]]:
+    """What each (id, rows) says after it was captured in the middle, the same here and in another process."""
     states, expected = {}, {}
     for number, (id, rows) in enumerate(cases):
         env = made(id, rows)
@@ -57,24 +65,18 @@ def continued_afresh(cases: Sequence[tuple[str, int]], directory: Path) -> dict[
         states[f"case{number}"] = env.state_dict()
         expected[f"{id}_{rows}"] = run(env, 300)
     saved = checkpoint.Checkpoints(directory).save("step", 77, states, {})
-    process = subprocess.run(
-        [sys.executable, __file__, str(saved.path), json.dumps(cases)], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    assert json.loads(process.stdout) == expected
+    process = fork("-c", CODE, saved.path, json.dumps(cases), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said, error = process.communicate()
+    assert process.returncode == 0, error
+    assert json.loads(said) == expected
     return expected
 
 
-def main(path: Path, cases: Sequence[tuple[str, int]]) -> None:
-    states, _ = checkpoint.read(path)
+def main(path: str, cases: str) -> None:
+    states, _ = checkpoint.read(Path(path))
     told = {}
-    for number, (id, rows) in enumerate(cases):
+    for number, (id, rows) in enumerate(json.loads(cases)):
         env = made(id, rows)
         env.load_state_dict(states[f"case{number}"])
         told[f"{id}_{rows}"] = run(env, 300)
     sys.stdout.write(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

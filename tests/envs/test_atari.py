@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.rows import row_seed
+from tests.cli.warm import Fork
 from tests.envs.continuing import continued_afresh
 
 pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
@@ -118,9 +120,9 @@ def test_each_part_can_be_turned_off() -> None:
         assert now.reward[0] == reward
 
 
-def test_games_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
+def test_games_continue_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
     """With sticky actions, and over the ends of games."""
-    told = continued_afresh([("ALE/Breakout-v5 atari", 2), ("ALE/Pong-v5 atari:sticky=0,frames=1", 1)], tmp_path)
+    told = continued_afresh(fork, [("ALE/Breakout-v5 atari", 2), ("ALE/Pong-v5 atari:sticky=0,frames=1", 1)], tmp_path)
     assert told["ALE/Breakout-v5 atari_2"][1] > 0
 
 

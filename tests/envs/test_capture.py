@@ -31,6 +31,7 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
+from tests.cli.warm import Fork
 from tests.envs.continuing import continued_afresh, run
 
 EXACT = [
@@ -40,8 +41,8 @@ EXACT = [
 ]  # fmt: skip
 
 
-def test_known_environments_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
-    told = continued_afresh(EXACT, tmp_path)
+def test_known_environments_continue_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
+    told = continued_afresh(fork, EXACT, tmp_path)
     assert sum(ended for _, ended in told.values()) > 20
 
 

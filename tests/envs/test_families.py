@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,17 @@ from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
+from tests.cli.warm import Fork
 from tests.envs.continuing import continued_afresh
 
 GRIDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-MemoryS7-v0", "BabyAI-GoToObj-v0")
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 
 
-def test_grids_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
+def test_grids_continue_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
     """Though the things in them lie elsewhere in the fresh environment."""
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
-    told = continued_afresh([(id, 2) for id in GRIDS], tmp_path)
+    told = continued_afresh(fork, [(id, 2) for id in GRIDS], tmp_path)
     assert any(ended for _, ended in told.values())
 
 
@@ -49,9 +51,9 @@ def test_a_grid_shows_its_tiles_as_zeros_and_ones(id: str) -> None:
 
 
 @pytest.mark.slow
-def test_minatar_continues_exactly_in_a_fresh_process(tmp_path: Path) -> None:
+def test_minatar_continues_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
     pytest.importorskip("minatar", reason="the extra rlplug-envs[minatar] is not installed")
-    told = continued_afresh([(f"MinAtar/{game}-v1", 1) for game in GAMES], tmp_path)
+    told = continued_afresh(fork, [(f"MinAtar/{game}-v1", 1) for game in GAMES], tmp_path)
     assert all(ended for name, (_, ended) in told.items() if "Breakout" in name)
 
 

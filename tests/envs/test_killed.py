@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.checkpoint import read
+from tests.cli.warm import Fork
 from tests.core.fakes import TINY, assert_same, flat
 from tests.waiting import PATIENCE
 
@@ -73,15 +73,14 @@ def final(run: Run, module: str) -> Any:
 @pytest.mark.parametrize(
     "env", [pytest.param(env, marks=pytest.mark.slow if env == "BipedalWalker-v3" else ()) for env in ENVS]
 )
-def test_a_killed_run_resumes_to_the_same_bits(env: str, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_bits(fork: Callable[..., Fork], env: str, tmp_path: Path) -> None:
     module, own = ENVS[env]
     if find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
     options = {**OPTIONS, **own}
     whole = train(TINY, env, options, out=tmp_path, name="whole", hooks=False)
-    words = [sys.executable, "-c", CHILD, TINY, env, str(tmp_path), "155"]
-    child = subprocess.run(words, check=False, env={**os.environ, "OPTIONS": json.dumps(options)}, timeout=PATIENCE)
-    assert child.returncode == -signal.SIGKILL
+    child = fork("-c", CHILD, TINY, env, tmp_path, "155", env={**os.environ, "OPTIONS": json.dumps(options)})
+    assert child.wait(PATIENCE) == -signal.SIGKILL
     part = resume(tmp_path / "part", hooks=False)
     assert_same(final(part, module), final(whole, module))
     assert read(next(part.directory.checkpoints_path.glob("final-*")))[1]["exact"]

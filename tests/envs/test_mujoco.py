@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlplug_envs.capture.encoder import capture
 from rlplug_envs.capture.state_format import Uncapturable
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
+from tests.cli.warm import Fork
 from tests.envs.continuing import continued_afresh
 from tests.waiting import PATIENCE
 
@@ -28,8 +30,8 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_all_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
-    told = continued_afresh([(name, 2) for name in NAMES], tmp_path)
+def test_all_continue_exactly_in_another_process(fork: Callable[..., Fork], tmp_path: Path) -> None:
+    told = continued_afresh(fork, [(name, 2) for name in NAMES], tmp_path)
     assert told["Hopper-v5_2"][1] > 20  # episodes ended on the way
     assert told["HalfCheetah-v5_2"][1] == 0
 

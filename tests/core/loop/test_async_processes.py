@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing.forkserver import _forkserver
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rlplug_core.loop import process_spawner
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
+from tests.cli.warm import Fork
 from tests.core.fakes import BESIDE, ENVS, HERE, TINY, assert_same, make_runner, stored
 from tests.core.traces import processes_in
 from tests.waiting import PATIENCE, until
@@ -309,10 +311,12 @@ except RlplugError as error:
 """
 
 
-def start(tmp_path: Path, env: str = f"{ENVS}:Chain", origin: str = "", **options: Any) -> subprocess.Popen[str]:
+def start(
+    fork: Callable[..., Fork], tmp_path: Path, env: str = f"{ENVS}:Chain", origin: str = "", **options: Any
+) -> Fork:
     """A run in a process and process group of its own; returns when its workers have stepped."""
     code = origin + SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = fork("-c", code, stderr=subprocess.PIPE, start_new_session=True)
     journal = tmp_path / "run" / "journal.jsonl"
     until(lambda: process.poll() is not None or (journal.exists() and '"metrics"' in journal.read_text()))
     assert process.poll() is None, process.stderr and process.stderr.read()
@@ -334,9 +338,11 @@ def group(leader: int) -> set[int]:
 
 @pytest.mark.parametrize("env", [pytest.param(f"{ENVS}:Chain", marks=pytest.mark.slow), f"{ENVS}:Hanging"])
 @pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS)
-def test_when_the_parent_is_killed_no_worker_stays(tmp_path: Path, env: str, origin: str) -> None:
+def test_when_the_parent_is_killed_no_worker_stays(
+    fork: Callable[..., Fork], tmp_path: Path, env: str, origin: str
+) -> None:
     """Not even one that hangs in its environment."""
-    process = start(tmp_path, env, origin, log_every=10)
+    process = start(fork, tmp_path, env, origin, log_every=10)
     members = group(process.pid)
     assert len(members) >= 3  # the parent and two workers
     process.kill()
@@ -359,10 +365,10 @@ SIGNALED = [
 
 @pytest.mark.parametrize(("number", "code", "to_all", "origin"), SIGNALED)
 def test_a_signal_ends_in_a_checkpoint_and_a_resume_continues(
-    tmp_path: Path, number: signal.Signals, code: int, to_all: bool, origin: str
+    fork: Callable[..., Fork], tmp_path: Path, number: signal.Signals, code: int, to_all: bool, origin: str
 ) -> None:
     """The signal reaches only the parent or, as from a terminal or a scheduler, every process."""
-    process = start(tmp_path, origin=origin, log_every=1000)
+    process = start(fork, tmp_path, origin=origin, log_every=1000)
     if to_all:
         os.killpg(process.pid, number)
     else:
@@ -381,16 +387,19 @@ def test_a_signal_ends_in_a_checkpoint_and_a_resume_continues(
 
 
 @pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS)
-def test_a_script_without_a_main_guard_does_not_start_again_in_its_workers(tmp_path: Path, origin: str) -> None:
+def test_a_script_without_a_main_guard_does_not_start_again_in_its_workers(
+    fork: Callable[..., Fork], tmp_path: Path, origin: str
+) -> None:
     script = tmp_path / "script.py"
     options = {"runner": "async", "total_timesteps": 200, "final_eval_episodes": 0, "eval_episodes": 2}
     script.write_text(
         f"{origin}from rlplug_core.runs.api import train\nprint('begun')\n"
         f"train({TINY!r}, '{ENVS}:Chain', {options!r}, out={str(tmp_path)!r}, name='run', hooks=False)\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "begun\n"
+    process = fork("--script", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, error
+    assert said == "begun\n"
 
 
 def test_workers_find_numba_set_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlplug_core.errors import RlplugError, UsageError, WorkerFailed
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.api import Run, resume, train
 from rlplug_core.runs.directory import RunDirectory
+from tests.cli.warm import Fork
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_async_processes import SCRIPT, alive, group
 from tests.core.traces import processes_in
@@ -237,10 +238,10 @@ def test_when_one_of_the_learners_is_killed_the_run_ends_in_a_sentence() -> None
     assert not alive(pids[0])
 
 
-def test_when_the_leader_is_killed_nobody_stays_and_a_resume_goes_on(tmp_path: Path) -> None:
+def test_when_the_leader_is_killed_nobody_stays_and_a_resume_goes_on(fork: Callable[..., Fork], tmp_path: Path) -> None:
     options = {**TWO, "log_every": 1000, "checkpoint_every": 1000}
     code = SCRIPT.format(options=options, algorithm=TINY, env=f"{ENVS}:Chain", out=str(tmp_path))
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = fork("-c", code, stderr=subprocess.PIPE, start_new_session=True)
     until(lambda: process.poll() is not None or [*(tmp_path / "run" / "checkpoints").glob("step-*1000")])
     members = group(process.pid)
     assert len(members) >= 2  # the leader and the other learner

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,13 @@ import torch
 from rlplug_core.errors import RlplugError
 from rlplug_core.loop.safe_streams import SafeStream, lasting
 from rlplug_core.loop.shared_memory import reserve_file, share_tensor
+from tests.cli.warm import Fork
+from tests.waiting import PATIENCE
 
 #: A script that trains an environment which prints at every step, its stdout a pipe that nobody reads.
 SCRIPT = """
 import sys
+sys.path.append({root!r})
 import rlplug_core
 from rlplug_core.testing.envs import Chain
 
@@ -28,7 +32,7 @@ class Loud(Chain):
         return super().step(action)
 
 if __name__ == "__main__":
-    options = {"total_timesteps": 64, "eval_episodes": 1, "final_eval_episodes": 1, "env_workers": int(sys.argv[1])}
+    options = {{"total_timesteps": 64, "eval_episodes": 1, "final_eval_episodes": 1, "env_workers": {env_workers}}}
     options["num_envs"] = 2
     rlplug_core.train("tests.core.tiny_q:TinyQ", "./loud.py:Loud", options, name="loud", hooks=False)
 """
@@ -75,15 +79,16 @@ def test_no_stream_is_wrapped_twice() -> None:
 
 
 @pytest.mark.parametrize("env_workers", [1, 2])
-def test_an_environment_that_prints_to_nobody_ends_no_run(tmp_path: Path, env_workers: int) -> None:
-    (tmp_path / "loud.py").write_text(SCRIPT, encoding="utf-8")
+def test_an_environment_that_prints_to_nobody_ends_no_run(
+    fork: Callable[..., Fork], tmp_path: Path, env_workers: int
+) -> None:
+    (tmp_path / "loud.py").write_text(SCRIPT.format(env_workers=env_workers, root=str(Path.cwd())), encoding="utf-8")
     reader, writer = os.pipe()
     os.close(reader)
-    place = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
-    words = [sys.executable, "loud.py", str(env_workers)]
-    done = subprocess.run(words, check=False, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, env=place)
+    process = fork("--script", "loud.py", stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path)
     os.close(writer)
-    assert done.returncode == 0, done.stderr.decode()
+    _, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, error
     end = json.loads((tmp_path / "runs" / "loud" / "journal.jsonl").read_text().splitlines()[-1])
     assert end["data"]["status"] == "finished"
 

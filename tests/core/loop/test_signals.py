@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,9 @@ import pytest
 from rlplug_core.errors import Stopped
 from rlplug_core.loop.signals import handle_signals
 from rlplug_core.runs.api import open_run, resume
+from tests.cli.warm import Fork
 from tests.core.fakes import BESIDE, ENVS, TINY
+from tests.core.loop.test_async_processes import group
 from tests.waiting import PATIENCE, until
 
 STUCK = Path(__file__).with_name("stuck.py")
@@ -34,27 +34,19 @@ except (RlplugError, Stopped) as error:
 """
 
 
-Start = Callable[..., subprocess.Popen[str]]
+Start = Callable[..., Fork]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a run in a process and process group of its own, of which nothing outlives the test."""
-    started: list[subprocess.Popen[str]] = []
+def start(fork: Callable[..., Fork], tmp_path: Path) -> Start:
+    """Start a run in a process and process group of its own."""
 
-    def begin(env: str = f"{ENVS}:Chain", origin: str = "", **options: Any) -> subprocess.Popen[str]:
+    def begin(env: str = f"{ENVS}:Chain", origin: str = "", **options: Any) -> Fork:
         code = origin + SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
-        words, environment = [sys.executable, "-c", code], {**os.environ, "STUCK": str(tmp_path / "stuck")}
-        started.append(
-            subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment)
-        )
-        return started[-1]
+        variables = {**os.environ, "STUCK": str(tmp_path / "stuck")}
+        return fork("-c", code, stderr=subprocess.PIPE, start_new_session=True, env=variables)
 
-    yield begin
-    for process in started:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    return begin
 
 
 def journal(tmp_path: Path) -> str:
@@ -62,7 +54,7 @@ def journal(tmp_path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(process: Fork) -> tuple[int, str]:
     _, errors = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in errors
     return process.returncode, errors
@@ -135,25 +127,12 @@ def test_an_interrupt_while_workers_start_is_a_clean_stop(
     start: Start, tmp_path: Path, origin: str, number: int
 ) -> None:
     process = start(origin=origin, runner="async", workers=3)
-    until(lambda: len(children(process.pid)) >= number, process)
+    until(lambda: len(group(process.pid)) > number, process)
     os.killpg(process.pid, signal.SIGINT)
     code, errors = ended(process)
     assert code == 130, errors
     assert "stopped by SIGINT at step" in errors
     assert resume(open_run(tmp_path / "run"), total_timesteps=2000, hooks=False).status == "finished"
-
-
-def children(session: int) -> list[int]:
-    """The processes of a session, but for its leader."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[3]) == session and int(path.name) != session:
-            found.append(int(path.name))
-    return found
 
 
 #: Each kind of process that a run waits for.
@@ -198,7 +177,7 @@ children[8].kill()
 """
 
 
-def test_forked_children_of_an_environment_get_default_signals_and_do_not_block() -> None:
+def test_forked_children_of_an_environment_get_default_signals_and_do_not_block(fork: Callable[..., Fork]) -> None:
     """Those that are ended, however soon, are no SIGTERM of the run's; who lives on does not keep it from ending."""
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.stdout, done.stderr) == (f"{{{-signal.SIGTERM}}} [] True\n", "")
+    process = fork("-c", FORKS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.communicate(timeout=PATIENCE) == (f"{{{-signal.SIGTERM}}} [] True\n", "")

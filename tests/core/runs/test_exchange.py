@@ -89,19 +89,31 @@ class Killed(BaseException):
     """Raised in place of a kill."""
 
 
+@pytest.fixture(scope="module")
+def exchanged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Taken, Any]:
+    """A directory with a parent, what a run takes from it, and the end of a run that took it and was not killed."""
+    out = tmp_path_factory.mktemp("exchanged")
+    step = Checkpoints(run(out, "parent", until=200).directory.checkpoints_path).kept("step")[0]
+    taken = Taken(1, "parent", step.path.name, {"gradient_steps": 2})
+    whole = run(out, "whole", until=200, seed=2)
+    take_checkpoint(whole.path, taken)
+    return out, taken, final(resume(whole, hooks=False))
+
+
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(("owner", "name", "call"), [
     (Journal, "write", 1), (Checkpoints, "save", 1), (Checkpoints, "save", 2), (RunDirectory, "write_config", 1),
 ])  # fmt: skip
 def test_a_kill_at_any_moment_of_an_exchange_changes_nothing(
-    owner: type, name: str, call: int, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: type,
+    name: str,
+    call: int,
+    after: bool,
+    exchanged: tuple[Path, Taken, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parent = run(tmp_path, "parent", until=200)
-    step = Checkpoints(parent.directory.checkpoints_path).kept("step")[0]
-    taken = Taken(1, "parent", step.path.name, {"gradient_steps": 2})
-    whole = run(tmp_path, "whole", until=200, seed=2)
-    take_checkpoint(whole.path, taken)
-    killed = run(tmp_path, "killed", until=200, seed=2)
+    out, taken, whole = exchanged
+    killed = run(out, f"killed-{name}-{call}-{after}", until=200, seed=2)
     plain: Callable[..., Any] = getattr(owner, name)
     calls = [0]
 
@@ -123,7 +135,7 @@ def test_a_kill_at_any_moment_of_an_exchange_changes_nothing(
     exchanges = [r.data for r in records(killed.journal, kinds=("exchange",))]
     assert exchanges == [taken.plain()]
     assert open_run(killed.path).config["exchanges"] == [taken.plain()]
-    assert_same(final(resume(killed, hooks=False)), final(resume(whole, hooks=False)))
+    assert_same(final(resume(killed, hooks=False)), whole)
 
 
 def test_a_configuration_that_this_account_did_not_write_is_not_sealed(tmp_path: Path) -> None:

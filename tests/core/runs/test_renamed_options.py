@@ -88,7 +88,7 @@ def test_a_state_that_nothing_migrates_is_refused() -> None:
 
 
 def test_a_run_of_another_version_names_the_line_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = rl.train(f"{HERE}:Renamed", ENV, {"total_timesteps": 200, "entropy_weight": 0.1}, out=tmp_path)
+    run = rl.train(f"{HERE}:Renamed", ENV, {"total_timesteps": 200, "entropy_weight": 0.1}, out=tmp_path, hooks=False)
     monkeypatch.setattr(Renamed, "Config", TinyConfig)
     with pytest.raises(BadConfig, match=r"has no option 'entropy_weight' .*lists them\)$"):
         rl.open_run(run.path).policy()

@@ -24,6 +24,8 @@ from rlplug_core.runs.checkpoint import Checkpoints, read, seal_manifest
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record
 from rlplug_core.runs.journal import read as read_journal
+from tests.cli.warm import Fork
+from tests.conftest import Warm
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, countdown, make_runner
 from tests.typing.inherits_nothing import Bandit
 from tests.waiting import without_notices
@@ -327,20 +329,21 @@ RESUMES = "import sys; from rlplug_core.runs.api import resume\nfor path in sys.
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Run, Run]]:
+def pairs(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Run, Run]]:
     """Every case as a run that was never stopped, and as one stopped between two batches and resumed elsewhere."""
     out = tmp_path_factory.mktemp("pairs")
     whole = {case: trained(out, f"{case}-whole", **options) for case, options in CASES.items()}
     parts = {case: interrupted(out, 10, f"{case}-parts", **options) for case, options in CASES.items()}
     paths = [str(run.path) for run in parts.values()]
-    done = subprocess.run([sys.executable, "-c", RESUMES, *paths], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert without_notices(done.stderr) == ""
+    process = Fork(warm.socket, ("-c", RESUMES, *paths), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert without_notices(process.communicate()[1]) == ""
+    assert process.returncode == 0
+    process.close()
     return {case: (whole[case], parts[case]) for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_resume_in_a_fresh_process_gives_the_same_bits(pairs: dict[str, tuple[Run, Run]], case: str) -> None:
+def test_a_resume_in_another_process_gives_the_same_bits(pairs: dict[str, tuple[Run, Run]], case: str) -> None:
     whole, parts = pairs[case]
     assert parts.status == "finished"
     assert [record.data["reason"] for record in records(parts, "checkpoint")].count("interrupted") == 1
