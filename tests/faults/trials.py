@@ -43,11 +43,14 @@ class Fault:
     count: str = ""
 
 
-def started(words: Sequence[str], place: Path, fault: Fault | None = None) -> BaseProcess:
-    """`rlplug` with `words` in the directory `place`; what it prints is added to `said.txt` there."""
+def started(words: Sequence[str], place: Path, fault: Fault | None = None, power: int | None = None) -> BaseProcess:
+    """`rlplug` with `words` in the directory `place`; what it prints is added to `said.txt` there.
+
+    At its operation number `power` the power fails; -1 only counts operations, into the file `operations`.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOAD))
-    process = context.Process(target=_main, args=(list(words), str(place), fault))
+    process = context.Process(target=_main, args=(list(words), str(place), fault, power))
     with without_main():
         process.start()
     return process
@@ -116,7 +119,7 @@ def resumed(run: Path, place: Path) -> str:
     return "" if ended(started(["resume", run.name], place)) == 0 else (place / "said.txt").read_text()[-300:]
 
 
-def _main(words: list[str], place: str, fault: Fault | None) -> None:
+def _main(words: list[str], place: str, fault: Fault | None, power: int | None) -> None:
     os.chdir(place)
     said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
@@ -125,6 +128,14 @@ def _main(words: list[str], place: str, fault: Fault | None) -> None:
 
     if fault is not None and fault.library:
         ctypes.CDLL(fault.library).faulty_arm(fault.operation, fault.error, fault.count.encode())
+    disk = None
+    if power is not None:
+        from tests.faults.power import Disk
+
+        disk = Disk(power, Path(place, "operations"))
+        disk.start()
     code = main(words)
     sys.stdout.flush()
+    if disk is not None:
+        disk.count.write_text(str(disk.operations))
     os._exit(code)
