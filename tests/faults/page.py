@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.faults import files, kills, many
+from tests.faults import files, kills, many, power
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
@@ -46,8 +46,13 @@ def of_files(outcomes: list[files.Outcome], share: float) -> list[str]:
     """The table of file operations."""
     total, wrong = sum(one.trials for one in outcomes), sum(len(one.wrong) for one in outcomes)
     drawn = "every one" if share >= 1 else f"a share of {share:g}, drawn at random"
-    header = ["| fault | trials | survived | wrong |", "|---|---|---|---|"]
+    header = ["| command | fault | trials | survived | wrong |", "|---|---|---|---|---|"]
     return [_when(f"{total} faults ({drawn}), {wrong} wrong"), "", *header, *map(files.row, outcomes)]
+
+
+def of_power(trials: int, wrong: list[str]) -> list[str]:
+    """The sentence about power failures."""
+    return [_when(f"{trials} power failures, {len(wrong)} wrong")]
 
 
 def _when(what: str) -> str:
@@ -63,7 +68,9 @@ def main(share: float) -> int:
     write("many", of_many(often))
     failed = files.table(share)
     write("files", of_files(failed, share))
-    wrong = sum(bool(one.wrong) for one in (*killed, *often))
+    trials, lost = power.table(share)
+    write("power", of_power(trials, lost))
+    wrong = len(lost) + sum(bool(one.wrong) for one in (*killed, *often))
     return wrong + sum(len(one.wrong) for one in failed)
 
 
