@@ -20,6 +20,10 @@ from rlplug_core.acting.explorer import epsilon_schedule as epsilon_schedule
 from rlplug_core.acting.explorer import explorer as explorer
 from rlplug_core.acting.explorer import explorer_from_options as explorer_from_options
 from rlplug_core.acting.explorer import final_epsilon as final_epsilon
+from rlplug_core.acting.planning import Planner as Planner
+from rlplug_core.acting.planning import PlanningAgent as PlanningAgent
+from rlplug_core.acting.planning import WorldModel as WorldModel
+from rlplug_core.acting.planning import plan_returns as plan_returns
 from rlplug_core.acting.policy_agent import BehaviorAgent as BehaviorAgent
 from rlplug_core.acting.policy_agent import NetworkAgent as NetworkAgent
 from rlplug_core.acting.policy_agent import PolicyAgent as PolicyAgent
@@ -176,6 +180,7 @@ from rlplug_core.nets.renorm import update_moments as update_moments
 from rlplug_core.nets.sequences import check_whole_sequences as check_whole_sequences
 from rlplug_core.nets.sequences import sequences as sequences
 from rlplug_core.nets.stochastic_dueling import StochasticDueling as StochasticDueling
+from rlplug_core.nets.two_hot import TwoHot as TwoHot
 from rlplug_core.plugins.hook_specs import hookimpl as hookimpl
 from rlplug_core.plugins.transform import Transform as Transform
 from rlplug_core.protocols import Agent as Agent

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
 import rlplug_core as rl
 
-#: The largest number, after `symlog`, that a network predicts: about 22,000.
-HIGHEST = 10.0
 #: Numbers of a latent that sum to 1.
 GROUP = 8
 
@@ -22,32 +19,6 @@ class SimNorm(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         groups: Tensor = values.unflatten(-1, (-1, GROUP))
         return groups.softmax(-1).flatten(-2)
-
-
-class Numbers(nn.Module):
-    """Rewards and values as outputs of networks [..., atoms]: two-hot if there are several atoms, else plain."""
-
-    support: Tensor
-
-    def __init__(self, atoms: int) -> None:
-        super().__init__()
-        self.register_buffer("support", torch.linspace(-HIGHEST, HIGHEST, atoms), persistent=False)
-
-    def forward(self, outputs: Tensor) -> Tensor:
-        """Return the predicted numbers [...]."""
-        if len(self.support) == 1:
-            return outputs.squeeze(-1)
-        mean = outputs.softmax(-1) @ self.support
-        return mean.sign() * mean.abs().expm1()
-
-    def loss(self, outputs: Tensor, number: Tensor) -> Tensor:
-        """Return the squared errors [...], or the cross-entropies to the two atoms around symlog(number)."""
-        if len(self.support) == 1:
-            return (outputs.squeeze(-1) - number).square()
-        symlog = (number.sign() * number.abs().log1p()).clamp(-HIGHEST, HIGHEST)
-        distance = (symlog.unsqueeze(-1) - self.support).abs()
-        two_hot = (1 - distance * (len(self.support) - 1) / (2 * HIGHEST)).clamp(min=0)
-        return -(two_hot * outputs.log_softmax(-1)).sum(-1)
 
 
 class World(nn.Module):
@@ -74,12 +45,17 @@ class World(nn.Module):
         self.critics = rl.ActionCritics(lambda: rl.ActionCritic(inside, inner, atoms=atoms), 2)
         self.policy = rl.PolicyNetwork(inside, inner, make=rl.squashed)
         self.head = rl.SquashedGaussian(spec.action.shape or ())
-        self.numbers = Numbers(atoms)
+        self.numbers = rl.TwoHot(atoms)
 
     def forward(self, obs: rl.Obs) -> Tensor:
         """Return the outputs [B, 2 * dims] of the policy."""
         outputs: Tensor = self.policy(self.encoder(obs))
         return outputs
+
+    def encode(self, obs: rl.Obs) -> Tensor:
+        """Return the latents [B, L] of observations."""
+        latent: Tensor = self.encoder(obs)
+        return latent
 
     def best(self, latent: Tensor) -> Tensor:
         """Return the policy's best actions [B, dims], without noise."""
@@ -91,22 +67,12 @@ class World(nn.Module):
         after: Tensor = self.norm(self.dynamics(latent, action))
         return after
 
-    def evaluate(self, latent: Tensor, plan: Tensor, gamma: float) -> Tensor:
-        """Return the predicted returns of plans.
+    def reward_and_continuation(self, latent: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the predicted rewards [B], and probabilities [B] that the episode continues."""
+        reward = self.numbers(self.reward(latent, action))
+        return reward, 1 - self.termination(latent, action).sigmoid()
 
-        Args:
-            latent: [B, L] where they start.
-            plan: [B, H, dims] actions, which the policy continues.
-            gamma: discount per step.
-
-        Returns:
-            Returns [B] of H predicted rewards and the value after them.
-        """
-        total = torch.zeros_like(latent[:, 0])
-        discount = torch.ones_like(total)
-        for action in plan.unbind(1):
-            total = total + discount * self.numbers(self.reward(latent, action))
-            discount = discount * gamma * (1 - self.termination(latent, action).sigmoid())
-            latent = self.step(latent, action)
+    def value(self, latent: Tensor) -> Tensor:
+        """Return the mean of the critics' values [B] of the policy's best actions."""
         value: Tensor = self.numbers(self.critics(latent, self.best(latent))).mean(0)
-        return total + discount * value
+        return value

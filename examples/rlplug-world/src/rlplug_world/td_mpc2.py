@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 import rlplug_core as rl
-from rlplug_world.agent import Planner, WorldAgent
 from rlplug_world.networks import World
 
 Metrics = dict[str, Tensor]
@@ -69,11 +68,11 @@ class TDMPC2(rl.Algorithm[rl.Transitions]):
         self.fixed_critics = rl.NoGradient(world.critics)
         self.target = rl.Target(world.critics, self.target_critics)
 
-    def agent(self, rank: int = 0, ranks: int = 1) -> WorldAgent:
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PlanningAgent:
         c = self.config
-        planner = Planner(self.world, c.planning_samples, c.horizon, c.gamma)
+        planner = rl.Planner(self.world, c.planning_samples, c.horizon, c.gamma)
         seeds = self.agent_seeds(rank)
-        return WorldAgent(planner, seeds, self.inference_backend, c.learning_starts)
+        return rl.PlanningAgent(planner, seeds, self.inference_backend, c.learning_starts)
 
     def buffer(self) -> rl.SequenceReplay:
         c = self.config
