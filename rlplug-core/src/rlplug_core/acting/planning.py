@@ -28,7 +28,7 @@ EXPLORATION = 0.1
 
 
 class WorldModel(Protocol):
-    """What a plan needs of a module that also maps observations to the outputs of a policy.
+    """The methods that plans need, of a module that also maps observations to the outputs of a policy.
 
     `head` is the policy's, such as `SquashedGaussian`. Actions [B, dims] are in [-1, 1].
     """
@@ -36,19 +36,56 @@ class WorldModel(Protocol):
     head: Any
 
     def encode(self, obs: Obs) -> Tensor:
-        """Compute latents [B, L]."""
+        """Compute latents.
+
+        Args:
+            obs: [B, ...] observations.
+
+        Returns:
+            Latents [B, L].
+        """
 
     def best(self, latent: Tensor) -> Tensor:
-        """Compute the policy's best actions [B, dims] without noise."""
+        """Compute the policy's best actions, without noise.
+
+        Args:
+            latent: [B, L].
+
+        Returns:
+            Actions [B, dims].
+        """
 
     def step(self, latent: Tensor, action: Tensor) -> Tensor:
-        """Predict the next latents [B, L]."""
+        """Predict the next latents.
+
+        Args:
+            latent: [B, L].
+            action: [B, dims].
+
+        Returns:
+            Latents [B, L].
+        """
 
     def reward_and_continuation(self, latent: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Predict rewards [B], and probabilities [B] that the episode continues."""
+        """Predict rewards and whether episodes continue.
+
+        Args:
+            latent: [B, L].
+            action: [B, dims].
+
+        Returns:
+            Rewards [B], and probabilities [B] that the episode continues.
+        """
 
     def value(self, latent: Tensor) -> Tensor:
-        """Predict the values [B] of latents."""
+        """Predict the values of latents.
+
+        Args:
+            latent: [B, L].
+
+        Returns:
+            Values [B].
+        """
 
 
 def plan_returns(model: WorldModel, latent: Tensor, plan: Tensor, gamma: float) -> Tensor:
@@ -106,17 +143,17 @@ class Planner(nn.Module):
             The first action of the plan, [N, ...].
         """
         latent = self.model.encode(obs)
-        mean = self.policy_plan(latent)
+        mean = self._policy_plan(latent)
         std = torch.full_like(mean, STD[1])
         start = latent.unsqueeze(1).expand(-1, self.samples, -1).flatten(0, 1)
         for noise in self.get_buffer("noise"):
             plans = (mean.unsqueeze(1) + std.unsqueeze(1) * noise).clamp(-1, 1)
             plans = torch.cat([mean.unsqueeze(1), plans[:, 1:]], 1)
             value = plan_returns(self.model, start, plans.flatten(0, 1), self.gamma)
-            mean, std = self.improve(plans, value.unflatten(0, (-1, self.samples)))
+            mean, std = self._improve(plans, value.unflatten(0, (-1, self.samples)))
         return mean[:, 0].reshape(-1, *self.model.head.shape)
 
-    def policy_plan(self, latent: Tensor) -> Tensor:
+    def _policy_plan(self, latent: Tensor) -> Tensor:
         """Return the policy's best actions [N, H, dims] along the predicted latents."""
         actions = []
         for _ in range(self.horizon):
@@ -124,7 +161,7 @@ class Planner(nn.Module):
             latent = self.model.step(latent, actions[-1])
         return torch.stack(actions, 1)
 
-    def improve(self, plans: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _improve(self, plans: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and deviation [N, H, dims] of the best of S plans [N, S, H, dims] with returns [N, S]."""
         best, place = value.topk(max(1, int(self.samples * ELITES)), 1)
         weight = (TEMPERATURE * best).softmax(1)[:, :, None, None]

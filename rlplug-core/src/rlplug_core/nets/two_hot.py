@@ -22,18 +22,28 @@ class TwoHot(nn.Module):
         self.register_buffer("support", torch.linspace(-highest, highest, atoms), persistent=False)
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Compute the predicted numbers [...] from the outputs of a network [..., atoms]."""
+        """Compute the predicted numbers.
+
+        Args:
+            outputs: [..., atoms] of a network.
+
+        Returns:
+            Numbers [...].
+        """
         if len(self.support) == 1:
             return outputs.squeeze(-1)
         mean = outputs.softmax(-1) @ self.support
         return mean.sign() * mean.abs().expm1()
 
     def loss(self, outputs: Tensor, number: Tensor) -> Tensor:
-        """Compute the errors [...] of outputs [..., atoms]: the cross-entropies to the two atoms next to a number.
+        """Compute the cross-entropies to the two atoms next to each number; with one atom the squared errors.
 
         Args:
-            outputs: [..., atoms].
+            outputs: [..., atoms] of a network.
             number: [...] targets.
+
+        Returns:
+            Errors [...].
         """
         if len(self.support) == 1:
             return (outputs.squeeze(-1) - number).square()
