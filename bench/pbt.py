@@ -18,14 +18,15 @@ import numpy as np
 
 from rlplug_core.runs.journal import read
 
-#: The options of a member by environment: few steps, so that bad options cost something.
+#: The options of a member by environment. A chunk has 50 updates on CartPole: with 20, all members are still as bad as
+#: random actions at the first exchange, which then copies lucky members (331 against 484 of random search).
 TASKS = {
-    "CartPole-v1": ("a2c", ["--total-timesteps", "4000", "--num-envs", "8"]),
-    "Acrobot-v1": ("a2c", ["--total-timesteps", "24000", "--num-envs", "8"]),
+    "CartPole-v1": ("a2c", ["--total-timesteps", "16000", "--num-envs", "8"]),
+    "Acrobot-v1": ("a2c", ["--total-timesteps", "48000", "--num-envs", "8"]),
 }
 RANGES = ["--learning-rate", "1e-5..1e-1:log", "--ent-coef", "1e-5..1e-1:log"]
 MEMBERS = 8
-CHUNKS = 5
+CHUNKS = 8
 KEEP = '''"""No exchange: a random search."""
 
 

@@ -85,23 +85,25 @@ class Evolution:
     def done(self) -> bool:
         """Return whether every member has ended."""
         at_end = self.boundary == self.plan.total
-        return at_end and all(self._reached(one) or self._failed(one) for one in self.entries)
+        return at_end and all(
+            self._is_at_boundary(one) or self._has_failed(one) for one in self.entries
+        )
 
     def step(self) -> list[Entry]:
         """Poll the members, start those that may run, and exchange at the end of a chunk; return those that ended."""
         ended = self.pool.poll()
-        open_entries = [entry for entry in self.entries if not self._reached(entry)]
+        open_entries = [entry for entry in self.entries if not self._is_at_boundary(entry)]
         for entry in open_entries:
-            if entry.job is None and not self._failed(entry) and self.pool.room(entry.cores):
+            if entry.job is None and not self._has_failed(entry) and self.pool.room(entry.cores):
                 last = self.boundary == self.plan.total
                 entry.extra = () if last else ("--until", str(self.boundary))
                 self.pool.start(entry)
         idle = all(entry.job is None for entry in self.entries)
-        if idle and not self.done and all(map(self._failed, open_entries)):
+        if idle and not self.done and all(map(self._has_failed, open_entries)):
             self._exchange()
         return ended
 
-    def _reached(self, entry: Entry) -> bool:
+    def _is_at_boundary(self, entry: Entry) -> bool:
         """Return whether a member is at the end of the present chunk."""
         if entry.job is not None:
             return False
@@ -110,16 +112,16 @@ class Evolution:
         paused = entry.progress.status in ("interrupted", "finished")
         return paused and entry.progress.steps >= self.boundary
 
-    def _failed(self, entry: Entry) -> bool:
+    def _has_failed(self, entry: Entry) -> bool:
         """Return whether a member ended in the present chunk without reaching its end."""
-        if entry.job is not None or self._reached(entry):
+        if entry.job is not None or self._is_at_boundary(entry):
             return False
         return entry.starts > 0 or entry.progress.status == "failed"
 
     def _exchange(self) -> None:
         """Let the rule decide, save its decisions, and apply them."""
         step = self.boundary
-        scores = tuple(None if self._failed(one) else self._score(one) for one in self.entries)
+        scores = tuple(None if self._has_failed(one) else self._score(one) for one in self.entries)
         chunk = Chunk(step, scores, {})
         members = self.members(self.history.with_chunk(chunk))
         generator = np.random.default_rng([self.seed, len(self.history.chunks) + 1])
@@ -184,7 +186,7 @@ class Evolution:
     def _check_failed(self, changes: Mapping[str, Change]) -> None:
         """Raise RlplugError if a failed member keeps its state."""
         for number, entry in enumerate(self.entries):
-            if self._failed(entry) and str(number) not in changes:
+            if self._has_failed(entry) and str(number) not in changes:
                 reason = self.pool.failure_reason(entry)
                 raise RlplugError(
                     f"{entry.task.name} failed, and the rule did not replace it: {reason}"

@@ -176,20 +176,38 @@ class Truncation:
         return changes
 
     def _explore(self, range: Range, value: object, generator: np.random.Generator) -> object:
-        """Return a new value near `value`, or with probability `resample` any value of the range."""
+        """Return another value near `value`, or with probability `resample` any value of the range.
+
+        With the same value a copy would have the same random numbers too, and so repeat its source. A value that
+        cannot move up or down, such as 0 of a uniform range, is drawn from the range.
+        """
         chance, up = generator.random(2)
         if chance < self.config.resample:
             return sample(range, generator)
+        for upward in (up < 0.5, up >= 0.5):
+            near = self._near(range, value, upward)
+            if _plain_value(near) != _plain_value(value):
+                return near
+        return sample(range, generator)
+
+    def _near(self, range: Range, value: object, upward: bool) -> object:
+        """Return the next value in a direction, which stays in the range."""
         if range.kind == "choice":
-            choices = [list(one) if isinstance(one, tuple) else one for one in range.values]
-            place = choices.index(list(value) if isinstance(value, tuple) else value)
-            place += 1 if up < 0.5 else -1
+            choices = [_plain_value(one) for one in range.values]
+            place = choices.index(_plain_value(value)) + (1 if upward else -1)
             return choices[min(max(place, 0), len(choices) - 1)]
         assert isinstance(value, int | float)
-        factor = self.config.factor if up < 0.5 else 1 / self.config.factor
         low, high = range.values
-        near = min(max(value * factor, low), high)
+        near = value * self.config.factor if upward else value / self.config.factor
+        if _is_whole(range):
+            near = max(round(near), value + 1) if upward else min(round(near), value - 1)
+        near = min(max(near, low), high)
         return round(near) if _is_whole(range) else near
+
+
+def _plain_value(value: object) -> object:
+    """Return a list in place of a tuple: saved options have lists."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _rank(member: Member) -> float:

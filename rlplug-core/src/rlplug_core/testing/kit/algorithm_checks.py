@@ -49,7 +49,7 @@ RULES = (
     Rule("index", "static", "static:fresh_index"),
     Rule("options", "static", "static:options"),
     Rule("help", "static", "static:help_texts", ("options",), since=2),
-    Rule("runners", "static", "static:known_runners"),
+    Rule("runners", "static", "static:runner_names"),
     Rule("presets", "static", "static:presets", ("options",)),
     Rule("import-light", "import", "imports:light"),
     Rule("import-quiet", "import", "imports:quiet"),

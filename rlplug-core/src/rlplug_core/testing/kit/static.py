@@ -94,7 +94,7 @@ def help_texts(subject: Subject) -> None:
         raise Failed(f"no help for {', '.join(silent)}; write a comment after the field")
 
 
-def known_runners(subject: Subject) -> None:
+def runner_names(subject: Subject) -> None:
     """`runners` lists the supported runners, best first."""
     runners = subject.cls.runners
     if not isinstance(runners, tuple | list) or not runners:
