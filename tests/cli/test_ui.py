@@ -34,9 +34,11 @@ def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str]
     plant(place)
     words = [Path(sys.executable).with_name("rlplug"), "ui", "--port", str(port)]
     variables = {**environment(), "RLPLUG_UI_TOKEN": KEY}
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
     try:
         assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == "rlplug: starting the MLflow server; its link follows\n"
         assert f"http://127.0.0.1:{port}/?token={KEY} " in process.stdout.readline()
         yield process, port
         assert ran(place) == []
@@ -46,6 +48,8 @@ def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str]
         process.wait(PATIENCE)
         assert process.stdout is not None
         process.stdout.close()
+        assert process.stderr is not None
+        process.stderr.close()
 
 
 def get(port: int, path: str, body: object = None, **headers: str) -> tuple[int, str]:

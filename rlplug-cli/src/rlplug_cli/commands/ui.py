@@ -23,7 +23,7 @@ from rlplug_cli.mlflow import store, ui_redirect
 from rlplug_cli.mlflow.process_guard import kill_tree
 from rlplug_cli.mlflow.server import TOKEN
 from rlplug_cli.output import echo
-from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.errors import RlplugError, UsageError, warn
 
 HOST = "127.0.0.1"
 #: Seconds until the server must answer.
@@ -51,6 +51,7 @@ def command(port: int) -> None:
             f"there is no MLflow store at {path}; 'rlplug run' makes one in its working directory"
         )
     _refuse_taken(port)
+    warn("starting the MLflow server; its link follows")
     token = quote(os.environ.get(TOKEN, "")) or secrets.token_urlsafe(24)
     with tempfile.TemporaryFile() as log:
         _attend(_start(uri, port, token, log), port, token, log)
