@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -164,6 +163,8 @@ def temporary_directory(path: Path) -> Iterator[None]:
     Raises:
         OSError: it cannot be created.
     """
+    import shutil  # with its compression modules, which informational commands do not need
+
     if path.is_symlink():
         path.unlink()
     shutil.rmtree(path, ignore_errors=True)
