@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import re
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlplug_core import load
-from rlplug_core.runs import Run
+from rlplug_core.runs import Run, listing
 from tests.cli.conftest import Done
 from tests.core.sharing.agents import FileServer, Handler, serving
 
@@ -140,6 +141,20 @@ def test_the_hub(rlplug: Call, trained: Run, monkeypatch: pytest.MonkeyPatch) ->
         assert server.asked[-1].startswith("/owner/ppo-cartpole/resolve/main/")
     gone = rlplug("push", "mine", "hub:owner/other")
     assert (gone.code, gone.err.count("\n")) == (2, 1)
+
+
+def test_an_agent_whose_journal_cannot_be_read_is_not_shared(
+    rlplug: Call, trained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was shared with the command `rlplug run "" ""`."""
+
+    def broken(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(listing, "_summary", broken)
+    done = rlplug("push", str(trained.path), "unshared")
+    assert (done.code, "cannot be read: OSError: [Errno 5] Input/output error" in done.err) == (1, True), done.err
+    assert not Path("unshared").exists()
 
 
 def test_code_is_not_shared(rlplug: Call, place: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from rlplug_core.errors import UsageError, plain
 from rlplug_core.export.bundle import read
 from rlplug_core.runs.card import command_of
-from rlplug_core.runs.listing import records, summary
+from rlplug_core.runs.listing import readable_summary, records
 from rlplug_core.runs.run import Run
 from rlplug_core.runs.trust import require_plugins, unusual
 from rlplug_core.sharing.agent_files import LIMITS, MANIFEST, check_folder, manifest_of
@@ -108,10 +108,14 @@ def _refuse_code(run: Run, about: dict[str, Any]) -> None:
 
 
 def _command(run: Run) -> str:
-    """Return the command line that trains a run again; "" for an export without a record."""
+    """Return the command line that trains a run again; "" for an export without a record.
+
+    Raises:
+        RlplugError: the record cannot be read.
+    """
     if not run.directory.config_path.is_file():
         return ""
-    return str(_without_folders(command_of(summary(run.path), run.config)))
+    return str(_without_folders(command_of(readable_summary(run.path), run.config)))
 
 
 def _write_record(run: Run, folder: Path) -> None:
