@@ -134,7 +134,8 @@ def replay_from_options(learner: ReplayLearner, agents: int = 0) -> ReplayBuffer
     """Make the replay buffer for a learner's options.
 
     The config has `buffer_size`, `buffer_storage`, `batch_size`, `train_freq`, `gradient_steps`, `learning_starts` and
-    `gamma`. It may have `n_step`, `priority` and `her`.
+    `gamma`. It may have `n_step`, `priority` and `her`. With a `memory` the batches are sequences, and it may have
+    `sequence_length`, `burn_in` and `sequence_period`.
 
     Args:
         learner: an `Algorithm`.
@@ -199,7 +200,7 @@ def _stays_on_device(learner: ReplayLearner) -> bool:
 def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
     """Make the replay of sequences for a learner with a memory: about `batch_size` steps per batch.
 
-    The config also has `sequence_length`, `burn_in`, `sequence_period` and `n_step`; None means the default.
+    The config may have `sequence_length`, `burn_in`, `sequence_period` and `n_step`; None means the default.
 
     Args:
         learner: an `Algorithm`.
@@ -209,17 +210,18 @@ def sequences_from_options(learner: ReplayLearner) -> SequenceReplay:
         BadConfig: a batch has no room for a sequence.
     """
     options = learner.config
-    length = options.sequence_length or SEQUENCE_LENGTH
+    length = getattr(options, "sequence_length", None) or SEQUENCE_LENGTH
     _check_sequences(options, length)
-    burn_in = BURN_IN if options.burn_in is None else options.burn_in
+    burn_in = getattr(options, "burn_in", None)
+    period = getattr(options, "sequence_period", None) or -(-length // 2)
     priority: PriorityOptions = getattr(options, "priority", PriorityOptions())
     beta = options.schedules.get("priority.beta") or linear(priority.beta, 1.0)
     pace = _pace(options, options.batch_size // length)
     return SequenceReplay(
-        SequenceShape(length, burn_in, options.sequence_period or -(-length // 2)),
+        SequenceShape(length, BURN_IN if burn_in is None else burn_in, period),
         options.buffer_size,
         pace,
-        n_step=options.n_step,
+        n_step=getattr(options, "n_step", 1),
         gamma=learner.schedule("gamma"),
         seeds=learner.seeds.child("buffer"),
         device=learner.device,
