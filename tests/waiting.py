@@ -32,5 +32,5 @@ def until(
 
 
 def without_notices(stderr: str) -> str:
-    """Return stderr without the lines that a slow machine prints."""
+    """Return stderr without the lines that only a slow machine prints."""
     return "".join(line for line in stderr.splitlines(keepends=True) if not any(notice in line for notice in NOTICES))

@@ -24,7 +24,7 @@ from rlplug_core import plugins
 from rlplug_core.runs.journal import Journal
 from tests.cli.warm import call as call_warm
 from tests.conftest import Warm
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, without_notices
 
 
 @dataclass
@@ -71,7 +71,7 @@ def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         capsys.readouterr()
         code = main(words)
         captured = capsys.readouterr()
-        return Done(code, captured.out, captured.err)
+        return Done(code, captured.out, without_notices(captured.err))
 
     return call
 
@@ -86,7 +86,7 @@ def process(warm: Warm) -> Callable[..., Done]:
             code = call_warm(warm.socket, list(words), {**os.environ, **environment}, streams)
             out.seek(0)
             err.seek(0)
-            return Done(code, out.read(), err.read())
+            return Done(code, out.read(), without_notices(err.read()))
 
     return call
 
@@ -104,7 +104,7 @@ def new_process() -> Callable[..., Done]:
             timeout=PATIENCE,
             env={**os.environ, **environment},
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return Done(done.returncode, done.stdout, without_notices(done.stderr))
 
     return call
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests import declared
 from tests.cli.warm import commands
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, without_notices
 
 #: What the environment has besides the four packages: the tools by which a plugin is built, tested and checked.
 TOOLS = ("pip", "hatchling", "mypy", "pytest", "hypothesis", "jsonschema")
@@ -53,6 +53,7 @@ class Place:
             env={**os.environ, "PATH": path, **defaults, **environment},
         )
         assert done.returncode == code, f"{' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done.stderr = without_notices(done.stderr)
         return done
 
     def rlplug(self, *words: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
