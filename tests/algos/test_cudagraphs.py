@@ -433,5 +433,5 @@ def test_trees_come_back_as_they_were() -> None:
     assert len(leaves.tensors) == 3
     assert hash(leaves.kind) == hash(Leaves(map_tree(tree, lambda one: one)).kind)
     assert Leaves((torch.ones(3, 2), *tree[1:])).kind != leaves.kind
-    torch.testing.assert_close(Packed(tree).copied(), tree)
+    torch.testing.assert_close(Packed(tree).copy(), tree)
     assert (leaves.unknown, Leaves((tree, np.ones(1))).unknown) == (None, np.ndarray)

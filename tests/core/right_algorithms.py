@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from rlplug_core.arrays import like_inputs, to_host
 from rlplug_core.batches import Rollout, Transitions
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
@@ -155,7 +156,8 @@ class Keeps(Tiny):
         samples = batch.samples(advantage, target, self.device)
         norm = self.optim.minimize(self.loss(samples)[0], clock)
         if not isinstance(samples.obs, dict):
-            self.kept.append({"obs": batch.obs[:-1].copy(), "target": target.copy(), "weight": batch.weight.copy()})
+            kept = {"obs": batch.obs[:-1], "target": target, "weight": batch.weight}
+            self.kept.append({name: to_host(part).copy() for name, part in kept.items()})
         if len(self.kept) == 2:
             self.auxiliary(clock)
         return Result({"loss/gradient_norm": norm})
@@ -307,14 +309,17 @@ class WholeReturns(Tiny):
     """REINFORCE as first written: each action gets the return of its whole episode, what came before it too."""
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
-        advantage = np.zeros_like(batch.reward)
-        for n in range(batch.reward.shape[1]):
+        there = to_host(batch.weight) > 0
+        reward = np.where(there, to_host(batch.reward), 0)
+        ends = to_host(batch.terminated) | to_host(batch.truncated)
+        sums = np.zeros_like(reward)
+        for n in range(reward.shape[1]):
             start = 0
-            for t in range(len(batch.reward)):
-                if batch.terminated[t, n] or batch.truncated[t, n] or t + 1 == len(batch.reward):
-                    advantage[start : t + 1, n] = np.where(batch.weight > 0, batch.reward, 0)[start : t + 1, n].sum()
+            for t in range(len(reward)):
+                if ends[t, n] or t + 1 == len(reward):
+                    sums[start : t + 1, n] = reward[start : t + 1, n].sum()
                     start = t + 1
-        advantage *= batch.weight > 0
+        advantage = like_inputs(torch.from_numpy(sums * there), batch.reward)
         loss = self.loss(batch.samples(advantage, advantage, self.device))[0]
         return Result({"loss/gradient_norm": self.optim.minimize(loss, clock)})
 
@@ -328,9 +333,10 @@ class ScaledRewards(Tiny):
         self.register_buffer("rewards", torch.ones(()))
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
-        there = batch.weight > 0
-        scaled = np.where(there, batch.reward, 0) / float((self.square / self.rewards).sqrt())
-        result = super().learn(replace(batch, reward=scaled.astype(np.float32), views=None), now, clock)
-        self.square += float(np.square(batch.reward[there]).sum())
+        there = to_host(batch.weight) > 0
+        reward = np.where(there, to_host(batch.reward), 0)
+        scaled = torch.from_numpy((reward / float((self.square / self.rewards).sqrt())).astype(np.float32))
+        result = super().learn(replace(batch, reward=like_inputs(scaled, batch.reward), views=None), now, clock)
+        self.square += float(np.square(reward).sum())
         self.rewards += int(there.sum())
         return result

@@ -255,10 +255,12 @@ def blocks() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}
 
 
-def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on(tmp_path: Path) -> None:
+def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on(
+    tmp_path: Path, fork: Callable[..., Any]
+) -> None:
     """No process, no block of shared memory; the run goes on from its last checkpoint."""
     before = blocks()
-    process = start(tmp_path, runner="decoupled", actors=2, log_every=200, checkpoint_every=1000)
+    process = start(fork, tmp_path, runner="decoupled", actors=2, log_every=200, checkpoint_every=1000)
     until(lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
     assert len(group(process.pid)) >= 3  # the learner and two actors
     process.kill()

@@ -479,16 +479,6 @@ def test_a_run_interrupted_at_its_very_end_can_be_finished(done: Run, tmp_path: 
     assert records(run, "final_eval")[0].data == records(done, "final_eval")[0].data
 
 
-def test_a_signal_after_the_last_step_stops_nothing_any_more(tmp_path: Path) -> None:
-    def watch(progress: Any) -> None:
-        if progress.phase == "final_eval":
-            os.kill(os.getpid(), 2)
-
-    run = train(TINY, CHAIN, OPTIONS, out=tmp_path, name="run", hooks=False, watch=watch)
-    assert run.status == "finished"
-    assert records(run, "final_eval")
-
-
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     """For example, in the middle of an evaluation: its end may be far away."""
 
