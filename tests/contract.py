@@ -164,7 +164,7 @@ def _option_changes(algorithm: str, before: Mapping[str, str], after: Mapping[st
 
 
 def _schema_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return what the readers of a JSON output may miss: a value, a type, a value that was always there."""
+    """Return changes that break readers of a JSON output: a missing value or type, or a value that became optional."""
     found = []
     for path, kind in before.items():
         now = after.get(path)

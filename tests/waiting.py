@@ -15,7 +15,7 @@ T = TypeVar("T")
 #: Seconds after which something hangs, even if ten other processes want the same core. Tests that wait for the end of
 #: a process, for an answer or for a condition use this limit; tests of a limit set one of their own.
 PATIENCE = 900.0
-#: What a run prints when a step of it takes more than two seconds, which depends on the machine.
+#: Messages that a run prints if a step takes more than two seconds, which depends on the machine.
 NOTICES = ("training starts after that", "starting the environments", "sending the rest of the run")
 
 

@@ -113,7 +113,7 @@ def test_a_stdout_without_a_character_prints_another(
     done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     assert done.returncode == 0, done.stdout
     assert b"a2c ? CartPole-v1 ? seed 1" in done.stdout
-    assert done.stdout.isascii()  # click writes UTF-8 if nobody names the stream
+    assert done.stdout.isascii()  # click writes UTF-8 unless the stream is named
     assert status(place) == "finished"
 
 

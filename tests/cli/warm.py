@@ -64,7 +64,7 @@ def serve(path: str) -> None:
     """Fork for each connection, until this process is ended."""
     for name in HEAVY:
         __import__(name)
-    gc.freeze()  # the collector writes to all objects, and forks share what nobody writes to
+    gc.freeze()  # the collector writes to all objects, and forks share only unchanged memory
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
@@ -187,7 +187,7 @@ class Fork:
         self.pid = int(self.line())
 
     def line(self) -> bytes:
-        """Return a line of what the process that waits for the command says."""
+        """Return a line from the process that waits for the command."""
         said = b""
         while part := self.link.recv(1):
             said += part
@@ -213,7 +213,7 @@ class Fork:
             return None
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Wait for the end, and return what was printed."""
+        """Wait for the end, and return the output."""
         self.wait(timeout)
         out, error = (reader.read() if reader is not None else "" for reader in (self.stdout, self.stderr))
         return out, error
@@ -241,7 +241,7 @@ class Fork:
 
 
 def stream(wanted: int | None, own: int) -> tuple[IO[str] | None, int]:
-    """Return the end of a pipe to read from, if one is wanted, and what a command writes to."""
+    """Return the reading end of a pipe, if one is wanted, and the stream to which a command writes."""
     if wanted == subprocess.DEVNULL:
         return None, os.open(os.devnull, os.O_WRONLY)
     if wanted != subprocess.PIPE:

@@ -96,7 +96,7 @@ def operations(case: Case, library: Path, place: Path) -> str:
 
 
 def trial(case: Case, fault: Fault, place: Path) -> tuple[bool, str]:
-    """Let a command meet a fault, then type it again: whether it came to its end, and what is wrong if anything is."""
+    """Let a command meet a fault, then type it again: whether it finished, and the error if there is one."""
     runs, said = place / "runs", place / "said.txt"
     shutil.rmtree(runs, ignore_errors=True)
     if case.before:
@@ -111,7 +111,7 @@ def trial(case: Case, fault: Fault, place: Path) -> tuple[bool, str]:
 
 
 def _again(case: Case, code: int, place: Path) -> str:
-    """Continue what met a fault; return what was said if that failed."""
+    """Continue after a fault; return the message if that failed."""
     run = place / "runs" / "hit"
     if case.words[0] == "run" and (run / "config.json").exists():
         return resumed(run, place)
@@ -121,7 +121,7 @@ def _again(case: Case, code: int, place: Path) -> str:
 
 
 def unlike(runs: Path, whole: Path) -> list[str]:
-    """Return what is wrong with directories that ought to be like those that were left alone."""
+    """Return the differences between directories that met a fault and undisturbed ones."""
     wrong = []
     for checkpoints in whole.rglob("checkpoints"):
         run = checkpoints.parent.relative_to(whole)

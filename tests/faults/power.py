@@ -23,7 +23,7 @@ from tests.faults.trials import differences, done, ended, resumed, started
 
 
 class Disk:
-    """Notes what a process does below `runs/`; at the n-th operation the power fails."""
+    """Records the file operations of a process below `runs/`; at the n-th operation the power fails."""
 
     def __init__(self, last: int, count: Path) -> None:
         self.last = last
@@ -117,7 +117,7 @@ class Disk:
         self.fsync(file)
 
     def fail(self) -> None:
-        """Undo what was not synced, the latest change first, and end the process."""
+        """Undo all changes that were not synced, the latest first, and end the process."""
         self.quiet = True
         for path, size in self.sizes.items():
             if path.is_file() and path.stat().st_size > size:
@@ -138,7 +138,7 @@ def _absolute(path: str | bytes | os.PathLike[str]) -> Path:
 
 
 def trial(last: int, place: Path, whole: Path) -> str:
-    """Let the power fail at an operation and go on: what is wrong, if anything is."""
+    """Let the power fail at an operation and continue; return the error if there is one."""
     run = place / "runs" / "hit"
     shutil.rmtree(place / "runs", ignore_errors=True)
     code = ended(started(RUN, place, power=last))
@@ -154,7 +154,7 @@ def trial(last: int, place: Path, whole: Path) -> str:
 
 
 def table(share: float = 1.0, seed: int = 0) -> tuple[int, list[str]]:
-    """Return the number of trials and what is wrong, after a run that counts the operations."""
+    """Return the number of trials and the errors, after a run that counts the operations."""
     draw = random.Random(seed)
     wrong, trials = [], 0
     with tempfile.TemporaryDirectory() as folder:

@@ -113,7 +113,7 @@ def _goals(spec: Spec | None, n_step: int, priority: PriorityOptions, agents: in
     """Return the goals for hindsight replay; raise UsageError for options that it cannot have."""
     if spec is None or n_step > 1 or priority.alpha > 0 or agents:
         raise UsageError(
-            "her changes rewards one by one, as they are drawn; leave n_step at 1, and priorities and joint "
+            "her changes rewards one by one at each draw; leave n_step at 1, and priorities and joint "
             "transitions out"
         )
     return goals_of(spec)
