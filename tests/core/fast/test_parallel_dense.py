@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlplug_core.accelerator import room
 from rlplug_core.fast import parallel_dense
@@ -64,6 +64,15 @@ def together(networks: list[nn.Sequential]) -> tuple[ParallelDense, Gradients, A
     return ParallelDense([recorded(one) for one in networks]), into, flat
 
 
+def autograds(networks: list[nn.Sequential], obs: Any, above: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the outputs, the gradient of the observations and that of all weights, by autograd."""
+    tensor = torch.from_numpy(obs).requires_grad_()
+    outputs = torch.stack([one(tensor) for one in networks])
+    parameters = [one for each in networks for one in each.parameters()]
+    below, *own = torch.autograd.grad(outputs, [tensor, *parameters], torch.from_numpy(above))
+    return outputs.detach(), below, torch.cat([gradient.ravel() for gradient in own])
+
+
 def numbers(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
@@ -74,19 +83,17 @@ def test_outputs_and_gradients_are_autograds(activation: type[nn.Module], count:
     torch.set_num_threads(threads)
     networks = [network(activation) for _ in range(count)]
     through, into, flat = together(networks)
-    obs, above = numbers(ROWS, INPUTS), numbers(count, ROWS, OUTPUTS)
-    tensor = torch.from_numpy(obs).requires_grad_()
-    expected = torch.stack([one(tensor) for one in networks])
-    parameters = [one for each in networks for one in each.parameters()]
-    below, *own = torch.autograd.grad(expected, [tensor, *parameters], torch.from_numpy(above))
+    obs = numbers(ROWS, INPUTS)
+    above = numbers(count, ROWS, OUTPUTS)
+    expected, below, own = autograds(networks, obs, above)
     assert through.pays(obs)
     result = through(FastTensor(obs, (), lambda gradient, into: ()))
     assert result.backward_of is not None
     (found,) = result.backward_of(above, into)
-    for one, other in ((result.value, expected.detach()), (found, below), (flat, torch.cat([g.ravel() for g in own]))):
+    for one, other in ((result.value, expected), (found, below), (flat, own)):
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-3, atol=1e-4)
     result.backward_of(above, into)  # and it is added to what is there
-    np.testing.assert_allclose(flat, 2 * torch.cat([g.ravel() for g in own]).numpy(), rtol=1e-3, atol=2e-4)
+    np.testing.assert_allclose(flat, 2 * own.numpy(), rtol=1e-3, atol=2e-4)
 
 
 def test_at_the_limits_of_numbers_outputs_and_gradients_are_autograds() -> None:
@@ -94,20 +101,18 @@ def test_at_the_limits_of_numbers_outputs_and_gradients_are_autograds() -> None:
     wrong = []
     for activation in (nn.ReLU, nn.Tanh):
         for limits in ([np.inf, -np.inf, np.nan, 1e38], [1e30, -1e30, 1e-38, 1e-45]):
-            obs, above = numbers(ROWS, INPUTS), numbers(2, ROWS, OUTPUTS)
+            obs = numbers(ROWS, INPUTS)
             obs[:4, 0] = limits
+            above = numbers(2, ROWS, OUTPUTS)
             networks = [network(activation) for _ in range(2)]
             through, into, flat = together(networks)
-            tensor = torch.from_numpy(obs).requires_grad_()
-            expected = torch.stack([one(tensor) for one in networks])
-            parameters = [one for each in networks for one in each.parameters()]
-            below, *own = torch.autograd.grad(expected, [tensor, *parameters], torch.from_numpy(above))
+            expected, below, own = autograds(networks, obs, above)
             assert through.pays(obs)
             result = through(FastTensor(obs, (), lambda gradient, into: ()))
             assert result.backward_of is not None
             with np.errstate(all="ignore"):
                 (found,) = result.backward_of(above, into)
-            pairs = (result.value, expected.detach()), (found, below), (flat, torch.cat([g.ravel() for g in own]))
+            pairs = ((result.value, expected), (found, below), (flat, own))
             for part, (one, other) in enumerate(pairs):
                 finite = other.isfinite().numpy()
                 same = np.array_equal(np.isfinite(one), finite)

@@ -28,20 +28,12 @@ from rlplug_core.types import Array, State, Timestep, tree_map
 TENSORS = ("obs", "final_obs", "reward", "terminated", "truncated", "is_first", "valid")
 
 
-class AsArrays(EnvBase):
-    """An environment on a device with arrays in place of its tensors; on the CPU they share its memory."""
+class Converter(EnvBase):
+    """An environment with other arrays or tensors than the one inside, and its state."""
 
     def __init__(self, env: Env) -> None:
         self.env = env
         self.spec = env.spec
-        self.device = env.spec.device
-
-    def reset(self, seed: int) -> Timestep:
-        return _arrays(self.env.reset(seed))
-
-    def step(self, action: Array) -> Timestep:
-        assert self.device is not None
-        return _arrays(self.env.step(to_device(action, self.device)))
 
     def state_dict(self) -> State:
         return self.env.state_dict()
@@ -51,6 +43,21 @@ class AsArrays(EnvBase):
 
     def close(self) -> None:
         self.env.close()
+
+
+class AsArrays(Converter):
+    """An environment on a device with arrays in place of its tensors; on the CPU they share its memory."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.device = env.spec.device
+
+    def reset(self, seed: int) -> Timestep:
+        return _arrays(self.env.reset(seed))
+
+    def step(self, action: Array) -> Timestep:
+        assert self.device is not None
+        return _arrays(self.env.step(to_device(action, self.device)))
 
 
 def _arrays(now: Timestep) -> Timestep:

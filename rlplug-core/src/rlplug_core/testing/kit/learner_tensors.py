@@ -11,14 +11,14 @@ from torch import Tensor
 
 from rlplug_core.arrays import to_host
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.env_base import EnvBase, complete
+from rlplug_core.plugins.env_base import complete
 from rlplug_core.protocols import Env
 from rlplug_core.testing.host_reads import HostReads
-from rlplug_core.testing.kit.env_subject import TENSORS
+from rlplug_core.testing.kit.env_subject import TENSORS, Converter
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.short_run import Trial
 from rlplug_core.testing.kit.subject import BUDGET, Subject
-from rlplug_core.types import Array, Obs, State, Timestep, tree_map
+from rlplug_core.types import Array, Obs, Timestep, tree_map
 
 #: Vector steps with counted reads.
 STEPS = 4
@@ -66,11 +66,11 @@ def _check_reads(part: str, counts: Counter[str]) -> None:
         )
 
 
-class AsTensors(EnvBase):
+class AsTensors(Converter):
     """An environment of arrays that gives tensors on the CPU instead, and takes them."""
 
     def __init__(self, env: Env) -> None:
-        self.env = env
+        super().__init__(env)
         self.spec = replace(env.spec, device=torch.device("cpu"))
 
     def reset(self, seed: int) -> Timestep:
@@ -92,15 +92,6 @@ class AsTensors(EnvBase):
     def info_tensor(self, key: str) -> Tensor | None:
         values = complete(self.env).info(key)
         return None if None in values else torch.tensor(np.array(values, np.float32))
-
-    def state_dict(self) -> State:
-        return self.env.state_dict()
-
-    def load_state_dict(self, state: State) -> None:
-        self.env.load_state_dict(state)
-
-    def close(self) -> None:
-        self.env.close()
 
 
 def _tensors(now: Timestep) -> Timestep:
