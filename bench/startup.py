@@ -136,7 +136,8 @@ def registry(path: Path) -> None:
 def sharing_rows(folder: Path, turns: int) -> list[tuple[str, ...]]:
     """Return a row for a search and for getting and playing an agent of PPO, without the download."""
     registry(folder / "many.json")
-    run, agent = folder / "runs" / "one", folder / "agent"
+    run = folder / "runs" / "one"
+    agent = folder / "agent"
     words = ["run", "ppo", "CartPole-v1", *TRAINED, "--out", str(run.parent), "--name", run.name]
     for given in (words, ["push", str(run), str(agent)]):
         used(given)

@@ -233,7 +233,8 @@ def _accepts(after: list[str], before: list[str]) -> bool:
     """Return whether a parameter still takes every former value, or a result is still of a former type."""
     if after[1:3] != before[1:3]:
         return False
-    old, new = _alternatives(before[3]), _alternatives(after[3])
+    old = _alternatives(before[3])
+    new = _alternatives(after[3])
     return "Any" in before[3] or not before[3] or (new <= old if before[1] == RETURN else old <= new)
 
 

@@ -97,7 +97,8 @@ def operations(case: Case, library: Path, place: Path) -> str:
 
 def trial(case: Case, fault: Fault, place: Path) -> tuple[bool, str]:
     """Let a command meet a fault, then type it again: whether it finished, and the error if there is one."""
-    runs, said = place / "runs", place / "said.txt"
+    runs = place / "runs"
+    said = place / "said.txt"
     shutil.rmtree(runs, ignore_errors=True)
     if case.before:
         shutil.copytree(place / "before", runs)
@@ -126,7 +127,8 @@ def unlike(runs: Path, whole: Path) -> list[str]:
     for checkpoints in whole.rglob("checkpoints"):
         run = checkpoints.parent.relative_to(whole)
         wrong += [f"{run}: {one}" for one in differences(runs / run, whole / run)]
-    found, expected = _names(runs), _names(whole)
+    found = _names(runs)
+    expected = _names(whole)
     wrong += [f"{name} is missing" for name in sorted(expected - found)]
     wrong += [f"{name} was left" for name in sorted(found - expected) if not Path(name).name.startswith("error")]
     same = [name for name in sorted(found & expected) if not name.endswith((*MOMENTS, ".parquet", ".csv"))]
@@ -153,7 +155,8 @@ def table(share: float = 1.0, names: Sequence[str] = (), seed: int = 0) -> list[
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder))
         for name in names or CASES:
-            case, place = CASES[name], Path(folder) / name
+            case = CASES[name]
+            place = Path(folder) / name
             kinds = operations(case, library, place)
             print(f"{name}: {len(kinds)} operations: {dict(Counter(kinds))}", file=sys.stderr, flush=True)  # noqa: T201
             for fault, (error, letters) in FAULTS.items():

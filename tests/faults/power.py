@@ -156,7 +156,8 @@ def trial(last: int, place: Path, whole: Path) -> str:
 def table(share: float = 1.0, seed: int = 0) -> tuple[int, list[str]]:
     """Return the number of trials and the errors, after a run that counts the operations."""
     draw = random.Random(seed)
-    wrong, trials = [], 0
+    wrong = []
+    trials = 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         assert ended(started(RUN, place, power=-1)) == 0, (place / "said.txt").read_text()

@@ -199,7 +199,8 @@ for shape, table in (((3, 3), OF_ROWS), ((3,), OF_VALUES), ((3, 4), OF_PAIRS)):
 
 def alike(one: Any, other: Any) -> bool:
     """Whether the same numbers are finite, and those are equal; the optimizer refuses infinite ones as it does NaN."""
-    one, other = np.asarray(one), np.asarray(other)
+    one = np.asarray(one)
+    other = np.asarray(other)
     finite = np.isfinite(other)
     return np.array_equal(np.isfinite(one), finite) and np.allclose(one[finite], other[finite], rtol=1e-4, atol=1e-5)
 
