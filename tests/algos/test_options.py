@@ -220,11 +220,11 @@ def test_convolutions_are_refused_without_images(learner: Callable[..., Any]) ->
     for algorithm in SIMPLE:
         env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
         for net in ("net", "critic_net") if algorithm == "crossq" else ("net",):
-            options = {f"{net}.{name}": [3] for name in ("channels", "kernels", "strides")}
-            with pytest.raises(
-                UsageError, match=r"^net.channels, kernels and strides are for images, .* leave them out"
-            ):
-                learner(algorithm, env, **options)
+            layers = {f"{net}.{name}": [3] for name in ("channels", "kernels", "strides")}
+            for options in (layers, {f"{net}.conv_layer_norm": True}):
+                sentence = r"^net.channels, kernels, strides and conv_layer_norm are for images, .* leave them out"
+                with pytest.raises(UsageError, match=sentence):
+                    learner(algorithm, env, **options)
 
 
 def test_options_and_run_options_have_different_names() -> None:

@@ -69,17 +69,28 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
         spaces.Box(0, 255, (4, 36, 36), np.uint8),
     ],
 )
-def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: spaces.Box) -> None:
-    """Against torch's own modules one after the other, for channels first and last, and planes of zeros and ones."""
-    net = Net(hidden=(7,), activation=name, channels=(4, 6), kernels=(5, 3), strides=(2, 1))
+@for_each("norm", [False, True])
+def test_an_image_passes_convolution_norm_and_activation_in_turn(norm: bool, name: Any, space: spaces.Box) -> None:
+    """Against torch's own functions one after the other, for channels first and last, and planes of zeros and ones.
+
+    LayerNorm is over the channels of each pixel, as flax's is in purejaxql, with a scale and a shift per channel.
+    """
+    sizes: Any = {"channels": (4, 6), "kernels": (5, 3), "strides": (2, 1)}
+    net = Net(hidden=(7,), activation=name, conv_layer_norm=norm, **sizes)
     module, _ = encoder(space, net)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.1)
     most = int(space.high.max())
     obs = torch.randint(most + 1, (4, *space.shape), dtype=torch.uint8)
     values = (obs.permute(0, 3, 1, 2) if space.shape[-1] == 3 else obs) / most
-    for layer in module.convolutions:
-        values = FUNCTIONS[name](nn.functional.conv2d(values, layer.weight, layer.bias, layer.stride))
+    for number, layer in enumerate(module.convolutions):
+        values = nn.functional.conv2d(values, layer.weight, layer.bias, layer.stride)
+        if norm:
+            scale, shift = module.norms[number].weight, module.norms[number].bias
+            spread = (values.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+            values = (values - values.mean(1, keepdim=True)) / spread
+            values = values * scale[:, None, None] + shift[:, None, None]
+        values = FUNCTIONS[name](values)
     (last,) = module.dense.linears
     expected = FUNCTIONS[name](last(values.flatten(1)))
     torch.testing.assert_close(module(obs), expected, rtol=1e-4, atol=1e-5)

@@ -67,7 +67,7 @@ class MADDPG(rl.Algorithm[rl.Transitions]):
             obs=spaces.Box(-np.inf, np.inf, (self.state.features,)),
             action=spaces.Box(-1, 1, (self.agents * size,)),
         )
-        net = replace(critic_net, factory=None, channels=(), kernels=(), strides=(), obs=())
+        net = replace(critic_net.default_encoder(), obs=())
         self.critics = rl.ActionCritics(lambda: rl.ActionCritic(joint, net), self.agents)
         self.target_policy = rl.target_network(self.policy)
         self.target_critics = rl.target_network(self.critics)

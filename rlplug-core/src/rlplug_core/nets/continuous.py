@@ -74,9 +74,7 @@ def _beside(spec: Spec, net: Net, scales: bool) -> tuple[nn.Module, int]:
     if net.factory is None or reads_actions(net.factory):
         return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net, scales=scales)
     obs, features = encoder(spec.obs, net)
-    action, numbers = encoder(
-        spec.action, replace(net, factory=None, channels=(), kernels=(), strides=())
-    )
+    action, numbers = encoder(spec.action, net.default_encoder())
     return Concat({"obs": obs, "action": action}), features + numbers
 
 

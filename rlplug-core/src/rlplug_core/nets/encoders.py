@@ -96,11 +96,19 @@ class MLP(nn.Module):
         return values
 
 
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of each pixel of [B, C, H, W], as PQN has it (Gallici et al., 2024)."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return super().forward(values.movedim(1, -1)).movedim(-1, 1)
+
+
 class Image(nn.Module):
     """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by its bound.
 
     `types.channels_last` decides which of the two they are. Convolutions have the initial weights and the activation of
-    hidden layers; `net.layer_norm` is for the fully connected layers after them. `usual_convolutions` has the default.
+    hidden layers; `net.layer_norm` is for the fully connected layers after them, `net.conv_layer_norm` for
+    convolutions. `usual_convolutions` has the default.
 
     Raises:
         UsageError: the images are too small for the layers that `net` names.
@@ -126,6 +134,9 @@ class Image(nn.Module):
         for layer in layers:
             initialize(layer, net, number=0)
         self.convolutions = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(
+            ChannelNorm(layer.out_channels) for layer in layers if net.conv_layer_norm
+        )
         self.large = min(shape[1:]) >= 36
         self.activation = ACTIVATIONS[several(net.activation)[0]]
         with torch.no_grad():
@@ -145,8 +156,9 @@ class Image(nn.Module):
 
     def _convolve(self, values: Tensor) -> Tensor:
         activate = IN_PLACE.get(self.activation, self.activation)
-        for convolution in self.convolutions:
-            values = activate(convolution(values))
+        for number, convolution in enumerate(self.convolutions):
+            values = convolution(values)
+            values = activate(self.norms[number](values) if self.norms else values)
         return values.flatten(1)
 
 
@@ -269,9 +281,10 @@ def _encoder(
     if is_image(space):
         image = Image(space, net)
         return image, image.features
-    if net.channels and not has_images(space):
+    if (net.channels or net.conv_layer_norm) and not has_images(space):
         raise UsageError(
-            f"net.channels, kernels and strides are for images, and {space} has none; leave them out"
+            "net.channels, kernels, strides and conv_layer_norm are for images, and "
+            f"{space} has none; leave them out"
         )
     vectors, width = _vectors(space, net, scales)
     layers = MLP(width, net, None if isinstance(vectors, Vector) else vectors)

@@ -48,6 +48,8 @@ class Net:
         None  # encoder: a plugin such as impala-cnn, or your function, ./my_net.py:make
     )
     obs: tuple[str, ...] = ()  # keys of a Dict observation that it reads; default: all
+    # apply LayerNorm over the channels before the activation of each convolution
+    conv_layer_norm: bool = False
 
     def __post_init__(self) -> None:
         for name in ("activation", "init"):
@@ -80,6 +82,12 @@ class Net:
             hidden=self.hidden[layers],
             activation=_part(self.activation, layers),
             init=_part(self.init, layers),
+        )
+
+    def default_encoder(self) -> Net:
+        """Return the options without a factory and without those of convolutions."""
+        return replace(
+            self, factory=None, channels=(), kernels=(), strides=(), conv_layer_norm=False
         )
 
     def check_gaussian(self, free: bool) -> None:
@@ -124,6 +132,8 @@ class CriticNet:
     normalize_obs: bool | None = None  # normalize its vector observations; default: as net
     # encoder, as of net; default: as net, with observations of its own none
     factory: Importable | None = None
+    # LayerNorm over the channels of its convolutions; default: as channels
+    conv_layer_norm: bool | None = None
 
     def over(self, net: Net) -> Net:
         """Return the options of the critic's network: these, and those of `net` in place of the ones not set.
@@ -142,7 +152,7 @@ class CriticNet:
                 "critic's own; leave one of them out"
             )
         if self.obs:
-            net = replace(net, factory=None, channels=(), kernels=(), strides=())
+            net = net.default_encoder()
         try:
             return replace(net, **own)  # type: ignore[arg-type]  # fields of the same types
         except ValueError as error:
