@@ -126,17 +126,9 @@ class Image(nn.Module):
         kernels = list(zip(net.channels, net.kernels, net.strides, strict=True))
         kernels = kernels or usual_convolutions(*shape[1:])
         _check_fit(min(shape[1:]), kernels)
-        widths = pairwise([shape[0], *(width for width, _, _ in kernels)])
-        layers = [
-            nn.Conv2d(*pair, kernel, stride)
-            for pair, (_, kernel, stride) in zip(widths, kernels, strict=True)
-        ]
-        for layer in layers:
-            initialize(layer, net, number=0)
-        self.convolutions = nn.ModuleList(layers)
-        self.norms = nn.ModuleList(
-            ChannelNorm(layer.out_channels) for layer in layers if net.conv_layer_norm
-        )
+        self.convolutions = nn.ModuleList(_convolutions(shape[0], kernels, net))
+        norms = [ChannelNorm(width) for width, _, _ in kernels if net.conv_layer_norm]
+        self.norms = nn.ModuleList(norms)
         self.large = min(shape[1:]) >= 36
         self.activation = ACTIVATIONS[several(net.activation)[0]]
         with torch.no_grad():
@@ -160,6 +152,18 @@ class Image(nn.Module):
             values = convolution(values)
             values = activate(self.norms[number](values) if self.norms else values)
         return values.flatten(1)
+
+
+def _convolutions(inputs: int, kernels: list[tuple[int, int, int]], net: Net) -> list[nn.Conv2d]:
+    """Return convolutions with their initial weights, from channels, kernel size and stride of each."""
+    widths = pairwise([inputs, *(width for width, _, _ in kernels)])
+    layers = [
+        nn.Conv2d(*pair, kernel, stride)
+        for pair, (_, kernel, stride) in zip(widths, kernels, strict=True)
+    ]
+    for layer in layers:
+        initialize(layer, net, number=0)
+    return layers
 
 
 def usual_convolutions(height: int, width: int) -> list[tuple[int, int, int]]:
