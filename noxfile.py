@@ -26,9 +26,19 @@ nox.options.default_venv_backend = "venv"
 ROOT = Path(__file__).parent
 WHEELS = ROOT / ".nox" / "wheelhouse"
 DIST = ROOT / "dist"
-#: Wheels of released versions, and the patterns of those that `compat` installs: plugins, core and cli, all.
+#: Wheels of released versions, and the patterns of those that `compat` installs.
 RELEASED = ROOT / ".nox" / "released"
-OLD = (r"rlplug_(?!core|cli)", r"rlplug_(core|cli)", r"rlplug_")
+OLD = {
+    "plugins": r"rlplug_(?!core|cli)",
+    "core": r"rlplug_(core|cli)",
+    "all": r"rlplug_",
+    "none": r"$^",
+}
+#: Results of `rlplug check` from `compat`, and the registry and the page that show them.
+CHECKED = ROOT / ".nox" / "checked.jsonl"
+REGISTRY = ROOT / "docs" / "plugins" / "registry.json"
+PAGE = ROOT / "docs" / "plugins" / "available.md"
+BADGES = ROOT / "docs" / "pictures" / "badges"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 EXAMPLES = (
@@ -271,15 +281,28 @@ def scaffold(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True, default=False, requires=["build"])
 def compat(session: nox.Session) -> None:
-    """Install released wheels together with those of this checkout: old plugins, old runs, an old core (minutes)."""
+    """Install released wheels together with those of this checkout: old plugins, old runs, an old core (minutes).
+
+    What `rlplug check` finds is written into `docs/plugins/registry.json`, the page of plugins and the badges.
+    """
     install(session, "hatchling>=1.26", *PYTEST, wheels=PACKAGES)
     session.run("python", ".ci/released.py", str(RELEASED))
+    CHECKED.unlink(missing_ok=True)
     for release in sorted(RELEASED.iterdir()):
-        for old in OLD:
-            wheels = pair(release, old)
+        for old, pattern in OLD.items():
+            wheels = pair(release, pattern)
             session.install("--no-deps", "--force-reinstall", "--no-compile", *wheels)
+            variables = {"RLPLUG_RELEASE": release.name, "RLPLUG_OLD": old}
             with timed(session, checks):
-                session.run("pytest", "tests/compat", env={"RLPLUG_RELEASE": release.name})
+                session.run(
+                    "pytest", "tests/compat", env={**variables, "RLPLUG_CHECKED": str(CHECKED)}
+                )
+    packages = sorted(path.name.partition("-")[0] for path in release.glob("*.whl"))
+    names = [name.replace("_", "-") for name in packages if name != "rlplug_telegraph"]
+    session.run("rlplug", "index", *names, "--check", "--registry", str(REGISTRY))
+    session.run("python", ".ci/checked.py", str(CHECKED), str(REGISTRY))
+    pages = ("--page", str(PAGE), "--badges", str(BADGES))
+    session.run("rlplug", "search", "--registry", str(REGISTRY), *pages, silent=True)
 
 
 def pair(release: Path, old: str) -> list[str]:
@@ -296,7 +319,7 @@ def pair(release: Path, old: str) -> list[str]:
 @nox.session(reuse_venv=True, default=False, requires=["build"])
 def portable(session: nox.Session) -> None:
     """Run the main job on Windows or macOS; on Linux in the disguise of Windows (ten minutes)."""
-    install(session, *PYTEST, wheels=(*PACKAGES[:3], "rlplug-cli[video,tune]"))
+    install(session, *PYTEST, wheels=(*PACKAGES[:3], "rlplug-cli[video,tune,tensorboard]"))
     with timed(session, checks):
         session.run("pytest", "tests/portable", "--durations", "10", *session.posargs)
 

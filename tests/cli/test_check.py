@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rlplug_core
+from rlplug_core import plugins
 from rlplug_core.testing import CONTRACT
+from rlplug_core.testing.distributions import write_distribution
 
 ALGORITHM = '''
 from dataclasses import dataclass
@@ -129,3 +134,84 @@ def test_a_disabled_plugin_ends_with_code_3(process: Callable[..., Any]) -> None
     done = process("check", "a2c", RLPLUG_DISABLED_PLUGINS="rlplug-algos")
     assert done.code == 3
     assert "is disabled" in done.err
+
+
+CONTROLLER = '''"""Controllers of a plugin."""
+from rlplug_core.loop.controllers import Plateau
+
+class Halving(Plateau):
+    """Halve the learning rates."""
+'''
+
+
+@pytest.fixture
+def halving(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The package of an installed distribution `rlplug-halving` with a controller."""
+    site = tmp_path_factory.mktemp("site")
+    files = {"rlplug_halving/__init__.py": "", "rlplug_halving/rates.py": CONTROLLER}
+    write_distribution(
+        site, "rlplug-halving", {"rlplug.controllers": {"halving": "rlplug_halving.rates:Halving"}}, files
+    )
+    monkeypatch.syspath_prepend(str(site))
+    plugins.refresh()
+    yield site / "rlplug_halving"
+    monkeypatch.undo()
+    for name in [name for name in sys.modules if name.startswith("rlplug_halving")]:
+        del sys.modules[name]
+    plugins.refresh()
+
+
+def test_a_recorded_result_reaches_searches_and_registries_until_the_source_changes(
+    rlplug: Callable[..., Any], halving: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("check", "controller", "halving:patience=3", "--record")
+    missing = rlplug(*words)
+    assert (missing.code, "it has no index; write it with: rlplug index rlplug-halving" in missing.err) == (3, True)
+
+    def found() -> list[dict[str, Any]]:
+        (one,) = json.loads(rlplug("search", "halving", "--json").out)
+        checks: list[dict[str, Any]] = one["checks"]
+        return checks
+
+    rlplug("index", "rlplug-halving")
+    with monkeypatch.context() as older:
+        older.setattr(rlplug_core, "__version__", "0.0.9")
+        done = rlplug(*words)
+    assert (done.code, done.out.splitlines()[-1]) == (0, f"wrote the result into {halving / 'checks.json'}")
+    before = datetime.now(UTC).date().isoformat()
+    assert json.loads(rlplug(*words, "--expect", "controller-state=a reason", "--json").out)
+    after = datetime.now(UTC).date().isoformat()
+    old, new = found()
+    assert (old["core"], old["command"]) == ("0.0.9", "rlplug check controller halving:patience=3")
+    assert (set(old["counts"]), old["failed"], old["contract"]) == ({"passed", "skipped"}, [], CONTRACT)
+    assert new["command"] == "rlplug check controller halving:patience=3 --expect 'controller-state=a reason'"
+    assert (new["core"], new["version"]) == (rlplug_core.__version__, "1.0")
+    assert before <= new["date"] <= after
+    assert new["failed"] == ["controller-state"]  # it passes although a failure was expected
+    assert f"failed {new['date']}: controller-state" in rlplug("search", "halving").out
+    rlplug("index", "rlplug-halving", "--check", "--registry", "all.json")
+    (entry,) = json.loads(Path("all.json").read_text(encoding="utf-8"))["plugins"]
+    assert [one["core"] for one in entry["checks"]] == ["0.0.9", rlplug_core.__version__]
+
+    (halving / "rates.py").write_text(f"{CONTROLLER}# changed\n", encoding="utf-8")
+    plugins.refresh()
+    rlplug("index", "rlplug-halving")
+    assert found() == []
+    rlplug(*words)
+    assert [one["failed"] for one in found()] == [[]]
+    assert len(json.loads((halving / "checks.json").read_text(encoding="utf-8"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("hooks", "rlplug-cli"), "--record: registries do not list hooks"),
+        (("./mine.py:Mine",), "--record: './mine.py:Mine' is not an installed plugin"),
+        (("env", "rlplug_core.testing.envs:Chain"), "is not an installed plugin"),
+        (("a2cc",), "no algorithm 'a2cc' is installed; did you mean 'a2c'?"),
+    ],
+)
+def test_only_installed_plugins_carry_a_result(rlplug: Callable[..., Any], words: tuple[str, ...], said: str) -> None:
+    done = rlplug("check", *words, "--record")
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err

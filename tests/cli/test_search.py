@@ -13,15 +13,21 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+import rlplug_core
 from rlplug_core.testing import CONTRACT
 
 QMIX = {
     "group": "algorithms", "id": "qmix", "distribution": "rlplug-marl", "version": "0.3.0",
     "summary": "Monotonic mixing of values.", "paper": "arXiv:1803.11485", "contract": 2,
     "learned": ["Climb: 10 after 20,000 env steps (one seed)"],
+}  # fmt: skip
+CHECK = {
+    "group": "algorithms", "id": "qmix", "version": "0.3.0", "core": "0.1.0", "python": "3.12.1", "contract": 2,
+    "date": "2026-11-29", "command": "rlplug check qmix", "counts": {"passed": 31, "skipped": 14}, "failed": [],
 }  # fmt: skip
 
 
@@ -73,9 +79,11 @@ def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
 
 
 def test_the_page_of_plugins_says_which_are_supported(rlplug: Callable[..., Any], cache: Path) -> None:
-    hostile = QMIX | {"id": "evil", "summary": "<script>alert(1)</script> [x](javascript:1) | a"}
+    evil = "<script>alert(1)</script> [x](javascript:1) | a"
+    check = CHECK | {"core": evil, "version": evil, "failed": [evil], "date": evil, "python": evil, "command": evil}
+    hostile = QMIX | {"id": "evil", "summary": evil, "checks": [check]}
     place = registry(cache.parent / "r.json", QMIX, QMIX | {"id": "later", "contract": 99}, hostile)
-    done = rlplug("search", "rlplug-marl", "--registry", place, "--page", "page.md")
+    done = rlplug("search", "rlplug-marl", "--registry", place, "--page", "page.md", "--badges", "badges")
     assert done.code == 0, done.err
     page = Path("page.md").read_text(encoding="utf-8")
     install = "`python -m pip install rlplug-marl` 0.3.0"
@@ -83,12 +91,37 @@ def test_the_page_of_plugins_says_which_are_supported(rlplug: Callable[..., Any]
     assert f"| `qmix` | {install} | {about} | Climb: 10 after 20,000 env steps (one seed) | 2 | yes |\n" in page
     assert re.search(r"\| `later` \|.*\| 99 \| no \|\n", page)
     assert not set("<>[]") & set(page)
-    assert page.count("|") == 7 * 5  # three plugins and two lines of a title
+    assert page.count("|") == 7 * 5 + 3 * 3  # three plugins, one check, and two lines of each title
+    badge = Path("badges/rlplug-marl.svg").read_text(encoding="utf-8")
+    assert {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(badge).iter()} == {
+        "svg", "title", "rect", "g", "text",
+    }  # fmt: skip
+
+
+def test_the_page_has_a_matrix_of_versions_and_cores_and_a_badge(rlplug: Callable[..., Any], cache: Path) -> None:
+    failing = CHECK | {"core": "0.2.0", "date": "2027-01-31", "failed": ["resume", "export"]}
+    old = CHECK | {"version": "0.2.0", "date": "2026-01-31"}
+    place = registry(cache.parent / "r.json", QMIX | {"checks": [failing, old, CHECK]}, QMIX | {"id": "vdn"})
+    words = ("search", "rlplug-marl", "--registry", place)
+    assert "failed 2027-01-31: resume, export" in rlplug(*words, "--page", "page.md", "--badges", "badges").out
+    page = Path("page.md").read_text(encoding="utf-8")
+    assert page.endswith(
+        "| plugin | rlplug-core 0.1.0 | rlplug-core 0.2.0 |\n|---|---|---|\n"
+        "| `qmix` of rlplug-marl 0.2.0 | passed 2026-01-31 |  |\n"
+        "| `qmix` of rlplug-marl 0.3.0 | passed 2026-11-29 | failed 2027-01-31: resume, export |\n"
+    )
+    badge = Path("badges/rlplug-marl.svg")
+    assert ">passes with core 0.1.0, fails with core 0.2.0</text>" in badge.read_text(encoding="utf-8")
+    registry(Path(place), QMIX | {"checks": [CHECK]})
+    rlplug(*words, "--badges", "badges")
+    assert "fails" not in badge.read_text(encoding="utf-8")
+    assert ">rlplug check 0.3.0</text>" in badge.read_text(encoding="utf-8")
 
 
 def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[..., Any], cache: Path) -> None:
     """Seconds of this process, so that other work on the machine does not count; the command starts in 0.06 more."""
-    many = [{**QMIX, "id": f"thing-{number}", "distribution": f"rlplug-thing-{number}"} for number in range(500)]
+    checked = QMIX | {"checks": [CHECK]}
+    many = [{**checked, "id": f"thing-{number}", "distribution": f"rlplug-thing-{number}"} for number in range(500)]
     place = registry(cache.parent / "many.json", *many)
     rlplug("search", "thing-7", "--registry", place)  # imports
     before = time.process_time()
@@ -126,11 +159,15 @@ def test_index_writes_a_registry_and_replaces_entries_of_the_same_distribution(
     rlplug: Callable[..., Any], cache: Path
 ) -> None:
     old = QMIX | {"distribution": "rlplug-core"}
-    path = registry(cache.parent / "all.json", QMIX, old)
+    before = CHECK | {"group": "controllers", "id": "plateau"}
+    versions = [before | {"version": "0.0.9"}, before | {"version": rlplug_core.__version__, "core": "0.0.9"}]
+    plateau = old | {"group": "controllers", "id": "plateau", "checks": versions}
+    path = registry(cache.parent / "all.json", QMIX, old, plateau)
     assert rlplug("index", "rlplug-core", "--check", "--registry", path).code == 0
     found = {one["id"]: one for one in json.loads(Path(path).read_text(encoding="utf-8"))["plugins"]}
     assert {"qmix", "early-stopping", "plateau"} <= set(found)
     assert (found["qmix"]["distribution"], found["plateau"]["contract"]) == ("rlplug-marl", CONTRACT)
+    assert [one["version"] for one in found["plateau"]["checks"]] == ["0.0.9"]  # the sources may have changed since
     done = rlplug("search", "--registry", path, "--json")
     assert {one["id"] for one in json.loads(done.out) if one["distribution"] == "rlplug-marl"} == {"qmix"}
 
@@ -161,6 +198,8 @@ HOSTILE: dict[str, object] = {
     "an unknown group": QMIX | {"group": "commands"},
     "a number as a name": QMIX | {"id": 7},
     "a list as a summary": QMIX | {"summary": ["a"]},
+    "a text as the results of checks": QMIX | {"checks": "passed"},
+    "a check without its core": QMIX | {"checks": [{"version": "1", "date": "2026-11-29"}]},
     "no names": {},
     "a text": "qmix",
     "nothing": None,

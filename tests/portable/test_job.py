@@ -119,7 +119,7 @@ def test_a_second_process_cannot_write_a_run_until_the_first_is_killed(folder: P
         "a3c CartPole-v1",
         "impala CartPole-v1 --actors 2",
         "ppo CartPole-v1 --env-workers 2",
-        "ppo Acrobot-v1 --learners 2",
+        "ppo CartPole-v1 --learners 2",
     ],
 )
 def test_processes_are_spawned(words: str, folder: Path) -> None:

@@ -8,9 +8,9 @@ from rlplug_gridworld.bonus import VisitBonus, VisitBonusConfig
 from rlplug_gridworld.env import GridWorld
 from rlplug_gridworld.grid import GRIDS
 
-from rlplug_core import plugins
 from rlplug_core.errors import UsageError
 from rlplug_core.protocols import Wrapper
+from rlplug_core.testing import Check, wrapper_checks
 from rlplug_core.testing.envs import Pixels
 
 #: A type checker compares the class with the protocol here.
@@ -22,8 +22,9 @@ def make() -> VisitBonus:
     return VisitBonus(GridWorld("Room-v0", GRIDS["Room-v0"], 6), VisitBonusConfig(scale=0.5))
 
 
-def test_it_is_found_by_its_name() -> None:
-    assert plugins.wrapper("visit-bonus") is VisitBonus
+@pytest.mark.parametrize("check", wrapper_checks("visit-bonus", env="gridworld/Room-v0"), ids=str)
+def test_conformance(check: Check) -> None:
+    check()
 
 
 def test_bonus_equals_a_loop_over_rows() -> None:

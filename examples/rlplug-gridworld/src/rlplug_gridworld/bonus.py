@@ -36,6 +36,7 @@ class VisitBonus(Transform):
             )
         self.scale = config.scale
         self.visits = np.zeros(env.spec.obs.shape[0], np.int64)
+        self.frozen = False
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
@@ -46,10 +47,19 @@ class VisitBonus(Transform):
         position = np.arange(len(cells)) - np.searchsorted(ordered, ordered)
         count = np.empty(len(cells), np.int64)
         count[order] = self.visits[ordered] + position + 1
-        self.visits += np.bincount(cells, minlength=len(self.visits))
+        if not self.frozen:
+            self.visits += np.bincount(cells, minlength=len(self.visits))
         reward = now.reward.copy()
         reward[now.valid] += self.scale / np.sqrt(count)
         return with_reward(now, reward)
+
+    def learned(self) -> State:
+        return super().learned() | {"visits": self.visits.copy()}
+
+    def freeze(self, state: State) -> None:
+        super().freeze(state)
+        self.visits = np.array(state["visits"])
+        self.frozen = True
 
     def state_dict(self) -> State:
         return super().state_dict() | {"visits": self.visits.copy()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections import Counter
@@ -12,9 +13,20 @@ import click
 
 from rlplug_cli.commands.run import options_of
 from rlplug_cli.completion import algorithms_and_environments
+from rlplug_cli.lookup import short_path
 from rlplug_cli.output import echo, echo_json, global_options
 from rlplug_cli.parameters import from_pairs
 from rlplug_core.errors import UsageError, clean
+from rlplug_core.plugins import (
+    Group,
+    Record,
+    is_target,
+    provider_in,
+    record_check,
+    required_index,
+    split_word,
+    usable,
+)
 from rlplug_core.testing import (
     Check,
     Outcome,
@@ -44,6 +56,16 @@ CHECKS = {
     "network": network_checks,
     "population": population_checks,
     "hooks": hook_checks,
+}
+#: The groups of the kinds whose results `--record` writes.
+RECORDED: dict[str, Group] = {
+    "algorithm": "algorithms",
+    "env": "envs",
+    "wrapper": "wrappers",
+    "controller": "controllers",
+    "memory": "memories",
+    "network": "networks",
+    "population": "populations",
 }
 
 
@@ -86,6 +108,11 @@ CHECKS = {
     help="Let provisional checks fail instead of only warning.",
 )
 @click.option(
+    "--record",
+    is_flag=True,
+    help="Write the result into the plugin's package (checks.json), for registries and 'rlplug search'.",
+)
+@click.option(
     "--json",
     is_flag=True,
     help="Write all outcomes as JSON.",
@@ -100,6 +127,7 @@ def command(
     expected: tuple[str, ...],
     learn: bool,
     strict: bool,
+    record: bool,
     json: bool,
 ) -> None:
     """Check a plugin against the contract: an algorithm by its id or ./file.py:Class, or another kind named before it.
@@ -115,16 +143,12 @@ def command(
         raise UsageError(
             f"--wrap: only algorithms are checked in wrappers, and '{name}' is not one"
         )
+    recorded = _recorded(kind, name) if record else None
     expectations = _expectations(expected)
     if kind == "algorithm":
         options = from_pairs(pairs, options_of("algorithms", name), name) if pairs else {}
         found = checks(
-            name,
-            options=options,
-            env=env,
-            wrap=wrap,
-            expected_failures=expectations,
-            learn=learn,
+            name, options=options, env=env, wrap=wrap, expected_failures=expectations, learn=learn
         )
     elif kind == "wrapper":
         found = wrapper_checks(name, env=env, expected_failures=expectations)
@@ -134,6 +158,10 @@ def command(
     results = list(outcomes) if json else list(_tell(outcomes))
     if json:
         echo_json(_report(kind, name, results))
+    if recorded is not None:
+        outcomes_by_name = {check.name: outcome.status for check, outcome in results}
+        path = record_check(recorded, _command_line(ctx), outcomes_by_name)
+        echo(f"wrote the result into {short_path(path)}", err=json)
     wrong = {"failed", "warned"} if strict else {"failed"}
     ctx.exit(int(any(outcome.status in wrong for _, outcome in results)))
 
@@ -147,6 +175,42 @@ def _kind_and_name(words: tuple[str, ...]) -> tuple[str, str]:
     raise UsageError(
         f"'{' '.join(words)}': write rlplug check NAME, or one of {', '.join(('wrapper', *CHECKS))} and one NAME"
     )
+
+
+def _recorded(kind: str, name: str) -> Record:
+    """Return the plugin whose package gets the result.
+
+    Raises:
+        UsageError: it is not an installed plugin, or its kind has no entry in a registry.
+        PluginError: it cannot be used, or has no valid index.
+    """
+    if kind == "hooks":
+        raise UsageError(
+            "--record: registries do not list hooks, so there is no place for the result"
+        )
+    short = name if kind in ("algorithm", "env") else split_word(name)[0]
+    if is_target(short):
+        raise UsageError(
+            f"--record: '{name}' is not an installed plugin, so no package can carry the result"
+        )
+    if kind == "env":
+        short = provider_in(name) or "gymnasium"
+    record = usable(RECORDED[kind], short)
+    required_index(record)
+    return record
+
+
+def _command_line(ctx: click.Context) -> str:
+    """Return the command line with the options that decide what is checked."""
+    words = ["rlplug", "check", *ctx.params["words"]]
+    for option in ctx.command.params:
+        value = ctx.params.get(str(option.name))
+        if option.name in ("words", "record", "json") or not value:
+            continue
+        values = value if isinstance(value, tuple) else (value,)
+        for one in values:
+            words += [option.opts[0]] if one is True else [option.opts[0], str(one)]
+    return shlex.join(words)
 
 
 def _expectations(texts: tuple[str, ...]) -> dict[str, str]:

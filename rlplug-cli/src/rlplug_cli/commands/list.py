@@ -53,7 +53,7 @@ def command(
         from rlplug_cli.commands import search
 
         ctx = click.get_current_context()
-        ctx.invoke(search.command, words=(), registry=registry, refresh=False, as_json=False)
+        ctx.invoke(search.command, words=(), registry=registry)
         return
     if what == "envs" or names:
         _environments(names, as_json, actions)

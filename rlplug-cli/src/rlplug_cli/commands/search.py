@@ -13,7 +13,7 @@ from rlplug_cli.render.tables import table
 from rlplug_cli.shared_options import known_as_json
 from rlplug_core import plugins
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins import Offer, offers, registry_entries, registry_source
+from rlplug_core.plugins import Offer, installed_offers, offers, registry_source
 
 
 @click.command("search")
@@ -36,11 +36,22 @@ from rlplug_core.plugins import Offer, offers, registry_entries, registry_source
     "--page",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Also write the list as a page in Markdown, with the contracts that this rlplug-core supports.",
+    help="Also write the list as a page in Markdown, with contracts and results of checks.",
+)
+@click.option(
+    "--badges",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Also write a badge of each distribution with results of checks: FOLDER/DISTRIBUTION.svg.",
 )
 @known_as_json
 def command(
-    words: tuple[str, ...], registry: str | None, refresh: bool, page: Path | None, as_json: bool
+    words: tuple[str, ...],
+    registry: str | None,
+    refresh: bool,
+    page: Path | None,
+    badges: Path | None,
+    as_json: bool,
 ) -> None:
     """List plugins that have every WORD in their name, summary or paper; without a WORD, list all.
 
@@ -48,11 +59,7 @@ def command(
     """
     place = registry or registry_source()
     found = [one for one in available(place, refresh) if one.matches(words)]
-    if page is not None:
-        from rlplug_cli.commands.compare import write_text
-        from rlplug_cli.render.plugin_page import plugin_page
-
-        write_text(page, plugin_page(found))
+    _write_files(found, page, badges)
     if as_json:
         echo_json([{**asdict(one), "installed": is_installed(one)} for one in found])
         return
@@ -69,12 +76,37 @@ def command(
         echo(f"\ninstall with: python -m pip install {missing[0]}")
 
 
+def _write_files(found: list[Offer], page: Path | None, badges: Path | None) -> None:
+    """Write the page of these plugins, and a badge of each distribution with results of checks."""
+    if page is None and badges is None:
+        return
+    from rlplug_cli.commands.compare import write_text
+    from rlplug_cli.render.plugin_page import badge, plugin_page
+
+    if page is not None:
+        write_text(page, plugin_page(found))
+    if badges is not None:
+        badges.mkdir(parents=True, exist_ok=True)
+        for name in sorted({one.distribution for one in found if one.checks}):
+            write_text(
+                badges / f"{name}.svg", badge([one for one in found if one.distribution == name])
+            )
+
+
 def available(place: str, refresh: bool = False) -> list[Offer]:
-    """Return the installed plugins and those of a registry; the installed entry counts if both have one."""
-    own = [Offer(**entry) for entry in registry_entries(plugins.records())]
-    names = {(one.group, one.id, one.distribution) for one in own}
-    others = offers(place, refresh) if place else ()
-    return own + [one for one in others if (one.group, one.id, one.distribution) not in names]
+    """Return the installed plugins and those of a registry.
+
+    If both have an entry, the installed one counts, with the results of checks of both.
+    """
+    found = {_key(one): one for one in installed_offers(plugins.records())}
+    for one in offers(place, refresh) if place else ():
+        own = found.get(_key(one))
+        found[_key(one)] = one if own is None else own.with_checks(one.checks)
+    return list(found.values())
+
+
+def _key(offer: Offer) -> tuple[str, str, str]:
+    return offer.group, offer.id, offer.distribution
 
 
 def offer_table(found: list[Offer]) -> str:
@@ -85,11 +117,12 @@ def offer_table(found: list[Offer]) -> str:
             one.group,
             f"{one.distribution} {one.version}",
             "yes" if is_installed(one) else "no",
+            str(one.last_check or ""),
             one.summary,
         )
         for one in found
     ]
-    return table(("NAME", "GROUP", "PLUGIN", "INSTALLED", "ABOUT"), lines)
+    return table(("NAME", "GROUP", "PLUGIN", "INSTALLED", "CHECKED", "ABOUT"), lines)
 
 
 def is_installed(offer: Offer) -> bool:

@@ -1,9 +1,10 @@
-"""A page in Markdown that lists plugins by kind, and says which of them this rlplug-core supports."""
+"""A page in Markdown that lists plugins with their results of `rlplug check`, and a badge with such a result."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from itertools import groupby
 
 import rlplug_core
@@ -23,6 +24,28 @@ _TABLE = """
 | plugin | install | about | presets reached | contract | rlplug-core {version} |
 |---|---|---|---|---|---|
 """
+_CHECKS = """
+## Checks
+
+What `rlplug check` found for each version of a plugin with each rlplug-core, and the day of the check.
+
+| plugin | {cores} |
+|---|{lines}
+"""
+#: Width of a character of 11 pixels, and the colors of a badge.
+_CHARACTER = 6.6
+_GREEN = "#3a7d1e"
+_RED = "#b3261e"
+_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img">
+<title>{label}: {message}</title>
+<rect width="{left}" height="20" fill="#555"/>
+<rect x="{left}" width="{right}" height="20" fill="{color}"/>
+<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
+<text x="{left_middle}" y="14">{label}</text>
+<text x="{right_middle}" y="14">{message}</text>
+</g>
+</svg>
+"""
 
 
 def plugin_page(found: Sequence[Offer]) -> str:
@@ -34,6 +57,50 @@ def plugin_page(found: Sequence[Offer]) -> str:
     ):
         parts.append(_TABLE.format(group=group, version=version))
         parts += [_row(one) for one in offers]
+    return "".join(parts) + _matrix([one for one in found if one.checks])
+
+
+def badge(offers: Sequence[Offer]) -> str:
+    """Return an SVG picture that says with which versions of rlplug-core the plugins of a distribution pass.
+
+    It is about the version of the newest check. A core counts as passed if each plugin that was checked with it passes.
+    """
+    checks = [check for offer in offers for check in offer.checks]
+    newest = max(checks, key=lambda check: check.date).version
+    failed = {check.core for check in checks if check.version == newest and check.failed}
+    passed = {check.core for check in checks if check.version == newest} - failed
+    label = f"rlplug check {newest}"
+    message = ", ".join(
+        f"{word} with core {' '.join(sorted(cores))}"
+        for word, cores in (("passes", passed), ("fails", failed))
+        if cores
+    )
+    left, right = (round(_CHARACTER * len(text)) + 12 for text in (label, message))
+    return _BADGE.format(
+        label=escape(label),
+        message=escape(message),
+        color=_RED if failed else _GREEN,
+        width=left + right,
+        left=left,
+        right=right,
+        left_middle=left / 2,
+        right_middle=left + right / 2,
+    )
+
+
+def _matrix(offers: Sequence[Offer]) -> str:
+    """Return the table of results, with a row for each version of a plugin and a column for each rlplug-core."""
+    cores = sorted({check.core for offer in offers for check in offer.checks})
+    if not cores:
+        return ""
+    titles = " | ".join(f"rlplug-core {_escape(core)}" for core in cores)
+    parts = [_CHECKS.format(cores=titles, lines="---|" * len(cores))]
+    for offer in sorted(offers, key=lambda one: (one.distribution, one.group, one.id)):
+        for version in sorted({check.version for check in offer.checks}):
+            results = {check.core: str(check) for check in offer.checks if check.version == version}
+            cells = " | ".join(_escape(results.get(core, "")) for core in cores)
+            plugin = f"`{offer.id}` of {offer.distribution} {_escape(version)}"
+            parts.append(f"| {plugin} | {cells} |\n")
     return "".join(parts)
 
 

@@ -1,6 +1,7 @@
 """Names of this room for front ends and plugins: the one list that type checkers, editors and `__init__.py` read."""
 
 from rlplug_core.config.import_string import absolute as absolute
+from rlplug_core.config.import_string import is_target as is_target
 from rlplug_core.config.import_string import source_file as source_file
 from rlplug_core.plugins.discovery import records as records
 from rlplug_core.plugins.discovery import refresh as refresh
@@ -23,6 +24,7 @@ from rlplug_core.plugins.index import abilities as abilities
 from rlplug_core.plugins.index import contract as contract
 from rlplug_core.plugins.index import options as index_options
 from rlplug_core.plugins.index import read as read_index
+from rlplug_core.plugins.index import required as required_index
 from rlplug_core.plugins.indexing import drift as index_drift
 from rlplug_core.plugins.indexing import write as write_index
 from rlplug_core.plugins.known import KNOWN as KNOWN
@@ -44,7 +46,7 @@ from rlplug_core.plugins.records import Group as Group
 from rlplug_core.plugins.records import Record as Record
 from rlplug_core.plugins.records import canonical as canonical
 from rlplug_core.plugins.registry import Offer as Offer
-from rlplug_core.plugins.registry import entries as registry_entries
+from rlplug_core.plugins.registry import installed_offers as installed_offers
 from rlplug_core.plugins.registry import offers as offers
 from rlplug_core.plugins.registry import source as registry_source
 from rlplug_core.plugins.registry import write as write_registry
@@ -58,8 +60,10 @@ from rlplug_core.plugins.resolve import memory as memory
 from rlplug_core.plugins.resolve import network as network
 from rlplug_core.plugins.resolve import population as population
 from rlplug_core.plugins.resolve import wrapper as wrapper
+from rlplug_core.plugins.result_files import CheckResult as CheckResult
 from rlplug_core.plugins.result_files import PresetResult as PresetResult
 from rlplug_core.plugins.result_files import preset_results as preset_results
+from rlplug_core.plugins.result_files import record_check as record_check
 from rlplug_core.plugins.spec import PartSpec as PartSpec
 from rlplug_core.plugins.spec import join_words as join_words
 from rlplug_core.plugins.spec import split as split_word
@@ -75,6 +79,7 @@ __all__ = [
     "MODULES",
     "NOUNS",
     "OLDEST_CONTRACT",
+    "CheckResult",
     "Family",
     "Group",
     "Hooks",
@@ -100,7 +105,9 @@ __all__ = [
     "ids",
     "index_drift",
     "index_options",
+    "installed_offers",
     "is_environment",
+    "is_target",
     "join_words",
     "logger",
     "make_env",
@@ -115,11 +122,12 @@ __all__ = [
     "preset_values",
     "provider_in",
     "read_index",
+    "record_check",
     "records",
     "refresh",
-    "registry_entries",
     "registry_source",
     "remedy",
+    "required_index",
     "scan",
     "source_file",
     "split_word",

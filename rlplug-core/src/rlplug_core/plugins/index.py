@@ -19,7 +19,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.files import from_json
-from rlplug_core.errors import BadFile, plain
+from rlplug_core.errors import BadFile, PluginError, plain
 from rlplug_core.plugins.records import Record
 
 if TYPE_CHECKING:
@@ -94,6 +94,18 @@ def read(record: Record) -> tuple[Index | None, str]:
         return None, f"its index is that of {plain(index.group)} '{plain(index.id)}'"
     reason = _stale(index)
     return (None, reason) if reason else (index, "")
+
+
+def required(record: Record) -> Index:
+    """Return the valid index of a contribution.
+
+    Raises:
+        PluginError: it has none; the message says what to type.
+    """
+    index, reason = read(record)
+    if index is None:
+        raise PluginError(f"{record}: {reason}; write it with: rlplug index {record.distribution}")
+    return index
 
 
 def file(record: Record) -> Path | None:

@@ -25,6 +25,7 @@ from rlplug_core.config.files import as_type, from_json, from_toml, replace
 from rlplug_core.errors import BadFile, UsageError, plain
 from rlplug_core.plugins import index
 from rlplug_core.plugins.records import GROUPS, Record
+from rlplug_core.plugins.result_files import CheckResult, all_results, check_results
 from rlplug_core.plugins.switches import config_path
 
 FORMAT = 1
@@ -34,6 +35,7 @@ VARIABLE = "RLPLUG_REGISTRY"
 MOST_BYTES = 2**24
 #: A name of a distribution or a plugin; anything else could be an option of pip, or worse.
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Offer:
         distribution, version: what pip installs.
         contract: the contract that it was indexed for; 0 if unknown.
         learned: what its presets reached, one sentence for each environment.
+        checks: what `rlplug check` found, one result for each of its versions and each rlplug-core.
     """
 
     group: str
@@ -59,6 +62,7 @@ class Offer:
     runners: tuple[str, ...] = ()
     contract: int = 0
     learned: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
 
     def matches(self, words: Iterable[str]) -> bool:
         """Return whether each word is in its names, summary or paper; upper and lower case do not matter."""
@@ -66,6 +70,20 @@ class Offer:
             (self.id, self.distribution, self.summary, self.paper, *self.aliases, *self.ids)
         )
         return all(word.lower() in text.lower() for word in words)
+
+    @property
+    def last_check(self) -> CheckResult | None:
+        """Return the newest result, of its own version if there is one; a failure on that day counts first."""
+        own = [check for check in self.checks if check.version == self.version]
+        return max(
+            own or self.checks, key=lambda check: (check.date, bool(check.failed)), default=None
+        )
+
+    def with_checks(self, others: Iterable[CheckResult]) -> Offer:
+        """Return it with further results, as far as it has none for that version and that rlplug-core."""
+        known = {(check.version, check.core) for check in self.checks}
+        new = tuple(check for check in others if (check.version, check.core) not in known)
+        return dataclasses.replace(self, checks=self.checks + new)
 
 
 def source(environ: Mapping[str, str] = os.environ) -> str:
@@ -118,12 +136,12 @@ def distributions_with(group: str, name: str) -> list[str]:
     return []
 
 
-def entries(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return the entries of installed plugins, as a registry has them; plugins without an index are left out."""
-    from rlplug_core.plugins.result_files import all_results  # only searches need it
-
+def installed_offers(records: Iterable[Record]) -> list[Offer]:
+    """Return the entries of installed plugins; plugins without an index are left out."""
+    records = tuple(records)
     found = []
     results = all_results()
+    checks = check_results(records)
     for record in records:
         description, _ = index.read(record)
         if description is not None:
@@ -132,7 +150,12 @@ def entries(records: Iterable[Record]) -> list[dict[str, Any]]:
             if record.group == "algorithms":
                 own["learned"] = tuple(str(one) for one in results if one.algorithm == record.id)
             found.append(
-                asdict(Offer(distribution=record.distribution, version=record.version, **own))
+                Offer(
+                    distribution=record.distribution,
+                    version=record.version,
+                    checks=checks[record],
+                    **own,
+                )
             )
     return found
 
@@ -140,20 +163,26 @@ def entries(records: Iterable[Record]) -> list[dict[str, Any]]:
 def write(path: Path, records: Iterable[Record]) -> int:
     """Write the entries of installed plugins into a registry, in place of older ones of the same distributions.
 
+    The results of checks of other versions are kept.
+
     Returns:
         The number of entries that were written.
 
     Raises:
         UsageError: the file is there and is not a registry.
     """
-    new = entries(records)
-    ours = {entry["distribution"] for entry in new}
-    kept = (
-        [asdict(one) for one in offers(str(path)) if one.distribution not in ours]
-        if path.exists()
-        else []
-    )
-    data = {"format": FORMAT, "plugins": kept + new}
+    new = installed_offers(records)
+    ours = {offer.distribution for offer in new}
+    old = offers(str(path)) if path.exists() else ()
+    kept = [one for one in old if one.distribution not in ours]
+    checks = {(one.group, one.id): one.checks for one in old if one.distribution in ours}
+    written = [
+        one.with_checks(
+            check for check in checks.get((one.group, one.id), ()) if check.version != one.version
+        )
+        for one in new
+    ]
+    data = {"format": FORMAT, "plugins": [asdict(one) for one in (*kept, *written)]}
     replace(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
     return len(new)
 
@@ -210,6 +239,21 @@ def _offer(entry: object) -> Offer | None:
         ids=tuple(map(plain, found.ids)),
         aliases=tuple(map(plain, found.aliases)),
         learned=tuple(map(plain, found.learned)),
+        checks=tuple(map(_cleaned, found.checks)),
+    )
+
+
+def _cleaned(check: CheckResult) -> CheckResult:
+    """Return the result of a check with cleaned texts."""
+    return dataclasses.replace(
+        check,
+        version=plain(check.version, 40),
+        core=plain(check.core, 40),
+        python=plain(check.python, 40),
+        date=check.date if _DATE.fullmatch(check.date) else "undated",
+        command=plain(check.command),
+        counts={plain(name, 40): count for name, count in check.counts.items()},
+        failed=tuple(plain(name, 40) for name in check.failed),
     )
 
 
