@@ -1,8 +1,9 @@
 """Compare population based training with random search of the same budget: `python bench/pbt.py CartPole-v1`.
 
-Both train the same members with the same seeds, first option values and env steps; random search never exchanges. A
-member is chosen by its last evaluation during training, and its final evaluation on new seeds counts. The last line has
-the mean difference over the repetitions, and its percentile bootstrap interval (95 %).
+Both train the same members with the same seeds, first option values and env steps; random search never exchanges. Two
+numbers are compared: the final return of the member with the best last evaluation during training, and the mean of the
+final returns of all members. Final evaluations play new seeds. The last lines have the mean difference over the
+repetitions, and its percentile bootstrap interval (95 %).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Keep:
 '''
 
 
-def best_return(env: str, seed: int, rule: str, chunks: int, place: Path) -> float:
-    """Return the final return of the member with the best last evaluation."""
+def returns(env: str, seed: int, rule: str, chunks: int, place: Path) -> dict[str, float]:
+    """Return the final return of the member with the best last evaluation, and the mean of all members."""
     algorithm, own = TASKS[env]
     every = int(own[1]) // chunks
     words = ["evolve", algorithm, env, *RANGES, *own, "--every", str(every), "--rule", rule]
@@ -49,7 +50,8 @@ def best_return(env: str, seed: int, rule: str, chunks: int, place: Path) -> flo
     finals = {member["name"]: member["final"] for member in found["members"]}
     place = Path(found["population"])
     lasts = {name: last_evaluation(place / name) for name in finals}
-    return float(finals[max(lasts, key=lambda name: lasts[name])])
+    best = max(lasts, key=lambda name: lasts[name])
+    return {"best": float(finals[best]), "mean": float(np.mean(list(finals.values())))}
 
 
 def last_evaluation(run: Path) -> float:
@@ -64,7 +66,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--first", type=int, default=1, help="number of the first repetition")
     options = parser.parse_args()
-    differences = []
+    differences: dict[str, list[float]] = {"best": [], "mean": []}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "keep.py").write_text(KEEP, encoding="utf-8")
@@ -75,14 +77,16 @@ def main() -> None:
         }
         for seed in range(options.first, options.first + options.repetitions):
             found = {
-                name: best_return(options.env, seed, rule, chunks, place / f"{name}-{seed}")
+                name: returns(options.env, seed, rule, chunks, place / f"{name}-{seed}")
                 for name, (rule, chunks) in rules.items()
             }
-            differences.append(found["pbt"] - found["random"])
+            for number, values in differences.items():
+                values.append(found["pbt"][number] - found["random"][number])
             print(json.dumps({"env": options.env, "repetition": seed, **found}), flush=True)
-    draws = np.random.default_rng(0).choice(differences, (10_000, len(differences)))
-    low, high = np.percentile(draws.mean(1), (2.5, 97.5))
-    print(f"pbt - random search: {np.mean(differences):.1f} ({low:.1f} to {high:.1f})")
+    for number, values in differences.items():
+        draws = np.random.default_rng(0).choice(values, (10_000, len(values)))
+        low, high = np.percentile(draws.mean(1), (2.5, 97.5))
+        print(f"{number}, pbt - random search: {np.mean(values):.1f} ({low:.1f} to {high:.1f})")
 
 
 if __name__ == "__main__":
