@@ -20,6 +20,8 @@ from rlplug_core.export.flat import Flat
 from rlplug_core.export.greedy import greedy
 from rlplug_core.export.program import Program, trace
 from rlplug_core.loop.actor import Actor
+from rlplug_core.loop.evaluate import evaluate
+from rlplug_core.testing.envs import Vector
 from rlplug_core.types import Array, Timestep
 from tests.algos.memories import Slow, Steered
 from tests.reference.memory import Random
@@ -314,3 +316,35 @@ def test_an_export_of_a_trunk_acts_as_its_agent(learner: Callable[..., Any]) -> 
         other = exported.act(obs, first, theirs, Clock(1))
         ours, theirs = one.recurrent_state, other.recurrent_state
         np.testing.assert_allclose(one.action, other.action, atol=1e-5)
+
+
+class Echo(Vector):
+    """Rewards -(a - x)² for the x in [-1, 1] of the previous step: at best 0 with a memory, and -8/3 without one."""
+
+    obs = spaces.Box(-1, 1, (1,), np.float32)
+    action = spaces.Box(-1, 1, (1,), np.float32)
+
+    def open(self, rows: Array) -> None:
+        for name in ("now", "before"):
+            self.state.setdefault(name, np.zeros(self.num_envs))[rows] = 0.0
+
+    def observe(self) -> Array:
+        return self.state["now"][:, None].astype(np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward = -np.square(action[:, 0] - self.state["before"])
+        self.state["before"] = self.state["now"]
+        self.state["now"] = self.generator.uniform(-1, 1, self.num_envs)
+        return reward, np.zeros(self.num_envs, np.bool_), self.state["length"] + 1 >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [{}, {"critic_net.hidden": [32, 32]}], ids=["shared", "own"])
+def test_sac_learns_to_repeat_the_previous_observation(trained: Callable[..., Any], own: dict[str, Any]) -> None:
+    """With one memory for policy and critics, and with two."""
+    runner = trained(
+        "sac", f"{__file__}:Echo", memory="gru:units=32", sequence_length=8, burn_in=2, batch_size=128, gamma=0.5,
+        num_envs=8, learning_starts=400, random_steps=400, train_freq=8, learning_rate=3e-3, critic_learning_rate=3e-3,
+        total_timesteps=8_000, **{"net.hidden": [32, 32], **own},
+    )  # fmt: skip
+    assert evaluate(runner.snapshot().agent(), Echo(100), 1, Clock(1)).mean > -0.3

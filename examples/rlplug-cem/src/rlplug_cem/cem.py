@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 import rlplug_core as rl
@@ -13,9 +14,23 @@ class CEMConfig(rl.Config):
     # episodes between two updates of the distribution, each with its own parameters
     population: rl.Count = 32
     elite: rl.Count = 6  # number of best episodes that the distribution is fitted to
-    noise: rl.NonNegative = (
-        0.1  # added to the standard deviation of the elite, falls to 0 over the run
-    )
+    # added to the standard deviation of the elite; falls to 0 over the run
+    noise: rl.NonNegative = 0.1
+
+
+class LinearPolicy(torch.nn.Module):
+    """The policy of the mean parameters, for exports: observations to actions."""
+
+    mean: torch.Tensor
+
+    def __init__(self, mean: rl.Array, spec: rl.Spec) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.from_numpy(mean.copy()))
+        self.shape = spec.action.shape
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        outputs = obs.flatten(1) @ self.mean[1:] + self.mean[0]
+        return outputs.unflatten(-1, self.shape) if self.shape else outputs.argmax(-1)
 
 
 class PerturbedAgent:
@@ -53,6 +68,9 @@ class PerturbedAgent:
         action = outputs.reshape(-1, *shape) if shape else outputs.argmax(-1)
         return rl.Act(action, recurrent_state, {"parameters": recurrent_state})
 
+    def exported(self) -> LinearPolicy:
+        return LinearPolicy(self.mean, self.spec)
+
     def state_dict(self) -> rl.State:
         return {"generator": self.generator.bit_generator.state}
 
@@ -77,30 +95,25 @@ class CEM:
         self.spec = spec
         self.config = config
         self.seeds = context.seeds
-        self.mean = np.zeros(
-            (spaces.flatdim(spec.obs) + 1, spaces.flatdim(spec.action)), np.float32
-        )
+        shape = (spaces.flatdim(spec.obs) + 1, spaces.flatdim(spec.action))
+        self.mean = np.zeros(shape, np.float32)
         self.std = np.ones_like(self.mean)
         self.returns = np.zeros(1)
         self.finished = list[tuple[float, rl.Array]]()
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PerturbedAgent:
-        return PerturbedAgent(
-            self.mean, self.std, self.spec, self.seeds.child("agent", rank).generator()
-        )
+        generator = self.seeds.child("agent", rank).generator()
+        return PerturbedAgent(self.mean, self.std, self.spec, generator)
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(steps=32)
 
     def update(self, batch: rl.Rollout, clock: rl.Clock) -> rl.Result:
         for t, over in enumerate((batch.terminated | batch.truncated) & (batch.weight > 0)):
-            self.returns = (
-                np.where(batch.is_first[t], 0.0, self.returns) + batch.weight[t] * batch.reward[t]
-            )
-            self.finished += [
-                (self.returns[n], batch.extras["parameters"][t, n].copy())
-                for n in np.flatnonzero(over)
-            ]
+            before = np.where(batch.is_first[t], 0.0, self.returns)
+            self.returns = before + batch.weight[t] * batch.reward[t]
+            for n in np.flatnonzero(over):
+                self.finished.append((self.returns[n], batch.extras["parameters"][t, n].copy()))
         if len(self.finished) < self.config.population:
             return rl.Result({})
         if not np.isfinite([total for total, _ in self.finished]).all():
