@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlplug_imitation.expert import Expert, ExpertConfig
 
-from rlplug_core import Run, train
+from rlplug_core import Run, load, train
 from rlplug_core.testing import Check, checks
-from rlplug_core.testing.envs import Continuous
+from rlplug_core.testing.envs import Continuous, Recall
 
 CONTINUOUS = "rlplug_core.testing.envs:Continuous"
 QUICK = {"eval_episodes": 5, "final_eval_episodes": 200, "log_every": 200, "num_envs": 4}
@@ -68,6 +69,32 @@ def test_cloning_and_its_expert_are_imitated(tmp_path: Path, data: Path) -> None
         "dagger", CONTINUOUS, {**QUICK, **own, "dataset": str(data)}, out=tmp_path, hooks=False
     )
     assert both.evaluate(200).mean > -0.01
+
+
+def test_an_expert_with_a_memory_forgets_at_the_start_of_an_episode(tmp_path: Path) -> None:
+    """Its actions are those of one policy for each row, also in a wrapper that continues from a state."""
+    options = {"memory": "gru:units=4", "n_steps": 8, "batch_size": 8, "total_timesteps": 64}
+    short = {"num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 1}
+    teacher = train(
+        "ppo", "rlplug_core.testing.envs:Recall", {**options, **short}, out=tmp_path, hooks=False
+    )
+    one, other = (Expert(Recall(2), ExpertConfig(str(teacher.path))) for _ in range(2))
+    policies = [load(teacher.path) for _ in range(2)]
+    now = one.reset(3)
+    for step in range(12):
+        for row, policy in enumerate(policies):
+            if now.is_first[row]:
+                policy.reset()
+        expected = [
+            policy({name: part[row] for name, part in now.obs.items()})
+            for row, policy in enumerate(policies)
+        ]
+        if step == 7:
+            other.reset(4)
+            other.load_state_dict(one.state_dict())
+            one = other
+        now = one.step(np.zeros(2, np.int64))
+        assert one.info("expert_action") == expected
 
 
 def test_an_adversary_is_deceived(tmp_path: Path, data: Path) -> None:

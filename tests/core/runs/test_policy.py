@@ -12,7 +12,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.runs.messages import apart
 from rlplug_core.runs.policy import Policy
 from rlplug_core.testing.envs import Vector
-from rlplug_core.types import MASK, Act, Spec, tree_map
+from rlplug_core.types import MASK, Act, Spec, State, tree_map
 from tests.tables import for_each
 
 PLACE = spaces.Box(-1, 1, (2,), np.float32)
@@ -115,6 +115,12 @@ def test_a_number_that_its_space_does_not_have_is_said(space: spaces.Space[Any],
 class Counting(Watching):
     """Remembers how often each row was asked since its episode began, and answers with that number."""
 
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """There is nothing to load."""
+
     def initial(self, num_envs: int) -> Any:
         return {"asked": np.zeros(num_envs, np.int64)}
 
@@ -136,6 +142,18 @@ def test_a_policy_with_memory_has_one_for_each_row_of_a_batch() -> None:
     policy.reset()
     assert int(policy(one)) == 1
     assert int(policy.predict(one, None, True)[0]) == 1
+
+
+def test_a_policy_continues_from_the_state_of_its_memory() -> None:
+    rows = np.zeros((3, 2))
+    policy, other = (Policy(Counting(), Places(1)) for _ in range(2))  # type: ignore[arg-type]
+    policy(rows)
+    policy.predict(rows, None, np.array([False, True, False]))
+    state = policy.state_dict()
+    assert policy(rows).tolist() == [3, 2, 3]
+    for _ in range(2):
+        other.load_state_dict(state)
+        assert other(rows).tolist() == [3, 2, 3]
 
 
 BOX, WIDER = (spaces.Box(-1, 1, (size,), np.float32) for size in (2, 3))

@@ -28,6 +28,7 @@ class Expert(rl.Transform):
             raise rl.UsageError("expert: name the run of the expert: --wrap expert:run=RUN")
         self.expert = rl.load(config.run)
         self.obs: Any = None
+        self.is_first: Any = None
         self.labels: list[Any] = []
 
     @staticmethod
@@ -38,12 +39,13 @@ class Expert(rl.Transform):
         return self.remember(self.env.reset(seed))
 
     def step(self, action: rl.Array) -> rl.Timestep:
-        actions = np.asarray(self.expert(self.obs))
+        actions, _ = self.expert.predict(self.obs, episode_start=self.is_first)
         self.labels = list(rl.canonical_actions(actions, self.action_space))
         return self.remember(self.env.step(action))
 
     def remember(self, now: rl.Timestep) -> rl.Timestep:
         self.obs = rl.tree_map(np.copy, now.obs)
+        self.is_first = now.is_first.copy()
         return now
 
     def info(self, key: str) -> list[Any]:
@@ -53,8 +55,11 @@ class Expert(rl.Transform):
         return [*super().info_names(), "expert_action"]
 
     def state_dict(self) -> rl.State:
-        return super().state_dict() | {"obs": rl.tree_map(np.copy, self.obs)}
+        own = {"obs": rl.tree_map(np.copy, self.obs), "is_first": self.is_first}
+        return super().state_dict() | {**own, "expert": self.expert.state_dict()}
 
     def load_state_dict(self, state: rl.State) -> None:
         super().load_state_dict(state)
         self.obs = state["obs"]
+        self.is_first = state["is_first"]
+        self.expert.load_state_dict(state["expert"])

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
+from rlplug_core.acting.states import from_dicts, to_dicts
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError, quote_all
@@ -18,13 +19,14 @@ from rlplug_core.nets.actions import one_of
 from rlplug_core.nets.one_hot import Counted, first_altered, stray
 from rlplug_core.plugins.env_base import complete
 from rlplug_core.plugins.spec import close_on_error
+from rlplug_core.plugins.transform import is_wrapper
 from rlplug_core.protocols import (
     Agent,
     Env,
 )
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
-from rlplug_core.types import MASK, Array, Obs, RecurrentState, Space
+from rlplug_core.types import MASK, Array, Obs, RecurrentState, Space, State, tree_map
 
 
 class Policy:
@@ -85,6 +87,25 @@ class Policy:
         self._state = self._agent.initial(1)
         self._first = np.ones(1, dtype=bool)
 
+    def state_dict(self) -> State:
+        """Return the memory of the policy and of its wrappers, and the state of its random draws; not the weights."""
+        memory = to_dicts(self._state, len(self._first))
+        return {
+            "recurrent_state": tree_map(np.copy, memory),
+            "is_first": self._first.copy(),
+            "agent": self._agent.state_dict(),
+            "env": self._env.state_dict() if is_wrapper(self._env) else None,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from the result of `state_dict` of a policy of the same run."""
+        memory = tree_map(np.copy, state["recurrent_state"])
+        self._state = from_dicts(memory, self._state)
+        self._first = np.array(state["is_first"])
+        self._agent.load_state_dict(state["agent"])
+        if state["env"] is not None:
+            self._env.load_state_dict(state["env"])
+
     def __call__(self, obs: Obs) -> Any:
         """Return the action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
 
@@ -120,7 +141,8 @@ class Policy:
         """Return the action and None, for code written for Stable-Baselines3; the policy keeps its own memory.
 
         Args:
-            state: not used. If `episode_start` [B], or one value for all, is true, the policy clears its memory.
+            state: not used; `state_dict` returns the memory.
+            episode_start: [B], or one value for all: rows that start an episode, whose memory is cleared.
             deterministic: overrides the argument of `load` for this action.
         """
         starts = np.atleast_1d(
