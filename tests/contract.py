@@ -248,9 +248,13 @@ def _lost_parameters(name: str, before: list[list[str]], after: list[list[str]])
 
 
 def write() -> None:
-    """Write the contract, one name a line."""
+    """Write the contract, one name a line; the options of all algorithms must be known."""
+    now = snapshot()
+    unknown = [id for id, options in now["algorithms"].items() if options is None]
+    if unknown:
+        raise SystemExit(f"the index of {', '.join(unknown)} is older than the code; first: rlplug index rlplug-algos")
     parts = []
-    for part, value in snapshot().items():
+    for part, value in now.items():
         if isinstance(value, dict):
             lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in value.items())
             parts.append(f" {json.dumps(part)}: {{\n{lines}\n }}")
