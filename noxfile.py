@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -153,7 +154,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the sources with mypy, then the typing tests against the installed wheels only."""
     sources = (*SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
-    with timed(session, checks):
+    with timed(session, checks), compiling():
         in_env(session, "mypy", "-n", "2", *sources)
         in_env(session, "mypy", "--strict", "--config-file=", "tests/typing")
 
@@ -449,8 +450,20 @@ def copied(folder: Path) -> Path:
 
 def in_env(session: nox.Session, module: str, *words: str, **variables: str) -> None:
     """Run a module, such as pytest, with the Python of the environment `env`."""
-    python = ENV / ("Scripts" if os.name == "nt" else "bin") / "python"
-    session.run(str(python), "-m", module, *words, env=variables, external=True)
+    session.run(python_of_env(), "-m", module, *words, env=variables, external=True)
+
+
+def python_of_env() -> str:
+    """Return the path of the Python of the environment `env`."""
+    return str(ENV / ("Scripts" if os.name == "nt" else "bin") / "python")
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Collect the tests meanwhile, which compiles what they import; else each of three processes would compile it."""
+    words = ("-m", "pytest", "--collect-only", *FOLDERS, *INSTALLED)
+    with subprocess.Popen([python_of_env(), *words], cwd=ROOT, stdout=subprocess.DEVNULL):
+        yield
 
 
 def run_tests(session: nox.Session, *words: str, **variables: str) -> None:

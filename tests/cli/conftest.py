@@ -21,6 +21,7 @@ import pytest
 from rlplug_cli.__main__ import main
 from rlplug_cli.mlflow import store
 from rlplug_core import plugins
+from rlplug_core.config import locks
 from rlplug_core.runs.journal import Journal
 from tests.cli.warm import call as call_warm
 from tests.conftest import Warm
@@ -120,10 +121,15 @@ def short() -> tuple[str, ...]:
 
 @pytest.fixture(scope="session")
 def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow store; making one takes seconds, copying it does not."""
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    code = f"from rlplug_cli.mlflow import store; store.prepare('sqlite:///{path}')"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    """An empty MLflow store, which the test processes share; making one takes seconds, copying it does not."""
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mlflow.db"
+    with path.with_suffix(".lock").open("w") as file:
+        locks.acquire(file.fileno(), wait=True)
+        if not path.exists():
+            code = f"from rlplug_cli.mlflow import store; store.prepare('sqlite:///{path}.new')"
+            subprocess.run([sys.executable, "-c", code], check=True)
+            Path(f"{path}.new").rename(path)
     return path
 
 

@@ -20,6 +20,9 @@ import msgspec
 from rlplug_core.config.options import Follows, Range
 from rlplug_core.errors import BadConfig
 
+#: The options of each class: the start of a run asks for them nine times.
+_SCHEMAS: dict[type[object], tuple[Option, ...]] = {}
+
 
 @dataclass(frozen=True)
 class Option:
@@ -50,8 +53,10 @@ def schema(config: type[object]) -> tuple[Option, ...]:
         BadConfig: a field has a type that no command line can express, or no default, or no type; or a class lacks
             `@dataclass`.
     """
-    _check_fields(config)
-    return tuple(_options(config, None, "", getattr(config, "search", {})))
+    if config not in _SCHEMAS:
+        _check_fields(config)
+        _SCHEMAS[config] = tuple(_options(config, None, "", getattr(config, "search", {})))
+    return _SCHEMAS[config]
 
 
 def _check_fields(config: type[object]) -> None:
