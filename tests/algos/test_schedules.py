@@ -53,7 +53,7 @@ FOLLOWING = {
         "max_grad_norm",
         "replay_ratio",
     ],
-    "acer-continuous": ["max_grad_norm"],
+    "acer-continuous": ["gamma", "max_grad_norm"],
     "dqn": ["learning_rate", "tau", "gamma", "max_grad_norm"],
     "per-dqn": ["gamma"],
     "vqn": ["learning_rate", "gamma", "max_grad_norm", "softmax_temperature"],
@@ -63,11 +63,11 @@ FOLLOWING = {
     "ddpg": ["learning_rate", "critic_learning_rate", "tau", "gamma", "max_grad_norm", "noise_sigma", "noise_theta"],
     "td3": ["learning_rate", "critic_learning_rate", "tau", "gamma", "noise_sigma", "target_policy_noise"],
     "sac": ["learning_rate", "critic_learning_rate", "tau", "gamma", "max_grad_norm", "ent_coef", "target_entropy"],
-    "tqc": ["gamma", "ent_coef", "target_entropy"],
+    "tqc": ["tau", "gamma", "ent_coef", "target_entropy"],
     "crossq": ["gamma", "max_grad_norm", "ent_coef", "target_entropy"],
-    "cql": ["gamma", "conservative_weight", "target_entropy"],
-    "iql": ["gamma", "expectile", "beta", "max_weight"],
-    "sac-discrete": ["gamma", "max_grad_norm", "ent_coef", "target_entropy"],
+    "cql": ["tau", "gamma", "conservative_weight", "target_entropy"],
+    "iql": ["tau", "gamma", "expectile", "beta", "max_weight"],
+    "sac-discrete": ["tau", "gamma", "max_grad_norm", "ent_coef", "target_entropy"],
 }
 SMALL: dict[str, Any] = {"num_envs": 2, "runner": "sync", "total_timesteps": 64, "net.hidden": [8]}
 OFF = {"learning_starts": 20, "batch_size": 8, "train_freq": 2}
