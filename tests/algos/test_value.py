@@ -29,6 +29,7 @@ from rlplug_core.testing.envs import Chain
 from tests.algos.conftest import make_learner
 from tests.algos.losses import q_draws, q_loss, q_losses
 from tests.algos.test_dqn_loss import random_transitions, scatter
+from tests.algos.test_lag import rollout_of
 from tests.algos.test_options import ALGORITHMS
 from tests.tables import for_each
 
@@ -242,3 +243,23 @@ def test_where_observations_are_stored_changes_nothing(trained: Callable[..., An
     assert disk.actor.buffer.store == "disk"
     for one, other in zip(memory.snapshot().parameters(), disk.snapshot().parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_pqn_regresses_on_lambda_returns(learner: Callable[..., Any]) -> None:
+    """Gallici et al. (2024), section 4, backwards in time; the row after an end has no transition."""
+    made = learner("pqn", "Chain", n_steps=24, gamma=0.9, q_lambda=0.6, **{"net.hidden": [8]})
+    rollout = rollout_of(made)
+    counts = rollout.weight > 0
+    assert rollout.terminated.any()
+    assert not rollout.truncated.any()
+    with torch.no_grad():
+        q = torch.stack([made.q_network(torch.as_tensor(obs)) for obs in rollout.obs]).numpy()
+    returns, following = np.zeros_like(rollout.reward), q[-1].max(-1)
+    for time in reversed(range(24)):
+        returns[time] = rollout.reward[time] + 0.9 * np.where(rollout.terminated[time], 0.0, following)
+        following = 0.4 * q[time].max(-1) + 0.6 * returns[time]
+    target = made.lambda_return(rollout, made.config)
+    assert target[counts] == pytest.approx(returns[counts], rel=1e-5)
+    loss, _ = made.loss(rollout.samples(target, target, made.device))
+    taken = np.take_along_axis(q[:-1], rollout.action[..., None], -1)[..., 0]
+    assert loss.item() == pytest.approx(np.square(taken - returns)[counts].mean(), rel=1e-5)

@@ -138,11 +138,12 @@ def leave(code: int) -> None:
     """End as Python does, but without clearing torch's modules, which takes a fifth of a second."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        return  # Python says it
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError:
+            return  # Python says it
     os._exit(code)
 
 
