@@ -75,7 +75,7 @@ def test_a_plugin_of_the_registry_is_found_and_named_where_it_is_missing(
     assert "qmix" in rlplug("list", "--available").out
     done = rlplug("run", "qmix", "CartPole-v1")
     assert done.code == 2
-    assert "no algorithm 'qmix' is installed; rlplug-marl offers it: python -m pip install rlplug-marl" in done.err
+    assert "no algorithm 'qmix' is installed; rlplug-marl has it: python -m pip install rlplug-marl" in done.err
 
 
 def test_the_page_of_plugins_says_which_are_supported(rlplug: Callable[..., Any], cache: Path) -> None:
@@ -208,9 +208,12 @@ HOSTILE: dict[str, object] = {
 
 def test_entries_of_a_stranger_are_left_out_or_cleaned(rlplug: Callable[..., Any], cache: Path) -> None:
     noisy = QMIX | {"id": "noisy", "summary": "mixing \x1b]0;x\x07[red]loud[/red]\n" + "x" * 10_000}
+    noisy["checks"] = [CHECK | {"date": "\x1b[2J", "core": "\x1b]0;x\x07"}]
     place = registry(cache.parent / "all.json", *HOSTILE.values(), noisy)
     done = rlplug("search", "rlplug-marl", "--registry", place, "--json")
-    assert [one["id"] for one in json.loads(done.out)] == ["noisy"]
+    (found,) = json.loads(done.out)
+    (check,) = found["checks"]
+    assert (found["id"], check["date"], "\x1b" in check["core"]) == ("noisy", "undated", False)
     shown = rlplug("search", "noisy", "--registry", place).out
     assert "\x1b" not in shown
     assert "[red]loud[/red]" in shown

@@ -112,5 +112,6 @@ def _unknown(group: Group, name: str) -> str:
     offering = distributions_with(group, name)
     if offering:
         lines = " or ".join(install_line(one) for one in offering)
-        return f"{sentence.partition(';')[0]}; {' and '.join(offering)} offers it: {lines}"
+        verb = "has" if len(offering) == 1 else "have"
+        return f"{sentence.partition(';')[0]}; {' and '.join(offering)} {verb} it: {lines}"
     return f"{sentence} ('rlplug {'plugins' if group in MODULES else 'list'}' shows all)"
