@@ -25,8 +25,12 @@ CHECKED = (
     ("rlplug-gridworld", "envs", "gridworld", "env gridworld/Room-v0"),
     ("rlplug-gridworld", "wrappers", "visit-bonus", "wrapper visit-bonus"),
 )
-#: Failed checks of released versions.
-KNOWN = {("visit-bonus", "0.1.0"): ["env-seeding"]}
+#: Checks that fail: plugin, its version, version of rlplug-core. 0.1.0 is a state before the first release.
+KNOWN = {
+    ("rnd", "0.1.0", "main"): {"tensors"},  # the check is newer
+    ("visit-bonus", "0.1.0", "0.1.0"): {"env-seeding"},  # it counted visits in evaluations, too
+    ("visit-bonus", "0.1.0", "main"): {"env-seeding"},
+}
 
 
 def rlplug(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -85,8 +89,8 @@ def test_a_plugin_passes_the_checks_of_its_contract(
     }
     with open(os.environ["RLPLUG_CHECKED"], "a", encoding="utf-8") as file:
         file.write(f"{json.dumps(result)}\n")
-    known = KNOWN.get((id, str(result["version"])), [])
-    assert result["failed"] == known, done.stdout
+    known = KNOWN.get((id, str(result["version"]), str(result["core"])), set())
+    assert set(result["failed"]) == known, done.stdout
 
 
 @pytest.mark.parametrize("name", RUNS)

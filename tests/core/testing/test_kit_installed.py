@@ -88,6 +88,16 @@ def test_an_index_of_other_code(install: Install, tmp_path: Path) -> None:
     assert "write it with: rlplug index rlplug-mine" in message("index")
 
 
+def test_an_index_from_another_core_is_no_fault_of_the_plugin(install: Install) -> None:
+    install(GOOD)
+    path = indexing.write(find("algorithms", "mine"))
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "modules": {**data["modules"], "rlplug_core.nets.net": "0"}}))
+    plugins.refresh()
+    assert message("index").startswith("its index was made with another version of rlplug_core.nets.net; rlplug does")
+    assert outcomes() == {**dict.fromkeys(INSTALLED, "passed"), **skipped()}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

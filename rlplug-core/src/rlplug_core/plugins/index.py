@@ -79,6 +79,23 @@ class Index:
 @cache
 def read(record: Record) -> tuple[Index | None, str]:
     """Return the valid index of a contribution, or None and why; imports nothing, never raises."""
+    index, reason = _from_file(record)
+    if index is None:
+        return None, reason
+    changed = _changed(index)
+    if changed:
+        return None, f"its index was made from another version of '{plain(changed[0])}'"
+    return index, ""
+
+
+def changed_modules(record: Record) -> list[str]:
+    """Return the modules of a contribution's index with another source now; [] if the index cannot be read."""
+    index, _ = _from_file(record)
+    return _changed(index) if index else []
+
+
+def _from_file(record: Record) -> tuple[Index | None, str]:
+    """Return the index of a contribution, also for other sources than the installed ones, or None and why."""
     path = file(record)
     if path is None or not path.is_file():
         return None, "it has no index"
@@ -92,8 +109,7 @@ def read(record: Record) -> tuple[Index | None, str]:
         return None, f"its index cannot be read ({plain(str(error))})"
     if (index.group, index.id) != (record.group, record.id):
         return None, f"its index is that of {plain(index.group)} '{plain(index.id)}'"
-    reason = _stale(index)
-    return (None, reason) if reason else (index, "")
+    return index, ""
 
 
 def required(record: Record) -> Index:
@@ -280,9 +296,11 @@ def _check_option(data: Any, stands_alone: bool) -> None:
         raise ValueError(f"option '{name}' is a reserved run option")
 
 
-def _stale(index: Index) -> str:
+def _changed(index: Index) -> list[str]:
+    """Return the modules of an index with another source now."""
+    changed = []
     for module, wanted in index.modules.items():
         path = module_file(module)
         if path is None or digest(path) != wanted:
-            return f"its index was made from another version of '{plain(module)}'"
-    return ""
+            changed.append(module)
+    return changed

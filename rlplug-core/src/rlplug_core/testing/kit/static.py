@@ -45,6 +45,12 @@ def fresh_index(subject: Subject) -> None:
     path = index.file(record)
     if path is None or not path.is_file():
         raise Skipped(f"it has no index; 'rlplug index {record.distribution}' writes one")
+    changed = index.changed_modules(record)
+    if changed and not any(name.partition(".")[0] == record.top_level for name in changed):
+        raise Skipped(
+            f"its index was made with another version of {changed[0]}; rlplug does without it until its author runs "
+            f"'rlplug index {record.distribution}' again"
+        )
     _, why = index.read(record)
     if why:
         raise Failed(f"{why}; write it again with: rlplug index {record.distribution}")
