@@ -126,10 +126,26 @@ def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ..
 
 
 def registry(path: Path) -> None:
-    """Write a registry of many plugins."""
-    known = {"group": "algorithms", "version": "0.3.0", "summary": "Values.", "contract": 2}
-    names = [f"thing-{number}" for number in range(PLUGINS)]
-    listed = [{**known, "id": name, "distribution": f"rlplug-{name}"} for name in names]
+    """Write a registry of many plugins, each with a result of `rlplug check`."""
+    known = {"group": "algorithms", "version": "0.3.0", "contract": 2}
+    check = {
+        **known,
+        "core": "0.1.0",
+        "python": "3.12.1",
+        "date": "2026-11-29",
+        "command": "rlplug check thing",
+        "counts": {"passed": 31, "skipped": 14},
+    }
+    listed = [
+        {
+            **known,
+            "id": name,
+            "distribution": f"rlplug-{name}",
+            "summary": "Values.",
+            "checks": [{**check, "id": name}],
+        }
+        for name in (f"thing-{number}" for number in range(PLUGINS))
+    ]
     path.write_text(json.dumps({"format": 1, "plugins": listed}), encoding="utf-8")
 
 
