@@ -279,7 +279,8 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
     with pytest.raises(UsageError) as caught:
         algorithm(Spec(BOX, space, 1, "Some-v1"), algorithm.Config(), Context(Seeds(0)))
     kind = type(space).__name__
-    given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
+    also = {"Dict": ", which a Tuple is as well", "MultiDiscrete": ", which a Box of integers is as well"}
+    given = kind + also.get(kind, "")
     assert str(caught.value) == (
         f"{algorithm.__name__} needs {needs} actions and Some-v1 has {given}; "
         f"'rlplug list --actions {kind}' shows those that take {kind}"

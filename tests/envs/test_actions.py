@@ -263,6 +263,8 @@ class Integers(gymnasium.Env[Any, Any]):
         spaces.Box(-3, 5, (2, 3), np.int64),
         spaces.Box(0, 255, (2,), np.uint8),
         spaces.Box(np.array([0, 10], np.int16), np.array([0, 12], np.int16), dtype=np.int16),
+        spaces.Box(0, 1, (3,), np.bool_),
+        spaces.Box(-2, 3, (), np.int32),
     ],
 )
 def test_places_of_a_box_of_integers_are_choices(space: spaces.Box) -> None:
@@ -275,3 +277,10 @@ def test_places_of_a_box_of_integers_are_choices(space: spaces.Box) -> None:
     least, most = np.zeros((2, len(counts)), np.int64), np.tile(counts - 1, (2, 1))
     assert np.array_equal(env.step(least).obs, np.stack([space.low] * 2))
     assert np.array_equal(env.step(most).obs, np.stack([space.high] * 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_box_of_one_number_takes_arrays_as_it_draws_them(dtype: Any) -> None:
+    """Gymnasium warns of other numbers at each step. Bounds of float16 cannot be compared with 1e30."""
+    space: Any = spaces.Box(-2, 2, (), dtype)
+    assert [action.tolist() for action in given(space, 0.5, -1)] == [1, -2]  # type: ignore[arg-type]

@@ -195,6 +195,30 @@ def test_a_mask_that_does_not_fit_is_said_in_one_sentence() -> None:
         SerialEnvs(Short, 1, "Short-v0")
 
 
+@pytest.mark.parametrize("wrong", [-1e9, -np.inf, np.nan])
+def test_a_mask_in_the_observation_that_is_added_to_logits_is_refused(wrong: float) -> None:
+    """Every number but 0 allows, so such a mask would allow what it forbids, and forbid all else."""
+
+    class Added(Strict):
+        observation_space = spaces.Dict(obs=spaces.Box(-1, 1, (1,)), action_mask=spaces.Box(-np.inf, np.inf, (3,)))
+
+        def seen(self) -> Any:
+            mask = [0, wrong if self.time == 2 else 0, 0]
+            return {"obs": np.zeros(1, np.float32), "action_mask": np.array(mask, np.float32)}
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.time = 0
+            return self.seen(), {}
+
+        def step(self, action: Any) -> Any:
+            self.time += 1
+            return self.seen(), 0.0, False, False, {}
+
+    said = f"step 2 of its episode: the observation 'action_mask' holds {wrong:g}; give 1 for each choice that is allow"
+    with pytest.raises(BadEnv, match=said.replace("+", ".")):
+        SerialEnvs(Added, 2, "Added-v0")
+
+
 @pytest.mark.parametrize("length", [1, 2])
 def test_a_mask_that_changes_its_length_is_said(length: int) -> None:
     """Also one of a single entry, which numpy would spread over all choices."""

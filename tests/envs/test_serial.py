@@ -370,6 +370,19 @@ def test_spaces_without_a_number_are_refused(obs: Any, action: Any, what: str) -
         View(obs, action, {}, "Empty-v0")
 
 
+def test_empty_parts_of_observations_are_left_out() -> None:
+    inner = spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict({}), c=spaces.Tuple([spaces.Dict({}), spaces.Tuple([])]))
+    assert View(inner, SEVEN_MOVES, {}, "Empty-v0").obs == spaces.Dict(a=spaces.Discrete(2))
+
+
+@pytest.mark.parametrize(("space", "kind"), [(None, "None"), ((2,), "of type tuple")])
+def test_an_attribute_that_is_not_a_space_is_named(space: Any, kind: str) -> None:
+    with pytest.raises(BadEnv, match=f"^Bare-v0: observation_space is {kind}; set it to a space of gymnasium.spaces"):
+        View(space, SEVEN_MOVES, {}, "Bare-v0")
+    with pytest.raises(BadEnv, match=f"^Bare-v0: action_space is {kind}; set it to a space of gymnasium.spaces"):
+        View(SEVEN_MOVES, space, {}, "Bare-v0")
+
+
 def test_a_reward_in_a_vector_that_is_no_number_is_named_with_row_and_step() -> None:
     made = [lambda: Echo(length=9), lambda: Broken(np.zeros(2), np.nan)]
     env = Adapter(lambda: SyncVectorEnv(made), "Broken-v0", inexact="a test")

@@ -41,6 +41,9 @@ def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[A
     if isinstance(space, spaces.Dict | spaces.Tuple):
         assert to_env is not None  # canonical actions concatenate their parts
         return lambda action: [one_of(to_env(action), row) for row in range(len(action))]
+    if space.shape == ():  # a row of the array is a number of NumPy, which a Box does not contain
+        convert = to_env or np.asarray
+        return lambda action: [np.asarray(number) for number in convert(action)]
     return to_env or np.asarray
 
 

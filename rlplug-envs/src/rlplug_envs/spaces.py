@@ -7,10 +7,11 @@ and a Dict or Tuple is a Dict with its parts concatenated in one array (`rlplug_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -128,11 +129,13 @@ def masked(space: Space) -> bool:
 
 def canonical_obs(space: Space, id: str) -> Space:
     """Return the observation space as agents see it; raises BadEnv for a space that holds no arrays of fixed shape."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({name: canonical_obs(sub, id) for name, sub in space.spaces.items()})
-    if isinstance(space, spaces.Tuple):
+    if isinstance(space, spaces.Dict | spaces.Tuple):
         return spaces.Dict(
-            {str(number): canonical_obs(sub, id) for number, sub in enumerate(space.spaces)}
+            {
+                str(name): canonical_obs(sub, id)
+                for name, sub in inner_spaces(space)
+                if not is_empty(sub)
+            }
         )
     if isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.dtype != np.float32:
         with np.errstate(over="ignore"):
@@ -141,10 +144,33 @@ def canonical_obs(space: Space, id: str) -> Space:
         return spaces.Box(low, high, dtype=np.float32)
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return space
+    check_space(space, "observation_space", id)
     raise BadEnv(
         f"{id}: observations of type {type(space).__name__} have no fixed shape; "
         "wrap the environment so that it gives Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple observations"
     )
+
+
+def inner_spaces(space: spaces.Dict | spaces.Tuple[object]) -> Iterable[tuple[object, Any]]:
+    """Return the parts of a space with their keys or numbers."""
+    return enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
+
+
+def is_empty(space: object) -> bool:
+    """Return whether a space is a Dict or Tuple without parts, or with parts that are all empty."""
+    return isinstance(space, spaces.Dict | spaces.Tuple) and all(
+        is_empty(part) for _, part in inner_spaces(space)
+    )
+
+
+def check_space(space: object, name: str, id: str) -> None:
+    """Raise BadEnv if the attribute `name` of an environment is not a space of Gymnasium."""
+    if not isinstance(space, gymnasium.Space):
+        kind = "None" if space is None else f"of type {type(space).__name__}"
+        old = " of the old package gym" if type(space).__module__.startswith("gym.") else ""
+        raise BadEnv(
+            f"{id}: {name} is {kind}{old}; set it to a space of gymnasium.spaces before reset() is called"
+        )
 
 
 def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], object] | None]:
@@ -162,8 +188,9 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], ob
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         rescale = Rescale(space)
         return rescale.canonical, rescale
-    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iub":
         return canonical_integers(space, id)
+    check_space(space, "action_space", id)
     raise BadEnv(
         f"{id}: actions of type {type(space).__name__} are not supported; "
         "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or Box actions, or Dicts and "
@@ -206,8 +233,7 @@ class Apart:
 
     def __init__(self, space: spaces.Dict | spaces.Tuple[object], id: str) -> None:
         self.tuples = isinstance(space, spaces.Tuple)
-        inner = enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
-        made = {str(name): canonical_action(part, id) for name, part in inner}
+        made = {str(name): canonical_action(part, id) for name, part in inner_spaces(space)}
         # A list of pairs keeps the order; a dictionary would be sorted.
         self.canonical = spaces.Dict([(name, canonical) for name, (canonical, _) in made.items()])
         self.parts: list[
@@ -242,8 +268,9 @@ class Rescale:
         self.identity = bool((self.scale == 1).all()) and not self.shifted
         self.bounds = self.low[None], self.high[None]
         # Beyond these a bound is none; Gymnasium cannot draw from a range that its type does not hold.
-        bottom = np.where(bounded, -1, np.where(space.low > -UNBOUNDED, space.low, -np.inf))
-        top = np.where(bounded, 1, np.where(space.high < UNBOUNDED, space.high, np.inf))
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        bottom = np.where(bounded, -1, np.where(low > -UNBOUNDED, low, -np.inf))
+        top = np.where(bounded, 1, np.where(high < UNBOUNDED, high, np.inf))
         self.canonical = spaces.Box(
             bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type
         )

@@ -51,12 +51,16 @@ class Watch:
         self.parts: list[Watched] = []
         self._spaces: list[tuple[str, spaces.Box, Array]] = []
         self._counted: list[tuple[str, Ranged, Array]] = []
+        self._masks: list[tuple[str, Array]] = []
         self._add("", space, obs)
 
     def _add(self, name: str, space: object, obs: Obs) -> None:
         if isinstance(space, spaces.Dict):
             for key, part in space.spaces.items():
                 self._add(f"{name}{key}/", part, obs[key])
+        elif isinstance(space, spaces.Box) and name.endswith(f"{MASK}/") and (space.low < 0).any():
+            self._masks.append((name[:-1], obs))
+            self.parts.append((_not_positive, obs, 0))
         elif isinstance(space, spaces.Box) and obs.dtype == np.float32:
             self._spaces.append((name, space, obs))
             flat = obs.reshape(-1)
@@ -91,6 +95,12 @@ class Watch:
             self._say_far(where, space, obs, lengths)
         for name, counted, obs in self._counted:
             check_counted(when, counted, obs, name)
+        for name, mask in self._masks:
+            for row, *place in np.argwhere(~(mask >= 0)).tolist():
+                raise BadEnv(
+                    f"{when(row)}: the observation '{name}' holds {mask[(row, *place)]:g}; give 1 for each choice "
+                    "that is allowed, 0 for others"
+                )
         self.parts = [_raise_limit(watched) for watched in self.parts]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
@@ -267,6 +277,11 @@ def _outside(space: Ranged) -> Callable[[Array], Any]:
     """Return a function that counts the numbers of observations [N, ...] outside their space."""
     low, high = bounds(space)
     return lambda obs: np.count_nonzero((obs < low) | (obs > high))
+
+
+def _not_positive(mask: Array) -> int:
+    """Return how many numbers of masks [N, ...] are negative or NaN, as in masks that are added to logits."""
+    return int(np.count_nonzero(~(mask >= 0)))
 
 
 def _largest(space: spaces.Box, rows: int) -> float:

@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.buffers.free_memory import physical, size_text
-from rlplug_core.errors import BadConfig
-from rlplug_core.loop.memory_check import check_sizes, checkpoints_to_keep, step_bytes
+from rlplug_core.errors import BadConfig, BadEnv
+from rlplug_core.loop.memory_check import check_layers, check_sizes, checkpoints_to_keep, step_bytes
 
 GIB = 1024**3
 POLE = spaces.Box(-1, 1, (4,), np.float32)
@@ -37,6 +37,21 @@ def test_ordinary_values_pass() -> None:
     usual = {"num_envs": 64, "buffer_size": 1_000_000, "n_steps": 2048, "net.hidden": [400, 300], "net.norm": None}
     check_sizes(usual, POLE, 2 * GIB)
     check_sizes({"num_envs": 8, "buffer_size": 1_000_000}, PIXELS, 8 * GIB)  # frames are stored once
+
+
+def test_spaces_with_layers_larger_than_the_memory_are_named() -> None:
+    many, few, net = spaces.Discrete(10**9), spaces.Discrete(4), {"net.hidden": [64, 32]}
+    parts = spaces.Dict({"few": few, "many": spaces.MultiDiscrete([10**9, 2]), "image": PIXELS})
+    for obs, action, said in (
+        (many, few, "layer for observations of 1,000,000,000 numbers would take 954 GiB or more"),
+        (parts, few, "layer for observations of 1,000,000,006 numbers"),
+        (POLE, many, "layer for actions of 1,000,000,000 numbers would take 477 GiB or more"),
+    ):
+        with pytest.raises(BadEnv, match=said):
+            check_layers(net, obs, action, 4 * GIB)
+        for unknown in ({}, {**net, "net.obs": ["few"]}, {**net, "net.factory": "impala-cnn"}):
+            check_layers(unknown, obs, action, 4 * GIB)
+    check_layers({"net.hidden": []}, POLE, few, 4 * GIB)
 
 
 def test_a_step_is_its_observation_and_a_reward() -> None:

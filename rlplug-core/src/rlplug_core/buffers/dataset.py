@@ -275,7 +275,7 @@ def _canonical(actions: Array, space: Space) -> Array | None:
         raise UsageError(
             f"data sets of {type(space).__name__} actions cannot be read; those of one Box or Discrete can"
         )
-    if space.dtype.kind in "iu":  # agents count the integers of each dimension from 0
+    if space.dtype.kind in "iub":  # agents count the integers of each dimension from 0
         whole = (actions == actions.astype(np.int64)).all()
         inside = ((actions >= space.low) & (actions <= space.high)).all()
         choices = actions.astype(np.int64) - space.low

@@ -92,7 +92,7 @@ def to_env_action(space: Space, action: Array) -> object:
         return action + int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
         return action.astype(space.start.dtype) + space.start
-    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":  # counted from its lower bounds
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iub":  # counted from its lower bounds
         numbers = action.reshape(len(action), *space.shape).astype(np.int64) + space.low
         return numbers.astype(space.dtype)
     if isinstance(space, spaces.Box):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.buffers.free_memory import physical, size_text
-from rlplug_core.errors import BadConfig
+from rlplug_core.errors import BadConfig, BadEnv
+from rlplug_core.nets.actions import choices
 from rlplug_core.types import Space
 
 #: The bytes of a replay buffer above which a run keeps one periodic checkpoint by default, and the usual number.
@@ -39,6 +41,48 @@ def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = 
                 f"option '{option}': {what} would take {size_text(size)} or more, and this machine has "
                 f"{size_text(there)} of memory; choose a smaller one"
             )
+
+
+def check_layers(
+    options: Mapping[str, object], obs: Space, action: Space, memory: int | None = None
+) -> None:
+    """Compare the first and the last layer of the network with the machine's memory, or with `memory` bytes.
+
+    Args:
+        options: all options of a run, by dotted name; without `net.hidden`, or if the network reads some keys only or
+            comes from a function, nothing is known.
+        obs, action: the spaces of one environment.
+
+    Raises:
+        BadEnv: a layer is larger; names the space, its size and the memory.
+    """
+    hidden = options.get("net.hidden")
+    if not isinstance(hidden, list | tuple) or options.get("net.obs") or options.get("net.factory"):
+        return
+    there = physical() if memory is None else memory
+    widths = [number(width) for width in hidden] or [1]
+    for what, count, width in (
+        ("observations", inputs(obs), widths[0]),
+        ("actions", choices(action), widths[-1]),
+    ):
+        size = count * width * FLOAT * COPIES
+        if size > there:
+            raise BadEnv(
+                f"the network's layer for {what} of {count:,} numbers would take {size_text(size)} or more, and this "
+                f"machine has {size_text(there)} of memory; wrap the environment so that its {what} have fewer"
+            )
+
+
+def inputs(obs: Space) -> int:
+    """Return how many numbers the hidden layers read of an observation; images have convolutions."""
+    if isinstance(obs, spaces.Dict):
+        return sum(inputs(part) for part in obs.spaces.values())
+    if isinstance(obs, spaces.Discrete):
+        return int(obs.n)
+    if isinstance(obs, spaces.MultiDiscrete):
+        return sum(int(size) for size in obs.nvec.flat)
+    shape = obs.shape or ()
+    return 0 if len(shape) == 3 else prod(shape)
 
 
 def sizes(options: Mapping[str, object], step: int) -> Iterator[tuple[str, str, int]]:

@@ -31,7 +31,7 @@ from rlplug_core.loop.learner_data import (
     gets_dataset,
     learner_dataset,
 )
-from rlplug_core.loop.memory_check import check_sizes
+from rlplug_core.loop.memory_check import check_layers, check_sizes
 from rlplug_core.loop.torch_settings import usable_device, without_auto
 from rlplug_core.nets.actions import check_actions
 from rlplug_core.plugins import algorithm as find_algorithm
@@ -311,6 +311,7 @@ class Plan:
         if not issubclass(self.learner, Algorithm):  # which asks for itself
             check_actions(self.learner, spec)
         check_sizes(self.flat, spec.obs)
+        check_layers(self.flat, spec.obs, spec.action)
         o = self.options
         device = torch.device(o.device)
         context = Context(

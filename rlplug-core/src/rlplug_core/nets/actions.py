@@ -191,7 +191,11 @@ def check_actions(algorithm: type[object], spec: Spec) -> None:
     kind = type(spec.action).__name__
     if actions and kind not in actions:
         needed = ", ".join(actions[:-1]) + " or " * (len(actions) > 1) + actions[-1]
-        given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
+        also = {
+            "Dict": ", which a Tuple is as well",
+            "MultiDiscrete": ", which a Box of integers is as well",
+        }
+        given = kind + also.get(kind, "")
         raise UsageError(
             f"{algorithm.__name__} needs {needed} actions and {spec.id} has {given}; "
             f"'rlplug list --actions {kind}' shows those that take {kind}"
