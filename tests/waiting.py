@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.cli.warm import Fork
 
 T = TypeVar("T")
@@ -16,7 +18,14 @@ T = TypeVar("T")
 #: a process, for an answer or for a condition use this limit; tests of a limit set one of their own.
 PATIENCE = 900.0
 #: Messages that a run prints if a step takes more than two seconds, which depends on the machine.
-NOTICES = ("training starts after that", "starting the environments", "sending the rest of the run")
+NOTICES = (
+    "training starts after that",
+    "starting the environments",
+    "sending the rest of the run",
+    "comparing the runs; their scores follow",
+    "drawing the study's pictures; its best options follow",
+    "recording the end in MLflow",
+)
 
 
 def until(
@@ -29,6 +38,18 @@ def until(
         assert time.monotonic() < deadline, "the condition never came"
         pause.wait(0.02)
     return found
+
+
+def record_waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the sentence of each wait that would be printed after two seconds."""
+    sentences = list[str]()
+
+    def say_later(sentence: str) -> threading.Timer:
+        sentences.append(sentence)
+        return threading.Timer(0.0, print)  # never started
+
+    monkeypatch.setattr("rlplug_core.loop.notices.say_later", say_later)
+    return sentences
 
 
 def without_notices(stderr: str) -> str:

@@ -23,6 +23,7 @@ from rlplug_cli.sweep.task_pool import TaskPool
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import preset
 from tests.cli.histories import write_run
+from tests.waiting import record_waits
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -41,8 +42,14 @@ def test_a_sweep_does_what_is_missing_and_nothing_twice(
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     several = ("--log", "csv", "--log", "tensorboard", "--wrap", "flatten", "--wrap", "time-feature")
     words = ("sweep", "a2c", "CartPole-v1", "--gamma", "0.9,0.99", *several, *TINY, "--name", "swept", "--json")
+    waits = record_waits(monkeypatch)
     first = rlplug(*words, "--seeds", "1")
     assert first.code == 0, first.err
+    assert waits == [
+        "trying the algorithms on the environments; training starts after that",
+        "comparing the runs; their scores follow",
+        "recording the end in MLflow",
+    ]
     assert "2 of 2 finished" in first.err
     found = json.loads(first.out)
     jsonschema.validate(found, SCHEMA)

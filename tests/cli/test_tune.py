@@ -32,6 +32,7 @@ from rlplug_core.errors import BadConfig, MissingPackage, RlplugError, UsageErro
 from rlplug_core.runs.listing import records
 from tests.cli.histories import write_run
 from tests.tables import for_each
+from tests.waiting import record_waits
 
 pytest.importorskip("optuna")
 # Those of Optuna's database.
@@ -438,8 +439,15 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
     Path("seeded.toml").write_text("seed = 7\n")  # as --print-config writes it
     words = ("--learning-rate", "1e-5..1e-2:log", "--net.hidden", "8;16,16", *TINY, "--export", "best.toml")
     words += ("--config", "seeded.toml")
+    waits = record_waits(monkeypatch)
     done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "2", *words, "--name", "tuned", "--json")
     assert done.code == 0, done.err
+    assert waits == [
+        "trying a2c on CartPole-v1; training starts after that",
+        "opening the study; training starts after that",
+        "drawing the study's pictures; its best options follow",
+        "recording the end in MLflow",
+    ]
     found = json.loads(done.out)
     jsonschema.validate(found, SCHEMA)
     assert [trial["state"] for trial in found["trials"]] == ["complete", "complete"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 import rlplug_cli
+from rlplug_cli.invoke import run_command
+from rlplug_core.loop import take_any_character
 from tests.cli.warm import Fork
 
 # MLflow's own imports warn.
@@ -112,9 +115,27 @@ def test_a_stdout_without_a_character_prints_another(
     words = [sys.executable, "-m", "rlplug_cli", *RUN, *short]
     done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     assert done.returncode == 0, done.stdout
-    assert b"a2c ? CartPole-v1 ? seed 1" in done.stdout
+    assert b"a2c - CartPole-v1 - seed 1" in done.stdout
     assert done.stdout.isascii()  # click writes UTF-8 unless the stream is named
     assert status(place) == "finished"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_help_and_lists_are_spelled_in_characters_that_the_stream_has(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Click wrote UTF-8 to a stream of ASCII, and `?` stood for `≥`."""
+    for words in ("--help", "run --help", "run ppo --help", "sweep --help", "list", "info ppo", "--version"):
+        file = io.BytesIO()
+        stream = io.TextIOWrapper(file, encoding=encoding)
+        take_any_character(stream)
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert run_command(words.split(), whole_process=False) == 0
+        stream.flush()
+        text = file.getvalue().decode(encoding)
+        assert text.isascii() or encoding != "ascii", words
+        assert "?" not in re.sub(r"\w\?id=", "", text), words
+        assert ("INTEGER >= 1" in text) == (words == "info ppo"), words
 
 
 @pytest.mark.parametrize("words", ["list", "list --json"])

@@ -6,8 +6,7 @@ import errno
 import os
 import signal
 import sys
-from contextlib import nullcontext, suppress
-from io import TextIOWrapper
+from contextlib import nullcontext
 from typing import TextIO
 
 from rlplug_core.errors import LONGEST, RlplugError, Stopped, plain
@@ -22,8 +21,7 @@ def run_command(arguments: list[str], whole_process: bool) -> int:
 
     trains = not TRAINING.isdisjoint(words[:1])
     if whole_process:
-        _write_any_character()
-        _ignore_broken_pipes(trains)
+        _make_streams_safe(trains)
     stderr = sys.stderr
     try:
         return _call(words, traceback, whole_process, trains)
@@ -77,21 +75,15 @@ def _report(error: BaseException, words: list[str], traceback: bool) -> int:
     return _report_unexpected(words, error)
 
 
-def _write_any_character() -> None:
-    """Let stdout and stderr write `?` for a character that their encoding does not have."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # None after `>&-`
-            with suppress(OSError):  # a terminal that is open for reading too cannot seek
-                stream.reconfigure(errors="replace")
-
-
-def _ignore_broken_pipes(trains: bool) -> None:
-    """Let writes to stderr never fail, nor writes to stdout if it is closed or the command trains."""
-    from rlplug_core.loop import safe_stream
+def _make_streams_safe(trains: bool) -> None:
+    """Let both streams write every character, stderr never fail, nor stdout if it is closed or the command trains."""
+    from rlplug_core.loop import safe_stream, take_any_character
 
     def existing(stream: TextIO | None) -> TextIO:  # None after `>&-`
         return stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
+    for stream in (sys.stdout, sys.stderr):
+        take_any_character(stream)
     sys.stderr = safe_stream(existing(sys.stderr))
     sys.stdout = safe_stream(existing(sys.stdout)) if trains else existing(sys.stdout)
 

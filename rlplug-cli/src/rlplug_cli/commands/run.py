@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -222,15 +222,17 @@ class AlgorithmCommand(TakesArguments):
             raise UsageError("option '--init-parts' needs --init RUN")
         return request
 
-    def probe(self, request: RunRequest) -> None:
-        """Check that a request would start.
+    def probe(self, request: RunRequest, quiet: bool = False) -> None:
+        """Check that a request would start; say so if that takes long, unless `quiet`.
 
         Raises:
             UsageError, PluginError: it would fail.
         """
+        from rlplug_core.loop import notice
         from rlplug_core.runs import probe
 
-        with self._flags_in_errors():
+        wait = f"trying {self.algorithm} on {request.source.name}; training starts after that"
+        with self._flags_in_errors(), nullcontext() if quiet else notice(wait):
             probe(request)
 
     def user_words(self, context: click.Context) -> list[str]:

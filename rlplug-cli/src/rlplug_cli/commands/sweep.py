@@ -127,13 +127,18 @@ def _check(grid: Sequence[Task], local: bool) -> None:
     Raises:
         UsageError, PluginError: a task would fail.
     """
-    for algorithm, env, words in dict.fromkeys((one.algorithm, one.env, one.words) for one in grid):
-        request = _task_request(algorithm, env, words)
-        if local:  # another place may have other devices and packages
-            try:
-                algorithm_command(algorithm).probe(request)
-            except (UsageError, PluginError) as error:
-                raise type(error)(f"{algorithm} on {env}: {error}") from error
+    from rlplug_core.loop import notice
+
+    with notice("trying the algorithms on the environments; training starts after that"):
+        for algorithm, env, words in dict.fromkeys(
+            (one.algorithm, one.env, one.words) for one in grid
+        ):
+            request = _task_request(algorithm, env, words)
+            if local:  # another place may have other devices and packages
+                try:
+                    algorithm_command(algorithm).probe(request, quiet=True)
+                except (UsageError, PluginError) as error:
+                    raise type(error)(f"{algorithm} on {env}: {error}") from error
 
 
 @cache

@@ -11,9 +11,11 @@ from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.parent import STATE
 from rlplug_core.config import read_json
 from rlplug_core.errors import UsageError, plain, warn
+from rlplug_core.loop import notice
 from rlplug_core.runs import RunDirectory, genuine
 
 
+@notice("recording the end in MLflow")
 def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
     """Send the rest of a sweep; `status` is MLflow's. A failure is reported and ends nothing.
 

@@ -17,7 +17,7 @@ from rlplug_cli.sweep.manifest import Kind, Task, lock_directory, open_sweep
 from rlplug_cli.sweep.task_pool import Entry, TaskPool
 from rlplug_core.config import replace_file
 from rlplug_core.errors import RlplugError, UsageError
-from rlplug_core.loop import cores
+from rlplug_core.loop import cores, notice
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report
@@ -90,6 +90,7 @@ class Waiting:
         return ended
 
 
+@notice("comparing the runs; their scores follow")
 def write_comparison(directory: Path, complete: bool) -> Report | None:
     """Write the comparison's page and end the parent run in MLflow; return None if no run has an evaluation."""
     from rlplug_cli.compare.lines import Settings

@@ -21,7 +21,7 @@ from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search, state_counts
 from rlplug_cli.tune.strategies import check_grid, pruner, sampler
 from rlplug_cli.tune.tune_options import TuneOptions
-from rlplug_core.loop import cores
+from rlplug_core.loop import cores, notice
 
 #: How many trials a terminal shows.
 ROWS = 10
@@ -142,6 +142,7 @@ def _summary(search: Search) -> str:
     return f"{state_counts(trials) or 'no trials'}, of {search.goal.trials}; best {best}"
 
 
+@notice("drawing the study's pictures; its best options follow")
 def _outcome(directory: Path, goal: Goal, search: Search) -> Outcome:
     """Return the result so far, after drawing its pictures."""
     trials = study.summary(search.study)

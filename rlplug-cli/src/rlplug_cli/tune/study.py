@@ -12,6 +12,7 @@ from rlplug_cli.mlflow.store import check_path, sqlite_uri
 from rlplug_cli.tune.strategies import STARTUP
 from rlplug_core.config import Range
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
+from rlplug_core.loop import notice
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -30,6 +31,7 @@ def require_optuna() -> None:
         raise MissingPackage("tuning needs Optuna: pip install 'rlplug-cli[tune]'") from error
 
 
+@notice("opening the study; training starts after that")
 def open_study(
     directory: Path,
     search: str,

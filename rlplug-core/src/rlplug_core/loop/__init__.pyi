@@ -4,6 +4,7 @@ from rlplug_core.loop.actor_placement import before_import as before_import
 from rlplug_core.loop.episode_stats import INFO as EPISODE_INFO
 from rlplug_core.loop.evaluate import Evaluation as Evaluation
 from rlplug_core.loop.events import Progress as Progress
+from rlplug_core.loop.notices import notice as notice
 from rlplug_core.loop.population import Exchange as Exchange
 from rlplug_core.loop.population import Member as Member
 from rlplug_core.loop.population import PopulationRule as PopulationRule
@@ -15,6 +16,7 @@ from rlplug_core.loop.ray_cluster import join as join_cluster
 from rlplug_core.loop.ray_cluster import leave as leave_cluster
 from rlplug_core.loop.ray_cluster import room as cluster_cpus
 from rlplug_core.loop.safe_streams import lasting as safe_stream
+from rlplug_core.loop.safe_streams import take_any_character as take_any_character
 from rlplug_core.loop.signals import STOPPING as STOPPING
 from rlplug_core.loop.signals import URGENT as URGENT
 from rlplug_core.processor import cores as cores
@@ -36,6 +38,8 @@ __all__ = [
     "decide",
     "join_cluster",
     "leave_cluster",
+    "notice",
     "safe_stream",
     "sample_range",
+    "take_any_character",
 ]

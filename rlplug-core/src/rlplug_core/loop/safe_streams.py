@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,66 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+#: ASCII for characters that rlplug prints.
+SPELLINGS = {
+    **{
+        "…": "...",
+        "≥": ">=",
+        "≤": "<=",
+        "±": "+-",
+        "\u00d7": "x",
+        "·": "-",
+        "\u2013": "-",
+        "→": "->",
+    },
+    **{block: str(height) for height, block in enumerate("▁▂▃▄▅▆▇█", start=1)},
+}
+#: The error handler that writes these, and the name of ASCII with it: click replaces a stream of plain ASCII by UTF-8.
+SPELL = "rlplug-spell"
+ASCII = "rlplug-ascii"
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """Return the spelling of characters that an encoding does not have, or `?`; an error handler of `codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(SPELLINGS.get(character, "?") for character in text), error.end
+
+
+class AsciiEncoder(codecs.IncrementalEncoder):
+    """Encodes every text as ASCII."""
+
+    def encode(self, input: str, final: bool = False) -> bytes:
+        return input.encode("ascii", SPELL)
+
+
+def _find_ascii(name: str) -> codecs.CodecInfo | None:
+    """Return the codec `ASCII`; a search function of `codecs`."""
+    if name.replace("_", "-") != ASCII:
+        return None
+    plain = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        name=ASCII,
+        encode=lambda text, errors="strict": (text.encode("ascii", SPELL), len(text)),
+        decode=plain.decode,
+        incrementalencoder=AsciiEncoder,
+        incrementaldecoder=plain.incrementaldecoder,
+    )
+
+
+codecs.register_error(SPELL, _spell)
+codecs.register(_find_ascii)
+
+
+def take_any_character(stream: TextIO) -> None:
+    """Let a stream write every text: characters that its encoding does not have are spelled in ASCII, or `?`."""
+    if isinstance(stream, io.TextIOWrapper):
+        is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+        with suppress(OSError):  # a terminal that is open for reading too cannot seek
+            stream.reconfigure(encoding=ASCII if is_ascii else None, errors=SPELL)
 
 
 class SafeStream(io.FileIO):
@@ -65,7 +126,7 @@ def lasting(stream: TextIO) -> TextIO:
     return SafeTextStream(
         file if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(file),
         encoding=stream.encoding,
-        errors="replace",  # a character that the encoding does not have is printed as `?`
+        errors=SPELL,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
