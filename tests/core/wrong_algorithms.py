@@ -357,12 +357,12 @@ class PlainMean(Tiny):
 
 
 class NeedsAge(Tiny):
-    """Right, but only for vectors of six numbers, which a wrapper makes of a chain."""
+    """Right, but only for vectors of six numbers, which a wrapper makes of a chain; the buffer refuses others."""
 
-    def build(self) -> None:
+    def buffer(self) -> RolloutBuffer:
         if self.spec.obs.shape != (6,):
             raise UsageError("NeedsAge takes observations of six numbers")
-        super().build()
+        return super().buffer()
 
 
 class ZeroTable(Tiny):

@@ -103,9 +103,9 @@ RECORDED: dict[str, Group] = {
     help="Also train: it must beat chance on small environments (a minute).",
 )
 @click.option(
-    "--strict",
-    is_flag=True,
-    help="Let provisional checks fail instead of only warning.",
+    "--strict/--no-strict",
+    default=True,
+    help="With --no-strict, checks that are newer than the plugin's contract only warn.",
 )
 @click.option(
     "--record",
@@ -205,11 +205,13 @@ def _command_line(ctx: click.Context) -> str:
     words = ["rlplug", "check", *ctx.params["words"]]
     for option in ctx.command.params:
         value = ctx.params.get(str(option.name))
-        if option.name in ("words", "record", "json") or not value:
+        if option.name in ("words", "strict", "record", "json") or not value:
             continue
         values = value if isinstance(value, tuple) else (value,)
         for one in values:
             words += [option.opts[0]] if one is True else [option.opts[0], str(one)]
+    if not ctx.params["strict"]:
+        words.append("--no-strict")
     return shlex.join(words)
 
 

@@ -122,9 +122,14 @@ def action_noise(
         sigma: its standard deviation.
         theta: the decay of Ornstein-Uhlenbeck noise; None for 0.15.
         highest: the deviation of Gaussian noise in the last row; None: `sigma` in all rows.
+
+    Raises:
+        ValueError: `kind` is another word.
     """
     if kind == "gaussian":
         return GaussianNoise(sigma, highest)
+    if kind != "ornstein-uhlenbeck":
+        raise ValueError(f"no noise is called '{kind}'; write gaussian or ornstein-uhlenbeck")
     return OrnsteinUhlenbeck(sigma) if theta is None else OrnsteinUhlenbeck(sigma, theta)
 
 

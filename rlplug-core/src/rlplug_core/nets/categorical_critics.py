@@ -77,8 +77,8 @@ class CategoricalCritics(ActionCritics):
 def action_critics(
     make: Callable[[], nn.Module],
     count: int,
-    trunk: Trunk | None,
-    bounds: tuple[float, float] | None,
+    trunk: Trunk | None = None,
+    bounds: tuple[float, float] | None = None,
 ) -> ActionCritics:
     """Make critics of distributions between the smallest and the largest return; of single values without `bounds`."""
     if bounds is None:

@@ -119,7 +119,7 @@ class Subject:
 
     @cached_property
     def refusals(self) -> dict[str, Exception | None]:
-        """The error of building a learner for each environment, by name; None if it was accepted."""
+        """The error of building a learner for each environment, or its refusal by agent or buffer; None: accepted."""
         return {name: self._refusal(make(ROWS).spec) for name, make in self.makers.items()}
 
     @cached_property
@@ -195,9 +195,14 @@ class Subject:
 
     def _refusal(self, spec: Spec) -> Exception | None:
         try:
-            self.learner(spec, Seeds(0))
+            made = self.learner(spec, Seeds(0))
         except Exception as error:  # noqa: BLE001  # the plugin is foreign code and may raise anything
             return error
+        try:
+            made.agent()
+            made.buffer()
+        except Exception as error:  # noqa: BLE001  # only a refusal counts; another error fails the check of the protocol
+            return error if isinstance(error, UsageError) else None
         return None
 
     def _schema_error(self) -> bool:
