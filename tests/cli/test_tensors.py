@@ -53,6 +53,7 @@ from rlplug_envs.tensors.adapter import TensorAdapter
 from rlplug_envs.tensors.cart_pole import CartPole
 from rlplug_envs.tensors.pendulum import Pendulum
 from tests.cli.conftest import Done
+from tests.cli.test_mirror import client, history, send_all, written_points
 
 ROWS = 16
 ROOT = Path(__file__).parents[2]
@@ -713,8 +714,11 @@ PARTS = (
 )
 
 
+@pytest.mark.filterwarnings("ignore")  # MLflow's own imports warn
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_controllers_loggers_and_films_work_on_tensors(name: str, process: Callable[..., Done], place: Path) -> None:
+def test_controllers_loggers_films_and_mlflow_work_on_tensors(
+    name: str, process: Callable[..., Done], place: Path, with_store: str
+) -> None:
     """And a run that resumes from its first checkpoint in another process ends with the same bits."""
     Path("listener.py").write_text(LISTENER)
     words = f"ppo tensor/{name} --num-envs 8 --n-steps 15 --batch-size 60 --n-epochs 1 --total-timesteps 1200 {PARTS}"
@@ -741,3 +745,9 @@ def test_controllers_loggers_and_films_work_on_tensors(name: str, process: Calla
         assert len(rows) > 8
     listened = json.loads((one / "events.json").read_text())
     assert "returns" in str(listened)
+    sent = send_all(whole)
+    for key in ("rollout/return_mean", "loss/value", "eval/return_mean"):
+        points = written_points(whole, key)
+        assert len(points) > 2, key
+        assert history(with_store, sent.run_id, key) == points
+    assert client(with_store).get_run(sent.run_id).data.params["env"] == f"tensor/{name}"

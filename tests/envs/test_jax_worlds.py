@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError
 from rlplug_core.testing.host_reads import HostReads
 from rlplug_envs.families.jax_worlds import Brax, Gymnax, Playground, gymnasium_space
-from rlplug_envs.families.jumanji import Jumanji
+from rlplug_envs.families.jumanji import Jumanji, as_dicts
 
 needs_playground = pytest.mark.skipif(
     importlib.util.find_spec("mujoco_playground") is None, reason="MuJoCo Playground is not installed"
@@ -116,6 +117,7 @@ def test_playground_truncates_and_continues_from_a_saved_state() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_jumanji_masks_actions_and_continues_from_a_saved_state() -> None:
     """The actions of Minesweeper are pairs with one mask of all; its episodes end where Jumanji's own do."""
+    jax = pytest.importorskip("jax")
     env = Jumanji().make("jumanji/Minesweeper-v0", 8)
     fresh = Jumanji().make("jumanji/Minesweeper-v0", 8)
     assert env.spec.action == Discrete(100)
@@ -144,5 +146,10 @@ def test_jumanji_masks_actions_and_continues_from_a_saved_state() -> None:
     with HostReads() as reads:
         env.step(action)
     assert reads.counts == {}
+    # PacMan-v1 gives arrays that are the same in all episodes: outside of `jit`, an array has a `__dict__`.
+    state: Any = SimpleNamespace(places=jax.numpy.zeros((4, 2)), player=SimpleNamespace(x=jax.numpy.int32(3)))
+    parts = as_dicts(state)
+    assert parts["places"].shape == (4, 2)
+    assert parts["player"]["x"].tolist() == [3.0]
     with pytest.raises(UsageError, match="gives a reward to each of its agents"):
         Jumanji().make("jumanji/Connector-v3", 2)

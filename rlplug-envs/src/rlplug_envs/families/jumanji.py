@@ -62,7 +62,7 @@ def as_dicts(obs: JaxTree, name: str = "") -> JaxTree:
     """Return an observation of named tuples and dataclasses as dictionaries of float32, and of booleans in masks."""
     numpy = import_module("jax.numpy")
     fields = obs._asdict() if hasattr(obs, "_asdict") else getattr(obs, "__dict__", None)
-    if isinstance(fields, dict):
+    if isinstance(fields, dict) and not hasattr(obs, "dtype"):  # an array of JAX has a __dict__ too
         return {key: as_dicts(part, key) for key, part in fields.items()}
     if name == MASK:
         return obs.reshape(-1).astype(bool)
