@@ -1,4 +1,4 @@
-"""Compare returns per minute of training on a world of Brax: `python bench/brax_minutes.py [halfcheetah] [--minutes 20]`.
+"""Compare returns per minute of training on a world of Brax: `python bench/brax_minutes.py halfcheetah`.
 
 `ppo` and `fast-td3` of rlplug on `brax/NAME`, and Brax's own PPO, one after the other in one process, each for the same
 minutes of training. Compilation and evaluations do not count as training; the report has the seconds of compilation.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -143,7 +144,7 @@ def brax_curve(world: str, minutes: float, episodes: int, seed: int) -> tuple[Cu
         if len(seen) > 2 and seconds - _compiling(seen) > 60 * minutes:
             raise Enough
 
-    try:
+    with suppress(Enough):
         train(
             get_environment(world),
             num_timesteps=1_000_000 * epoch,
@@ -153,8 +154,6 @@ def brax_curve(world: str, minutes: float, episodes: int, seed: int) -> tuple[Cu
             seed=seed,
             **options,
         )
-    except Enough:
-        pass
     compiling = _compiling(seen)
     return [((at - compiling) / 60, steps, mean) for at, steps, mean in seen[1:]], compiling
 
