@@ -7,6 +7,7 @@ import io
 import json
 import re
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from rlplug_cli.compare.history import total_with_extensions
+from rlplug_cli.compare.history import history, total_with_extensions
 from rlplug_cli.compare.lines import common_grid, moving_average
 from rlplug_cli.compare.statistics import draws, estimate
 from rlplug_cli.render import tables
+from rlplug_core.runs.journal_reader import BLOCK
 from tests.cli.histories import write_run
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -451,3 +453,21 @@ def test_intervals_of_twenty_seeds_cover_what_they_should() -> None:
         found = estimate([generator.normal(size=20)], "iqm", draws([20], 400, generator))
         held += found.low <= 0 <= found.high
     assert held / 600 == pytest.approx(0.945, abs=0.025)
+
+
+def test_the_memory_of_a_comparison_does_not_grow_with_the_lines_of_a_journal(tmp_path: Path) -> None:
+    """All records of a million lines would take a gigabyte; a curve takes 16 bytes for each of its points."""
+    run = write_run(tmp_path / "long", [1.0])
+    content = (run / "journal.jsonl").read_text()
+    data = {f"loss/{number}": number for number in range(20)} | {"loss/policy": 0.5}
+    lines = [{"seq": seq, "time": seq, "kind": "metrics", "step": seq, "data": data} for seq in range(101, 15_000)]
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    (run / "journal.jsonl").write_text(content + text)
+    tracemalloc.start()
+    try:
+        found = history(run, ["loss/policy"])
+        assert tracemalloc.get_traced_memory()[1] < 6 * BLOCK  # the records take 15
+    finally:
+        tracemalloc.stop()
+    assert found.curves["loss/policy"].steps.tolist() == [*range(100, 15_000)]
+    assert found.is_finished

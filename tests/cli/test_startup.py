@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from rlplug_cli.app import app
 from rlplug_core.testing.distributions import write_distribution
+from tests.cli.histories import write_run
 from tests.core.sharing.agents import agent_files, put, with_manifest
 from tests.tables import for_each
 
@@ -96,6 +97,13 @@ def test_pull_does_not_load_the_compiler_of_torch(tmp_path: Path, monkeypatch: p
     result = call("pull", "shared", "--out", "agents")
     assert result["code"] == 0, result["out"]
     assert not {"torch._dynamo", "sympy", "mlflow"} & set(result["modules"])  # type: ignore[call-overload]
+
+
+def test_compare_does_not_load_torch(tmp_path: Path) -> None:
+    """It takes a second of processor time and 160 MB, and every comparison pays for it."""
+    result = call("compare", str(write_run(tmp_path / "one", [1.0, 2.0])))
+    assert result["code"] == 0, result["out"]
+    assert not {"torch", "mlflow", "gymnasium", "matplotlib"} & {*result["loaded"]}  # type: ignore[misc]
 
 
 def test_doctor_adds_hooks_alone() -> None:

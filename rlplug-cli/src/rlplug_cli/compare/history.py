@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -126,13 +126,13 @@ def history(path: Path, metrics: Collection[str]) -> History:
     journal = path / "journal.jsonl"
     few = all(name.startswith("eval/") for name in metrics)
     kinds = (*(("evaluation",) if few else CURVE_KINDS), "start", "final_eval", "end")
-    records = list(read_journal(journal, kinds=kinds)) if journal.exists() else []
+    records = read_journal(journal, kinds=kinds) if journal.exists() else ()
+    others: list[JournalRecord] = []
+    curves = curves_of(_set_aside_others(records, others), tuple(dict.fromkeys((RETURN, *metrics))))
     ends = tuple(
         replace(record, data={name: record.data[name] for name in DATA & record.data.keys()})
-        for record in records
-        if record.kind not in CURVE_KINDS
+        for record in others
     )
-    curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
     origins = _share_origins(tuple(config.get("origins", {}).items()))
     return History(
         path,
@@ -143,6 +143,17 @@ def history(path: Path, metrics: Collection[str]) -> History:
         curves=curves,
         ends=ends,
     )
+
+
+def _set_aside_others(
+    records: Iterable[JournalRecord], others: list[JournalRecord]
+) -> Iterator[JournalRecord]:
+    """Yield the records of curves one by one, since a long journal has millions, and append the others to a list."""
+    for record in records:
+        if record.kind in CURVE_KINDS:
+            yield record
+        else:
+            others.append(record)
 
 
 def _options(first: Mapping[str, Any], ends: Iterable[JournalRecord]) -> dict[str, Any]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlplug_core.loop.episode_stats import INFO
 from rlplug_core.runs.journal import Record, read
-from rlplug_core.types import Array
+
+if TYPE_CHECKING:
+    from rlplug_core.types import Array
+
 
 #: The kinds of records that hold metrics.
 KINDS = ("metrics", "evaluation")
@@ -95,7 +100,7 @@ def curves(journal: Path, only: Collection[str] = ()) -> dict[str, Curve]:
 
 def curves_of(records: Iterable[Record], only: Collection[str] = ()) -> dict[str, Curve]:
     """Return the metrics among `records` by name; other kinds of records are skipped."""
-    columns: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in only}
+    columns = {name: (array("q"), array("d")) for name in only}
     for record in records:
         if record.kind not in KINDS:
             continue
@@ -103,15 +108,15 @@ def curves_of(records: Iterable[Record], only: Collection[str] = ()) -> dict[str
         for name in only or data:
             value = data.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                steps, values = (
-                    columns[name] if name in columns else columns.setdefault(name, ([], []))
-                )
+                if name not in columns:
+                    columns[name] = (array("q"), array("d"))
+                steps, values = columns[name]
                 steps.append(record.step)
                 values.append(value)
     return {name: _curve(*column) for name, column in columns.items() if column[0]}
 
 
-def _curve(steps: list[int], values: list[float]) -> Curve:
+def _curve(steps: array[int], values: array[float]) -> Curve:
     """Return the points in the order of their steps, one per step."""
     step = np.array(steps, np.int64)
     value = np.array(values, np.float64)
