@@ -270,12 +270,15 @@ def test_a_planted_link_in_a_study_leads_nowhere(rlplug: Callable[..., Done], pl
         assert not (place / "victim" / "new").exists()
 
 
-def test_an_export_does_not_follow_a_link_in_the_run(rlplug: Callable[..., Done], place: Path) -> None:
+def test_an_export_and_a_film_do_not_follow_a_link_in_the_run(rlplug: Callable[..., Done], place: Path) -> None:
     assert rlplug("run", "a2c", "CartPole-v1", *FEW, "--name", "one").code == 0
     (place / "empty").mkdir()
     (place / "runs" / "one" / "export").symlink_to(place / "empty")
     done = rlplug("export", "one")
     assert (done.code, "export is not a directory of its own" in done.err) == (2, True), done.err
+    (place / "runs" / "one" / "videos").symlink_to(place / "empty")
+    done = rlplug("play", "one", "--episodes", "1")
+    assert (done.code, "videos is not a directory of its own" in done.err) == (2, True), done.err
     assert not [*(place / "empty").iterdir()]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -70,5 +71,12 @@ def test_a_file_that_others_can_write_is_not_used(
     assert find_project(Path.cwd()) is None
     assert "rlplug.toml is not used, because other accounts can write it" in capsys.readouterr().err
     Path("rlplug.toml").chmod(0o644)
+    Path("rlplug.toml").rename("own.toml")
+    Path("rlplug.toml").symlink_to("own.toml")
+    assert find_project(Path.cwd()) is not None
+    theirs = SimpleNamespace(st_uid=os.getuid() + 1)
+    with monkeypatch.context() as planted:  # another account leads to a file of this account
+        planted.setattr(Path, "lstat", lambda path: theirs)
+        assert find_project(Path.cwd()) is None
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert find_project(Path.cwd()) is None

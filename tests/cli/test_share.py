@@ -157,6 +157,17 @@ def test_an_agent_whose_journal_cannot_be_read_is_not_shared(
     assert not Path("unshared").exists()
 
 
+@pytest.mark.parametrize("name", ["README.md", "journal.jsonl"])
+def test_a_link_in_an_export_does_not_publish_another_file(rlplug: Call, trained: Run, place: Path, name: str) -> None:
+    (place / "secret").write_text("a private key")
+    exported = trained.export(place / "exported")
+    (exported / name).unlink(missing_ok=True)
+    (exported / name).symlink_to(place / "secret")
+    done = rlplug("push", "exported", "shared")
+    assert (done.code, f"{name} cannot be used: it is not a regular file" in done.err) == (1, True), done.err
+    assert not (place / "shared").exists()
+
+
 def test_code_is_not_shared(rlplug: Call, place: Path) -> None:
     (place / "own.py").write_text("from gymnasium.envs.classic_control import CartPoleEnv as Env\n")
     assert rlplug("run", "ppo", "./own.py:Env", "--name", "mine", *SHORT).code == 0

@@ -132,6 +132,21 @@ def test_a_strangers_run_of_installed_plugins_alone_needs_no_trust(copied: Path)
     assert trust.doubts(copied, open_run(copied).config) == []
 
 
+def test_a_strangers_run_does_not_fetch_weights(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`reproduce` starts from the source of `--init` again, and the record would choose the server."""
+    fetched: list[str] = []
+    monkeypatch.setattr("rlplug_core.runs.warm_start.find", lambda word: fetched.append(word) or copied)
+    for start, asked in (("https://host/agent", True), ("hub:owner/agent", True), ("zoo:ppo/CartPole-v1", False)):
+        config = json.loads((copied / "config.json").read_bytes())
+        config = {**config, "options": {**config["options"], "init": start}, "seal": "0"}
+        edited(copied, **config)
+        refused = pytest.raises(Untrusted, match=f"would fetch its first weights from {start}, .* say --trust")
+        with refused if asked else pytest.raises(Untrusted, match="would execute"):
+            reproduce(copied)
+        assert fetched == []
+        trust.require_known_start(copied, trust.add_seal(config))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("copy", ["../evil.py", "/evil.py", "sources/../../evil.py", "evil.py", "sources"])
 def test_a_copy_outside_the_run_is_refused_whoever_is_trusted(copied: Path, copy: str) -> None:
     edited(copied, sources={"algorithm": {"file": "x", "copy": copy, "sha256": "0"}})

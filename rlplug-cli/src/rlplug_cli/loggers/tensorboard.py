@@ -12,8 +12,7 @@ from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from rlplug_cli.loggers.following import Follower, numbers
-from rlplug_core.config import is_directory
-from rlplug_core.errors import BadFile
+from rlplug_core.config import make_directory
 from rlplug_core.plugins import RunView, hookimpl
 from rlplug_core.runs import writing
 
@@ -44,9 +43,7 @@ class Events:
     def __init__(self, folder: Path, journal: Path, config: Mapping[str, Any]) -> None:
         self.follower = Follower(journal)
         with writing(folder):
-            folder.mkdir(exist_ok=True)
-            if not is_directory(folder):  # as a stranger may have left it
-                raise BadFile(folder, "it is not a directory of the run's own; delete it")
+            make_directory(folder)
             for old in folder.glob("events.out.tfevents.*"):
                 old.unlink()
         self.writer = EventFileWriter(str(folder))

@@ -11,8 +11,12 @@ from pathlib import Path
 import wandb
 
 from rlplug_cli.loggers.following import Follower, numbers
+from rlplug_core.config import make_directory
 from rlplug_core.plugins import RunView, hookimpl
+from rlplug_core.runs import writing
 
+#: The directory that wandb writes to.
+FOLDER = "wandb"
 #: The axis of every chart.
 STEP = "env_step"
 _mirrors: dict[Path, Mirror] = {}
@@ -44,6 +48,8 @@ class Mirror:
         resumed = sum(record.kind == "start" for record in self.follower.new()) > 1
         if not resumed:
             self.follower.position = 0
+        with writing(run.path / FOLDER):
+            make_directory(run.path / FOLDER)
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT")
             or config["env"].rpartition("/")[2].replace(":", "-"),

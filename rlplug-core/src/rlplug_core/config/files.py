@@ -43,6 +43,18 @@ def own_directory(path: Path) -> bool:
         return False
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory of a run if it is missing; its parent must exist.
+
+    Raises:
+        BadFile: a link or a file has this name, and another account may have planted it. OSError: it cannot be created.
+    """
+    if not os.path.lexists(path):
+        path.mkdir(exist_ok=True)
+    if not own_directory(path):
+        raise BadFile(path, "it is not a directory of the run's own; delete it")
+
+
 def open_regular(
     path: Path,
     mode: Literal["rb", "rb+", "ab", "ab+"] = "rb",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlplug_core.config.files import make_directory
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.hook_specs import RunView
 
@@ -64,7 +65,8 @@ class HookView:
         if not file.is_file():
             raise UsageError(f"{kind} '{name}': there is no file {file}")
         place = self.path / folder / f"{name.replace('/', '-')}{file.suffix}"
-        place.parent.mkdir(exist_ok=True)
+        make_directory(place.parent)
+        place.unlink(missing_ok=True)  # a link to another file must not be followed
         shutil.copyfile(file, place)
         self._write(kind, {"name": name, "path": f"{folder}/{place.name}"})
         return place

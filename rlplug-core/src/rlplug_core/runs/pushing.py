@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from hashlib import sha256
@@ -10,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rlplug_core.config.files import content
 from rlplug_core.errors import UsageError, plain
 from rlplug_core.export.bundle import read
 from rlplug_core.runs.card import command_of
@@ -55,8 +57,8 @@ def push(run: Run, destination: str, checkpoint: str = "best", film: bool = Fals
         if run.directory.is_export:
             folder.mkdir()
             for name in LIMITS:
-                if (run.path / name).is_file():
-                    (folder / name).write_bytes((run.path / name).read_bytes())
+                if os.path.lexists(run.path / name):  # a link would publish another file
+                    (folder / name).write_bytes(content(run.path / name, LIMITS[name]))
         else:
             run.export(folder, checkpoint)
             _write_record(run, folder)

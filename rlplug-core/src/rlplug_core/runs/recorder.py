@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import BadFile, UsageError, plain, warn
+from rlplug_core.config.files import make_directory
+from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.films.film import Films, film, usual_suffix
 from rlplug_core.films.player import Reel, play
 from rlplug_core.loop.plan import Plan
@@ -64,8 +65,7 @@ class Recorder:
             with suppress(UsageError):  # not every environment can be cut
                 complete(env).limit(LONGEST)
             fps = complete(env).fps
-            if path.parent.is_symlink():
-                raise BadFile(path.parent, "it is a link; delete it")
+            make_directory(path.parent)
             with Films(film(path, fps)) as films:
                 result = play(
                     learner.agent(), env, episodes=1, seed=seed, clock=clock, reel=Reel(films)

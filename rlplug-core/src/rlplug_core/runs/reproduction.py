@@ -19,6 +19,7 @@ from rlplug_core.runs.listing import records
 from rlplug_core.runs.reproducibility import differences, environment, recorded_environment
 from rlplug_core.runs.run import Run, open_run, plan_of
 from rlplug_core.runs.sources import names
+from rlplug_core.runs.trust import require_known_start
 
 #: Measured values, which differ from run to run.
 MEASURED = "perf/"
@@ -66,6 +67,8 @@ def reproduce(
         raise UsageError(
             f"run {old.name} is {old.status}; only a finished one can be compared with its repetition"
         )
+    if not trust:
+        require_known_start(old.path, old.directory.config)
     extensions = _extensions(old)
     plan = with_dataset(plan_of(old), old.config.get("dataset"), old.path)
     final = _final_checkpoint(old)

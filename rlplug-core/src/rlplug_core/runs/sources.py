@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rlplug_core.config.files import content, own_directory, replace
+from rlplug_core.config.files import content, make_directory, own_directory, replace
 from rlplug_core.config.import_string import is_target, source_file
 from rlplug_core.config.module_search import folder_of, importable
 from rlplug_core.errors import BadFile, plain
@@ -40,9 +40,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
                 FOLDER, f"{path.stem}-{found[:8]}.py"
             )  # two files of one name have different content
             with writing(run / copy):
-                (run / FOLDER).mkdir(exist_ok=True)
-                if not own_directory(run / FOLDER):  # another account may have made it
-                    raise BadFile(run / FOLDER, "it is not a directory of the run's own; delete it")
+                make_directory(run / FOLDER)
                 replace(run / copy, copied)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
     folders = {

@@ -30,6 +30,7 @@ from rlplug_core.plugins.single_wrappers import SHORT
 from rlplug_core.plugins.spec import split
 from rlplug_core.runs.schemas import RunConfig
 from rlplug_core.runs.sources import copy_of, digest, roles
+from rlplug_core.sharing.words import is_source
 
 SEAL = "seal"
 #: The wrapper of Gymnasium that writes files, into any folder.
@@ -83,6 +84,20 @@ def require_plugins(place: Path, wrappers: Iterable[str], env: str = "") -> None
                 f"{plain(str(place))} would execute the {noun} {plain(name)}, which is not an installed plugin; "
                 "read it, then load it with trust=True"
             )
+
+
+def require_known_start(run: Path, config: RunConfig) -> None:
+    """Refuse to fetch the first weights of a run from a place that another account chose.
+
+    Raises:
+        Untrusted: the run does not have this account's seal and started from a source of shared agents.
+    """
+    start = config["options"].get("init")
+    if is_source(start) and not str(start).startswith("zoo:") and not genuine(config):
+        raise Untrusted(
+            f"{plain(run.name)} would fetch its first weights from {plain(str(start))}, which this account did not "
+            "choose; to allow this, say --trust (trust=True in Python)"
+        )
 
 
 def unusual(wrappers: Iterable[str], env: str) -> list[str]:
