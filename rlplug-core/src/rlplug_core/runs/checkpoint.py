@@ -7,6 +7,7 @@ Nothing in it can run code, and only files with the hash of the manifest are rea
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ from rlplug_core.config.files import (
 from rlplug_core.config.files import content as content_of
 from rlplug_core.errors import BadCheckpoint, BadFile, plain
 from rlplug_core.runs.component_files import read_component, write_component, write_file
-from rlplug_core.runs.files import writing
+from rlplug_core.runs.files import REMEDIES, writing
 from rlplug_core.runs.schemas import Manifest, check_component
 from rlplug_core.types import State
 
@@ -291,9 +292,7 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
             check_component(path, name, state)
         return components, manifest
     except UNREADABLE as error:
-        raise BadCheckpoint(
-            f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}"
-        ) from error
+        raise _unreadable(path, error) from error
 
 
 def digests(path: Path, component: str) -> dict[str, str]:
@@ -308,9 +307,18 @@ def digests(path: Path, component: str) -> dict[str, str]:
             name: digest for name, digest in files.items() if name.partition(".")[0] == component
         }
     except UNREADABLE as error:
-        raise BadCheckpoint(
-            f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}"
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> BadCheckpoint:
+    """Return the error about a checkpoint; a file that the system did not read may be intact."""
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    if missing or not isinstance(error, OSError):
+        return BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}")
+    remedy = REMEDIES.get(error.errno or errno.EIO, REMEDIES[errno.EIO])
+    return BadCheckpoint(
+        f"checkpoint {path.name} cannot be read: {error}; {remedy}, then type the same command again"
+    )
 
 
 #: Exceptions that damaged files may raise.

@@ -62,13 +62,7 @@ def reproduce(
         UsageError: it is not finished, has no final checkpoint, or got another total before its end. Also all errors
             of training.
     """
-    old = open_run(run, trust=trust)
-    if old.status != "finished":
-        raise UsageError(
-            f"run {old.name} is {old.status}; only a finished one can be compared with its repetition"
-        )
-    if not trust:
-        require_known_start(old.path, old.directory.config)
+    old = _finished_run(run, trust)
     extensions = _extensions(old)
     plan = with_dataset(plan_of(old), old.config.get("dataset"), old.path)
     final = _final_checkpoint(old)
@@ -88,6 +82,22 @@ def reproduce(
     for total, rescale in extensions:
         new = resume(new, total_timesteps=total, rescale=rescale, watch=watch, hooks=False)
     return Reproduction(new, compare(old.directory, new.directory), surroundings)
+
+
+def _finished_run(run: Path | str | Run, trust: bool) -> Run:
+    """Return a run that can be repeated.
+
+    Raises:
+        UsageError: it is not finished. Untrusted: it would fetch weights from a place that another account chose.
+    """
+    old = open_run(run, trust=trust)
+    if old.status != "finished":
+        raise UsageError(
+            f"run {old.name} is {old.status}; only a finished one can be compared with its repetition"
+        )
+    if not trust:
+        require_known_start(old.path, old.directory.config)
+    return old
 
 
 def _final_checkpoint(run: Run) -> Saved:
