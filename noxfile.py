@@ -299,7 +299,8 @@ def compat(session: nox.Session) -> None:
                     "pytest", "tests/compat", env={**variables, "RLPLUG_CHECKED": str(CHECKED)}
                 )
     packages = sorted(path.name.partition("-")[0] for path in release.glob("*.whl"))
-    names = [name.replace("_", "-") for name in packages if name != "rlplug_telegraph"]
+    hooks_only = ("rlplug_cli", "rlplug_telegraph")
+    names = [name.replace("_", "-") for name in packages if name not in hooks_only]
     session.run("rlplug", "index", *names, "--check", "--registry", str(REGISTRY))
     session.run("python", ".ci/checked.py", str(CHECKED), str(REGISTRY))
     pages = ("--page", str(PAGE), "--badges", str(BADGES))

@@ -18,7 +18,11 @@ from xml.etree import ElementTree
 import pytest
 
 import rlplug_core
+from rlplug_cli.render.plugin_page import badge, plugin_page
+from rlplug_core.plugins import offers
 from rlplug_core.testing import CONTRACT
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 QMIX = {
     "group": "algorithms", "id": "qmix", "distribution": "rlplug-marl", "version": "0.3.0",
@@ -111,11 +115,21 @@ def test_the_page_has_a_matrix_of_versions_and_cores_and_a_badge(rlplug: Callabl
         "| `qmix` of rlplug-marl 0.3.0 | passed 2026-11-29 | failed 2027-01-31: resume, export |\n"
     )
     badge = Path("badges/rlplug-marl.svg")
-    assert ">passes with core 0.1.0, fails with core 0.2.0</text>" in badge.read_text(encoding="utf-8")
+    assert ">passes with core 0.1.0; fails with core 0.2.0</text>" in badge.read_text(encoding="utf-8")
     registry(Path(place), QMIX | {"checks": [CHECK]})
     rlplug(*words, "--badges", "badges")
     assert "fails" not in badge.read_text(encoding="utf-8")
     assert ">rlplug check 0.3.0</text>" in badge.read_text(encoding="utf-8")
+
+
+def test_the_matrix_and_the_badges_of_the_docs_are_those_of_their_registry() -> None:
+    """`nox -s compat` writes all of them."""
+    found = offers(str(DOCS / "plugins" / "registry.json"))
+    page = (DOCS / "plugins" / "available.md").read_text(encoding="utf-8")
+    assert page.partition("## Checks")[2] == plugin_page(found).partition("## Checks")[2] != ""
+    badges = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "pictures" / "badges").glob("*.svg")}
+    names = {one.distribution for one in found if one.checks}
+    assert badges == {name: badge([one for one in found if one.distribution == name]) for name in names}
 
 
 def test_a_search_in_500_plugins_takes_a_fifth_of_a_second(rlplug: Callable[..., Any], cache: Path) -> None:

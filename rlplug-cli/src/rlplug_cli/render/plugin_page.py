@@ -66,12 +66,12 @@ def badge(offers: Sequence[Offer]) -> str:
     It is about the version of the newest check. A core counts as passed if each plugin that was checked with it passes.
     """
     checks = [check for offer in offers for check in offer.checks]
-    newest = max(checks, key=lambda check: check.date).version
+    newest = max(checks, key=lambda check: (check.date, check.version)).version
     failed = {check.core for check in checks if check.version == newest and check.failed}
     passed = {check.core for check in checks if check.version == newest} - failed
     label = f"rlplug check {newest}"
-    message = ", ".join(
-        f"{word} with core {' '.join(sorted(cores))}"
+    message = "; ".join(
+        f"{word} with core {', '.join(sorted(cores))}"
         for word, cores in (("passes", passed), ("fails", failed))
         if cores
     )
