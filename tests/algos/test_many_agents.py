@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from rlplug_algos.many_agents.group_buffer import GroupsBuffer, part_of
@@ -340,6 +341,16 @@ def test_a_game_counts_for_the_opponent_with_whom_it_began(began: int | None) ->
     twin.add(played(first=True))
     gained = {0: 8.0, 1: 16 * (1 - 1 / (1 + 10**1.5)), None: 0.0}
     assert league.rating == pytest.approx(FIRST_RATING + gained[began])
+
+
+def test_the_opponent_has_the_weights_that_the_player_had() -> None:
+    options = {"player": WORDS, "past": 1.0, "snapshot_every": 10**8, "num_envs": 2, "total_timesteps": 200}
+    runner: Any = build(Plan.make("self-play", WORLD, options), Clock(200))
+    agent = runner.actor.agent
+    before = {name: one.clone() for name, one in agent.own.weights().items()}
+    runner.run(lambda: None)
+    assert [name for name, one in agent.opponent.weights().items() if not torch.equal(one, before[name])] == []
+    assert not all(torch.equal(one, before[name]) for name, one in agent.own.weights().items())
 
 
 def test_past_versions_play_in_training_alone(tmp_path: Path) -> None:

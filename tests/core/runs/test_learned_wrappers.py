@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
+from rlplug_core.runs import recorder
 from rlplug_core.runs.api import Run, load, resume, train
 from rlplug_core.runs.checkpoint import read
+from rlplug_core.runs.run import plan_of
 from tests.core import wraps
 from tests.core.fakes import ENVS, TINY, assert_same
 
@@ -54,6 +57,17 @@ def test_evaluating_learns_nothing(run: Run) -> None:
     env.reset(0)
     env.step(np.zeros(1, np.int64))
     assert env.count == before
+
+
+def test_a_film_is_of_what_the_wrappers_learned(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain has no frames, so the film fails, but after its environment is ready."""
+    learned = of(run, "final")["wrappers"]
+    plan = plan_of(run)
+    env: Any = plan.make_env(1)
+    monkeypatch.setattr(recorder, "make_shown_env", lambda plan, mode: env)
+    learner: Any = None
+    assert recorder.Recorder(plan, tmp_path, 1).record(learner, 0, Clock(1), learned) is None
+    assert (env.count, env.frozen) == (learned["count"], True)
 
 
 def test_a_resumed_run_goes_on_learning_to_the_same_bits(run: Run, tmp_path: Path) -> None:
