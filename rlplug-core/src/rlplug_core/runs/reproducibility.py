@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ from rlplug_core.errors import BadCheckpoint, plain
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import find
 from rlplug_core.processor import KERNELS, processor
+
+#: Returns the version of an installed distribution; a process reads it once, as each checkpoint records it.
+version = cache(importlib.metadata.version)
 
 
 def environment(plan: Plan) -> dict[str, Any]:
