@@ -17,6 +17,7 @@ from rlplug_core.buffers.sources import BySource
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.losses import rescaled, sequence_priority, unscaled
+from rlplug_core.loop import env_timing
 from rlplug_core.loop.actor import missing_env_state
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
@@ -54,6 +55,15 @@ def test_the_default_lag_is_two_chunks_per_actor_but_one() -> None:
         Plan.make(TINY, CHAIN, {"runner": "decoupled", "actors": 3, **given}).max_lag for given in ({}, {"max_lag": 1})
     ]
     assert lags == [5, 1]
+
+
+def test_a_plan_has_the_arguments_of_both_environments() -> None:
+    env = f"{Path(__file__).with_name('traces.py')}:Closed"
+    both, one = (
+        Plan.make(TINY, env, options).flat for options in ({"env.file": "a", "eval_env.file": "b"}, {"env.file": "a"})
+    )
+    assert (both["env.file"], both["eval_env.file"], one["env.file"]) == ("a", "b", "a")
+    assert "eval_env.file" not in one
 
 
 def test_episodes_of_a_journal_have_integer_steps(tmp_path: Path) -> None:
@@ -151,6 +161,16 @@ def test_environments_of_actors_and_workers_are_closed_at_the_end(tmp_path: Path
     members, closed = closed_in(tmp_path / "workers", runner="async", workers=2)
     assert len(members) == 2
     assert set(members) <= set(closed)
+
+
+def test_environments_that_are_measured_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two, without the wrappers and with them."""
+    monkeypatch.setattr(env_timing, "MEASURED", 0.001)
+    file = tmp_path / "closed"
+    env_timing.choose_env_workers(
+        Plan.make(TINY, f"{Path(__file__).with_name('traces.py')}:Closed", {"env.file": str(file), "env_workers": 0})
+    )
+    assert len(file.read_text().splitlines()) == 2
 
 
 def test_the_holder_of_a_lock_is_named(tmp_path: Path) -> None:

@@ -61,6 +61,13 @@ def test_actions_come_back_as_agents_give_them(tmp_path: Path, canonical: spaces
     assert fitted.action.dtype == np.float32
 
 
+def test_actions_that_rounding_moved_beyond_a_bound_become_the_bound() -> None:
+    actions = arrays()["actions"]
+    actions[0], actions[-1] = (-2.001, -0.004), (2.001, 10.004)
+    fitted = Dataset("x", {**arrays(), "actions": actions}).fit(SPEC, OWN)
+    assert (fitted.action.min(), fitted.action.max()) == (-1, 1)
+
+
 def test_discrete_actions_count_from_zero() -> None:
     data = Dataset("x", {**arrays(), "actions": np.array([5, 6, 7, 5, 6, 7, 5])})
     spec = Spec(BOX, spaces.Discrete(3), 1, "Test")
