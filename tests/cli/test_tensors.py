@@ -354,6 +354,23 @@ def test_a_rollout_never_waits_for_the_device(algorithm: str, options: dict[str,
     assert all(to_host(torch.tensor(episode.total)) == episode.length <= 13 for _, episode in episodes)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
+def test_cuda_finds_no_wait_in_a_rollout(algorithm: str) -> None:
+    """As the test above, by CUDA's own check: it raises if a call waits for the device."""
+    made = runner(algorithm, tensor_costs, device="cuda", **PPO)
+    while made.clock.updates < 2 or made.actor.buffer.position:
+        turn(made.actor, made.clock, made.meter)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(PPO["n_steps"] - 1):
+            made.actor.buffer.add(made.actor.step())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert made.actor.buffer.position == PPO["n_steps"] - 1
+
+
 #: Algorithms that refuse tensors, each with the reason.
 REFUSED = {
     "independent": "GroupsAgent acts on arrays, .* use an algorithm that takes tensors, such as ppo",
