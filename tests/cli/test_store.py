@@ -87,6 +87,32 @@ def test_the_uri_is_absolute_and_the_user_s_own_is_respected(place: Path, said: 
     assert store.tracking_uri({} if said is None else {store.URI: said}) == uri.format(place=place)
 
 
+@pytest.mark.parametrize(
+    ("artifacts", "inside"),
+    [
+        ("{place}/mlartifacts/1/artifacts", True),
+        ("file://{place}/mlruns/1", True),
+        ("file://{place}/mlartifacts/../../victim", False),
+        ("file://{place}/planted/1", False),
+        ("file://host{place}/mlartifacts/1", False),
+        ("/etc", False),
+        ("s3://bucket{place}/1", False),
+        ("ftp://host/1", False),
+    ],
+)
+def test_a_store_that_was_left_in_the_directory_sends_files_nowhere_else(
+    place: Path, monkeypatch: pytest.MonkeyPatch, artifacts: str, inside: bool
+) -> None:
+    """`mlflow.db` says where the files of its runs go, and another account may have left it there."""
+    monkeypatch.delenv(store.URI, raising=False)
+    (place / "planted").symlink_to("/tmp")
+    uri = store.sqlite_uri(place / "mlflow.db")
+    assert store.has_own_artifacts(uri, artifacts.format(place=place)) == inside
+    assert store.has_own_artifacts("http://server", artifacts)
+    monkeypatch.setenv(store.URI, uri)  # the user named it
+    assert store.has_own_artifacts(uri, artifacts.format(place=place))
+
+
 def test_artifacts_lie_beside_a_local_store_and_where_a_server_says() -> None:
     assert store.artifact_root("sqlite:////a/b.db") == "file:///a/mlartifacts"
     assert store.artifact_root("http://127.0.0.1:5000") is None

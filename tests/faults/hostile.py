@@ -77,6 +77,7 @@ class Case:
 
 EVALUATE = ("evaluate", "{run}", "--episodes", "1")
 RESUME = ("resume", "{run}", "--total-timesteps", "70", "--quiet", "-P", "no:mlflow")
+WATCHED = ("open", "os.listdir", "os.remove", "os.rename", "os.truncate", "socket.getaddrinfo")
 LIST, COMPARE = ("runs", "--out", "{out}"), ("compare", "{run}", "--metric", "rollout/return_mean")
 SYNC, EXPORT = ("sync", "{run}"), ("export", "{run}", "--out", "{out}/exported")
 
@@ -95,9 +96,9 @@ class World:
         sys.addaudithook(self._note)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.watching and event in ("open", "os.listdir", "os.remove", "os.rename", "os.truncate"):
+        if self.watching and event in WATCHED:
             path = str(arguments[0])
-            if str(self.trap) in path or path in ("/etc/passwd", "/dev/zero"):
+            if str(self.trap) in path or path in ("/etc/passwd", "/dev/zero", "stranger.invalid"):
                 self.opened.append(f"{event} {path}")
 
     def cases(self, draw: random.Random) -> Iterator[Case]:
@@ -200,6 +201,8 @@ class World:
             yield "it ran foreign code"
         if sorted(path.name for path in self.trap.iterdir()) != ["evil.py", "secret.txt"]:
             yield "it wrote outside of the run"
+        if any(path.read_bytes() == b"secret" for path in (self.folder / "out").glob("pushed/*")):
+            yield "it published a file outside of the run"
         if (self.trap / "secret.txt").read_text() != "secret":
             yield "it changed a file outside of the run"
         yield from sentences(words, code, said, told)
@@ -373,8 +376,7 @@ def main_table() -> int:
         world = World(Path(folder))
         files, answers, wrong = Counter[str](), Counter[str](), Counter[str]()
         for case in world.cases(random.Random(1)):
-            kind = case.name.partition(":")[0]
-            kind = kind if kind in NAMES else "other"
+            kind = next((one for one in NAMES if case.name.startswith(f"{one}:")), "other")
             files[kind] += 1
             answers[kind] += len(case.commands)
             wrong[kind] += len(world.judged(case))

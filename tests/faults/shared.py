@@ -21,6 +21,7 @@ SHORT = ("--total-timesteps", "80", "--n-steps", "5", "--eval-episodes", "1", "-
 EVOLVE = ("evolve", "a2c", "CartPole-v1", "--members", "2", "--every", "40", "--gamma", "0.5..0.99", "--jobs", "1",
           *SHORT, "--name", "pop", "--out")  # fmt: skip
 PULL, SEARCH = ("pull", "{run}/agent", "--out", "{out}/pulled"), ("search", "a")
+PUSH = ("push", "{run}/agent", "{out}/pushed")
 ENTRY = {
     "group": "algorithms", "id": "qmix", "distribution": "rlplug-marl", "version": "0.3.0",
     "summary": "Mixes a number of values.", "paper": "arXiv:1803.11485", "contract": 2,
@@ -62,7 +63,7 @@ def agents(world: World, agent: Path, draw: random.Random) -> Iterator[Case]:
         for name, spoil in BYTES.items():
             yield Case(f"agent: {file}: {name}", in_agent(agent, file, spoil(content, draw)), (PULL,))
         for name, make in KINDS.items():
-            yield Case(f"agent: {file}: {name}", kind_in_agent(agent, make, file, world.trap), (PULL,))
+            yield Case(f"agent: {file}: {name}", kind_in_agent(agent, make, file, world.trap), (PULL, PUSH))
         for path, value in trees(json.loads(content), draw, 60) if file in ("agent.json", "policy.json") else ():
             changed = json.dumps(put(json.loads(content), path, value)).encode()
             yield Case(f"agent: {file} {path} = {value!r:.30}", in_agent(agent, file, changed), (PULL,))

@@ -41,6 +41,7 @@ COMPARE = ("compare", "{out}/sw")
 def cases(world: World, draw: random.Random) -> Iterator[Case]:
     """Every case of this file."""
     yield from words_of_records(world)
+    yield from starts_and_films(world)
     yield from sweeps(world, draw)
     yield from names(world)
     yield from data_sets(world, draw)
@@ -57,6 +58,19 @@ def words_of_records(world: World) -> Iterator[Case]:
             spoil = edited("config.json", path, [word] if path in lists else word)
             yield Case(f"word: {path} = {word!r:.40}", spoil, (BUILD[number % len(BUILD)],))
             number += 1
+
+
+def starts_and_films(world: World) -> Iterator[Case]:
+    """A run that started from the weights of a server, and a folder of films that is something else."""
+    for word in (
+        "https://stranger.invalid/agent",
+        "http://stranger.invalid/agent",
+        "https://stranger.invalid:1/a#sha256=0",
+    ):
+        yield Case(f"start: {word}", edited("config.json", ("options", "init"), word), BUILD)
+    for name, make in KINDS.items():
+        spoil = partial_kind(make, Path("videos"), world.trap)
+        yield Case(f"films: {name}", spoil, (("play", "{run}", "--episodes", "1"),))
 
 
 def sweeps(world: World, draw: random.Random) -> Iterator[Case]:

@@ -65,6 +65,7 @@ def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
         if parent is None or duplicates.is_copy(parent, directory):
             continue  # deleted for good, or it belongs to the original of this copy
         duplicates.follow(client, parent, directory)
-        for path in files:
-            client.log_artifact(run, str(path))
+        if store.has_own_artifacts(state["tracking_uri"], parent.info.artifact_uri):
+            for path in files:
+                client.log_artifact(run, str(path))
         client.set_terminated(run, status)

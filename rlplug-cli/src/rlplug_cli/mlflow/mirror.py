@@ -250,8 +250,15 @@ class Mirror:
 
     def _finish(self, client: MlflowClient, status: str, moment: int) -> None:
         episodes.write(self.run)
-        for path, place in _artifacts(self.run):
-            client.log_artifact(self.state.run_id, str(path), place)
+        uri = client.get_run(self.state.run_id).info.artifact_uri
+        if store.has_own_artifacts(self.state.tracking_uri, uri):
+            for path, place in _artifacts(self.run):
+                client.log_artifact(self.state.run_id, str(path), place)
+        else:
+            self._say(
+                f"the files of {self.run} are not sent to MLflow, which would put them outside of the store's "
+                f"directory, into {plain(uri)}; name the store in {store.URI} to allow this"
+            )
         client.set_terminated(self.state.run_id, status, moment)
 
     def _compare(self) -> None:

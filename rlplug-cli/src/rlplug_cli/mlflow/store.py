@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from rlplug_core.config import acquire_lock, sync_directory, sync_file
 from rlplug_core.errors import RlplugError
@@ -79,6 +80,20 @@ def artifact_root(uri: str) -> str | None:
     """Return the absolute URI of a local store's artifacts; None if a server decides."""
     path = sqlite_path(uri)
     return None if path is None else (path.parent / ARTIFACTS).as_uri()
+
+
+def has_own_artifacts(uri: str, place: str) -> bool:
+    """Return whether files sent to `place` stay in the directory of a store that nobody named.
+
+    `mlflow.db` in the working directory may come from another account, and it says where the files of its runs go. A
+    store that `MLFLOW_TRACKING_URI` names is the user's choice.
+    """
+    path = sqlite_path(uri)
+    if path is None or os.environ.get(URI):
+        return True
+    parts = urlsplit(place)
+    inside = Path(unquote(parts.path)).resolve().is_relative_to(path.parent.resolve())
+    return inside and parts.scheme in ("", "file") and not parts.netloc
 
 
 def prepare(uri: str) -> None:
