@@ -71,3 +71,10 @@ def test_formulas_are_not_cut(site: ModuleType) -> None:
     assert options["project"]["extra_css"] == [site.STYLE_FILE]
     style = (site.OUT / site.STYLE_FILE).read_text(encoding="utf-8")
     assert ".language-text pre > code { white-space: pre-wrap" in style
+
+
+def test_titles_have_the_words_that_people_search_for(site: ModuleType) -> None:
+    """The search ranks titles first; "hyperparameter" found benchmarks, and "custom network" one row of a table."""
+    words = {"tune": "hyperparameter", "gpu": "gpu", "networks": "custom network", "install": "install"}
+    pages = {name: (site.OUT / f"{name}.md").read_text(encoding="utf-8").splitlines()[0].lower() for name in words}
+    assert not [name for name, word in words.items() if word not in pages[name]], pages

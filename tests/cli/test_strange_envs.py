@@ -73,12 +73,20 @@ class Stuck(Plain):
         raise RuntimeError("cannot close")
 
 
+class Exiting(Plain):
+    """Its simulator ends the whole process."""
+
+    def close(self) -> None:
+        raise SystemExit("cannot close")
+
+
+@pytest.mark.parametrize(("env", "kind"), [(Stuck, "RuntimeError"), (Exiting, "SystemExit")])
 def test_an_environment_that_raises_in_close_is_trained_and_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    env: Any, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train("ppo", Stuck, SHORT, out=tmp_path, hooks=False).status == "finished"
+    assert train("ppo", env, SHORT, out=tmp_path, hooks=False).status == "finished"
     said = capsys.readouterr().err
-    assert said.count("Stuck raised in close(): RuntimeError: cannot close; everything else continues") == 1
+    assert said.count(f"{env.__name__} raised in close(): {kind}: cannot close; everything else continues") == 1
 
 
 class Masked(Plain):

@@ -12,6 +12,7 @@ from rlplug_core.errors import BadEnv
 from rlplug_core.films.film import Films
 from rlplug_core.films.frames import resize
 from rlplug_core.films.player import Reel
+from rlplug_envs.rows import frame_rate
 from rlplug_envs.shown import picture
 
 COLORS = np.random.default_rng(0).integers(0, 256, (4, 5, 3))
@@ -80,3 +81,10 @@ def test_frames_of_another_size_are_fitted_to_the_first() -> None:
         for growth in range(3):
             reel(False, partial(np.zeros, (height + growth, 50, 3), np.uint8))
     assert film.shapes == [(40, 40, 3)] * 8
+
+
+def test_a_frame_rate_that_is_not_a_positive_number_is_30() -> None:
+    for given in (0, -5, None, "fast", np.nan, np.inf, [30]):
+        assert frame_rate({"render_fps": given}) == 30
+    assert [frame_rate({"render_fps": given}) for given in (4, 0.5, np.int64(7))] == [4, 0.5, 7]
+    assert frame_rate({}) == frame_rate(None) == 30

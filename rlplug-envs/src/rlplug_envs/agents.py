@@ -22,7 +22,7 @@ from rlplug_envs.capture.self_test import self_test
 from rlplug_envs.capture.state_format import Uncapturable, name_without_place
 from rlplug_envs.games import Game, Info, Parallel, Seen, World
 from rlplug_envs.observation_dtypes import LARGEST, LEAST, unusable
-from rlplug_envs.rows import check_last, check_state, refusal, row_seed
+from rlplug_envs.rows import check_last, check_state, frame_rate, refusal, row_seed
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
 from rlplug_envs.watch import NUMBERS, check_counted, check_info, check_reward, close_env
@@ -266,7 +266,7 @@ class Agents:
     @property
     def fps(self) -> float:
         """Return the frames per second of the world's metadata; 30 by default."""
-        return float(self._games[0].env.metadata.get("render_fps") or 30.0)
+        return frame_rate(self._games[0].env.metadata)
 
     def info(self, key: str) -> list[object]:
         """Return the value of `key` in the `info` of each agent's last transition; None if it has no such key."""

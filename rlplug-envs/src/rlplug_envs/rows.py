@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,12 @@ def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[A
         convert = to_env or np.asarray
         return lambda action: [np.asarray(number) for number in convert(action)]
     return to_env or np.asarray
+
+
+def frame_rate(metadata: Mapping[str, object] | None) -> float:
+    """Return the frames per second of an environment's metadata; 30 if it has no positive number."""
+    given = (metadata or {}).get("render_fps")
+    return float(given) if isinstance(given, int | float | np.number) and 0 < given < inf else 30.0
 
 
 def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:

@@ -41,7 +41,7 @@ from rlplug_envs.observation_dtypes import (
     fit,
 )
 from rlplug_envs.raw_return import find_raw_return, with_raw_return
-from rlplug_envs.rows import check_state, choosing, refusal, row_seed, two_sets
+from rlplug_envs.rows import check_state, choosing, frame_rate, refusal, row_seed, two_sets
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import INT64, View, masked, put
@@ -346,7 +346,7 @@ class SerialEnvs:
     @property
     def fps(self) -> float:
         """Return the frames per second of the environments' metadata; 30 by default."""
-        return float(self.envs[0].metadata.get("render_fps") or 30.0)
+        return frame_rate(self.envs[0].metadata)
 
     def show(self, show: Show) -> None:
         """Show every frame of the first environment; called before the first reset."""

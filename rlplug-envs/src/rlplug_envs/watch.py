@@ -141,7 +141,7 @@ def close_env(close: Callable[[], object], id: str) -> None:
     """Call an environment's `close`; if it raises, warn once and continue: nothing depends on it."""
     try:
         close()
-    except Exception as error:  # noqa: BLE001 - an environment may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything
         if f"{id} close" not in _said:
             _said.add(f"{id} close")
             warn(f"{id} raised in close(): {describe(error)}; everything else continues")
